@@ -10,6 +10,7 @@
 //! only those that can tell, and are as busy as those that μ was taken from, are evidence for a higher one.
 
 use crate::decision::{Decision, Reason};
+use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::Observation;
 use crate::plant::Plant;
@@ -220,6 +221,8 @@ pub struct Calibrating<F> {
     length: Seconds,
     build: F,
     state: State,
+    /// What a law that is built now is told of the time before: it does not begin to learn the day anew.
+    history: Option<LoadHistory>,
 }
 
 impl<F> fmt::Debug for Calibrating<F> {
@@ -251,6 +254,7 @@ impl<F> Calibrating<F> {
                 totals,
                 refused: None,
             },
+            history: None,
         }
     }
 
@@ -276,6 +280,60 @@ impl<F> Calibrating<F>
 where
     F: FnMut(PerSecond) -> Result<Box<dyn Law>, String> + Send,
 {
+    /// Decides; the period itself is not in the history yet.
+    fn decide_now(&mut self, observation: &Observation) -> Decision {
+        let evidence = Evidence::of(observation, &self.plant);
+        match &mut self.state {
+            State::Built(built) => {
+                let drifted = evidence.and_then(|period| built.drifted(&period, self.length));
+                match drifted {
+                    None => built.law.decide(observation),
+                    Some(basis) => {
+                        let before = built.basis.rate();
+                        self.rebuild(basis, Some(before), observation)
+                    }
+                }
+            }
+            State::Collecting { totals, refused } => {
+                if let Some(period) = evidence.as_ref().filter(|period| period.tells) {
+                    totals.add(period);
+                }
+                if totals.suffice(self.length) {
+                    let basis = *totals;
+                    return self.rebuild(basis, None, observation);
+                }
+                let numbers = [
+                    ("requests", totals.requests as f64),
+                    ("requests_needed", MIN_REQUESTS as f64),
+                    ("cpu_s", totals.cpu.get()),
+                    ("cpu_needed_s", MIN_CPU.get()),
+                    ("length_s", totals.length.get()),
+                    ("length_needed_s", self.length.get()),
+                ];
+                let mut text = format!(
+                    "what one core serves is not known yet: {} requests in {:.2} s of CPU time over {:.1} s, and {} in {} \
+                     s over {} s are needed: everything on",
+                    totals.requests,
+                    totals.cpu.get(),
+                    totals.length.get(),
+                    MIN_REQUESTS,
+                    MIN_CPU.get(),
+                    self.length.get()
+                );
+                if observation.cpu_time.is_none() {
+                    text.push_str(" (the service's CPU time cannot be read)");
+                }
+                if let Some(why) = refused {
+                    text.push_str(&format!(
+                        " (with what was found before, the law cannot be built: {why})"
+                    ));
+                }
+                let reason = Reason::new(CALIBRATING, text, &numbers);
+                self.full(reason)
+            }
+        }
+    }
+
     /// Builds the law on what was observed, and has it decide.
     fn rebuild(&mut self, basis: Totals, before: Option<PerSecond>, observation: &Observation) -> Decision {
         let rate = basis.rate();
@@ -288,6 +346,9 @@ where
         match (self.build)(rate) {
             Ok(law) => {
                 let mut built = Built::new(law, basis);
+                if let Some(history) = &self.history {
+                    built.law.recall(history);
+                }
                 let mut decision = built.law.decide(observation);
                 self.state = State::Built(built);
                 let (rule, text) = match before {
@@ -340,55 +401,17 @@ where
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {
-        let evidence = Evidence::of(observation, &self.plant);
-        match &mut self.state {
-            State::Built(built) => {
-                let drifted = evidence.and_then(|period| built.drifted(&period, self.length));
-                match drifted {
-                    None => built.law.decide(observation),
-                    Some(basis) => {
-                        let before = built.basis.rate();
-                        self.rebuild(basis, Some(before), observation)
-                    }
-                }
-            }
-            State::Collecting { totals, refused } => {
-                if let Some(period) = evidence.as_ref().filter(|period| period.tells) {
-                    totals.add(period);
-                }
-                if totals.suffice(self.length) {
-                    let basis = *totals;
-                    return self.rebuild(basis, None, observation);
-                }
-                let numbers = [
-                    ("requests", totals.requests as f64),
-                    ("requests_needed", MIN_REQUESTS as f64),
-                    ("cpu_s", totals.cpu.get()),
-                    ("cpu_needed_s", MIN_CPU.get()),
-                    ("length_s", totals.length.get()),
-                    ("length_needed_s", self.length.get()),
-                ];
-                let mut text = format!(
-                    "what one core serves is not known yet: {} requests in {:.2} s of CPU time over {:.1} s, and {} in {} \
-                     s over {} s are needed: everything on",
-                    totals.requests,
-                    totals.cpu.get(),
-                    totals.length.get(),
-                    MIN_REQUESTS,
-                    MIN_CPU.get(),
-                    self.length.get()
-                );
-                if observation.cpu_time.is_none() {
-                    text.push_str(" (the service's CPU time cannot be read)");
-                }
-                if let Some(why) = refused {
-                    text.push_str(&format!(
-                        " (with what was found before, the law cannot be built: {why})"
-                    ));
-                }
-                let reason = Reason::new(CALIBRATING, text, &numbers);
-                self.full(reason)
-            }
+        let decision = self.decide_now(observation);
+        self.history
+            .get_or_insert_with(|| LoadHistory::new(observation.length))
+            .push(observation.arrival_rate());
+        decision
+    }
+
+    fn recall(&mut self, history: &LoadHistory) {
+        self.history = Some(history.clone());
+        if let State::Built(built) = &mut self.state {
+            built.law.recall(history);
         }
     }
 

@@ -9,6 +9,7 @@
 //! The same holds while more requests fail than are answered, whoever broke them off and however few they are.
 
 use crate::decision::{Decision, Reason};
+use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::Plant;
@@ -96,6 +97,11 @@ impl Guardian {
         } else {
             Failing::No
         }
+    }
+
+    /// Lets the law recall what came in before its first period.
+    pub fn recall(&mut self, history: &LoadHistory) {
+        self.law.recall(history);
     }
 
     /// Its own rules, which come in the place of the law's.

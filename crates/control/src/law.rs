@@ -1,6 +1,7 @@
 //! The interface of every law.
 
 use crate::decision::Decision;
+use crate::history::LoadHistory;
 use crate::observation::Observation;
 use headroom_units::{Lever, Seconds};
 
@@ -32,4 +33,7 @@ pub trait Law: Send {
     /// Forgets what is no longer true because telemetry was lost for a while: the law begins again from everything on. What it
     /// learned that time does not change, such as how the day goes, it may keep.
     fn forget(&mut self);
+
+    /// Recalls what came in before its first period. A law that learns nothing of the load over time ignores it.
+    fn recall(&mut self, _history: &LoadHistory) {}
 }

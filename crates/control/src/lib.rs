@@ -13,6 +13,7 @@
 //! | [`pegasus`] | Pegasus, as published and as the SLO-Power authors ran it |
 //! | [`power_manager`] | fixed caps by SLO level, and the powersave governor |
 //! | [`fixed`] | everything on: the reference that savings are measured against |
+//! | [`history`] | what came in before a law began |
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost or requests fail |
 //! | [`calibrate`] | the wrapper of a law whose μ nobody gave: observed from the traffic, and again when it drifts |
 //! | [`capacity`] | how many requests a second a server can take: from its accept queue, a benchmark, or its CPU |
@@ -62,6 +63,7 @@ pub mod estimate;
 pub mod fixed;
 pub mod guardian;
 pub mod headroom;
+pub mod history;
 pub mod hpa;
 pub mod joint;
 pub mod law;
@@ -85,6 +87,7 @@ pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
 pub use guardian::{FailingLimits, Guardian};
 pub use headroom::{Headroom, HeadroomTuning};
+pub use history::LoadHistory;
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use joint::{Joint, JointTuning};
 pub use law::Law;

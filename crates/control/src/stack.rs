@@ -27,6 +27,7 @@
 
 use crate::decision::{Decision, Reason};
 use crate::guardian::{FailingLimits, Guardian};
+use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::Plant;
@@ -118,6 +119,8 @@ struct Member {
 pub struct Stack {
     plant: Plant,
     members: Vec<Member>,
+    /// What came in so far, for laws that begin later.
+    history: Option<LoadHistory>,
 }
 
 impl Stack {
@@ -161,6 +164,7 @@ impl Stack {
         Ok(Self {
             plant,
             members: parts.into_iter().map(member).collect(),
+            history: None,
         })
     }
 
@@ -196,7 +200,8 @@ impl Stack {
         &self.plant
     }
 
-    /// Goes on with the laws of another plant: those that switch servers stay as they are, all others begin anew.
+    /// Goes on with the laws of another plant: those that switch servers stay as they are, all others begin anew, and recall the
+    /// load so far.
     pub fn follow(&mut self, new: Self) {
         let old = std::mem::take(&mut self.members);
         let mut kept: Vec<Member> = old
@@ -211,6 +216,9 @@ impl Stack {
         });
         self.members = each.collect();
         self.plant = new.plant;
+        if let Some(history) = self.history.take() {
+            self.recall(history);
+        }
     }
 
     /// The latency above which a law repairs: the lowest of those that have such a one.
@@ -225,6 +233,17 @@ impl Stack {
         lost.max().unwrap_or(0)
     }
 
+    /// Lets the laws recall what came in before their first period, in periods of the loop.
+    pub fn recall(&mut self, history: LoadHistory) {
+        for member in &mut self.members {
+            match member.every {
+                1 => member.law.recall(&history),
+                every => member.law.recall(&history.of_every(every as usize)),
+            }
+        }
+        self.history = Some(history);
+    }
+
     /// Takes one period's observation and decides about the next: each law's levers as it wants them, all others full.
     pub fn decide(&mut self, observation: &Observation) -> Decision {
         let mut all = Decision {
@@ -233,6 +252,9 @@ impl Stack {
             reflex: None,
             reasons: Vec::new(),
         };
+        self.history
+            .get_or_insert_with(|| LoadHistory::new(observation.length))
+            .push(observation.arrival_rate());
         let mut reflexes = Vec::new();
         let mut wait = u32::MAX;
         for member in &mut self.members {

@@ -219,6 +219,9 @@ pub struct ControlConfig {
     pub period_ms: f64,
     /// Periods without telemetry after which everything goes to full.
     pub lost_periods_to_full: u32,
+    /// How much of the load that earlier runs of this name recorded the laws recall, in days; at most [`LoadHistory::MAX_PERIODS`]
+    /// periods.
+    pub recall_days: f64,
     /// The share of failed requests in a period, in percent, above which nothing is taken away.
     pub failing_hold_percent: f64,
     /// The share, in percent, from which on everything goes to full at once.
@@ -230,6 +233,7 @@ impl Default for ControlConfig {
         Self {
             period_ms: 1000.0,
             lost_periods_to_full: guardian::DEFAULT_PATIENCE_PERIODS,
+            recall_days: 3.0,
             failing_hold_percent: FailingLimits::DEFAULT.hold.as_percent(),
             failing_full_percent: FailingLimits::DEFAULT.full.as_percent(),
         }
@@ -418,6 +422,7 @@ impl ControlConfig {
         let hold = self.failing_hold_percent;
         document.within(&[
             ("control.period_ms", self.period_ms, 100.0, 60_000.0),
+            ("control.recall_days", self.recall_days, 0.0, 365.0),
             ("control.failing_hold_percent", hold, 0.0, 100.0),
             (
                 "control.failing_full_percent",

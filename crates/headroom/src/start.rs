@@ -10,10 +10,12 @@ use headroom_console::Stop;
 use headroom_console::say;
 use headroom_console::terminal;
 use headroom_control::stack::Part;
-use headroom_control::{Calibrating, Law, LawConfig, LawContext, LawName, LawNames, Plant, Slo, Stack};
+use headroom_control::{
+    Calibrating, Law, LawConfig, LawContext, LawName, LawNames, LoadHistory, Plant, Slo, Stack,
+};
 use headroom_node::restore;
 use headroom_physics::MachineFigures;
-use headroom_record::{Recorder, RunSummary, summary_table};
+use headroom_record::{Archive, Recorder, RunSummary, summary_table};
 use headroom_runtime::live::admin::{self, Status};
 use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
 use headroom_runtime::live::view::View;
@@ -22,6 +24,7 @@ use headroom_units::{Lever, PerSecond, Seconds, Source};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// So many requests can no core serve in a second.
 const MAX_RATE: PerSecond = PerSecond::new(1e9);
@@ -215,6 +218,45 @@ impl Start<'_> {
         }
     }
 
+    /// The load that earlier runs of this name recorded; nothing where there was none. It is no reason not to start that it
+    /// cannot be read.
+    fn recalled(&self, record: &Path, name: &str) -> Option<LoadHistory> {
+        let period = Seconds::from(self.control.period());
+        let asked = (self.control.recall_days * 86_400.0 / period.get()) as usize;
+        let most = asked.min(LoadHistory::MAX_PERIODS);
+        if most == 0 {
+            return None;
+        }
+        let past = Archive::open(record)
+            .and_then(|archive| archive.past_load(name, period, SystemTime::now(), most));
+        let past = match past {
+            Ok(past) => past,
+            Err(error) => {
+                say::note!("note: what earlier runs saw arrive cannot be read, and is learned anew: {error}");
+                return None;
+            }
+        };
+        if let Some((one, other)) = past.at_once {
+            say::note!(
+                "note: the runs {one} and {other} of the record are both named `{name}` and ran at the same time: what earlier runs saw \
+                 arrive is not recalled. Give each service a name (--name) or a record of its own (record.db)"
+            );
+            return None;
+        }
+        let mut history = LoadHistory::new(period);
+        past.rates.iter().for_each(|rate| history.push(*rate));
+        let known = history.known();
+        if known <= Seconds::ZERO {
+            return None;
+        }
+        say::note!(
+            "the load of {:.1} h, of {} earlier runs named `{name}`, is recalled from the record",
+            known.get() / 3600.0,
+            past.runs.len()
+        );
+        Some(history)
+    }
+
     /// Runs until `stop` is raised or the given duration is over; `None` where it was raised before the run began.
     ///
     /// # Errors
@@ -227,6 +269,10 @@ impl Start<'_> {
         service_manager::keep_watchdog(watch, silence(self.control.period()))?;
         service_manager::ready();
         let mut law = self.laws(self.plant)?;
+        let name = self.args.name.as_deref().unwrap_or(self.usual_name).to_owned();
+        if let Some(history) = self.recalled(world.recorder.path(), &name) {
+            law.recall(history);
+        }
         let servers = self.plant.bounds(Lever::Servers);
         let laws = |plant: Plant| {
             let plant = match servers {
@@ -238,7 +284,7 @@ impl Start<'_> {
         let period = self.control.period();
         let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;
         let plan = RunPlan {
-            name: self.args.name.as_deref().unwrap_or(self.usual_name).to_owned(),
+            name,
             trace: "live traffic".to_owned(),
             seed: 0,
             length: self.args.duration.map(Seconds::new),

@@ -1,5 +1,9 @@
 //! Reading a recorder file.
 
+mod past;
+
+pub use past::PastLoad;
+
 use crate::clock::{from_unix_ms, unix_ms, utc_text};
 use crate::error::Error;
 use crate::histogram::Buckets;

@@ -89,7 +89,7 @@ mod totals;
 pub mod validate;
 mod writer;
 
-pub use archive::{Archive, RunInfo, RunState};
+pub use archive::{Archive, PastLoad, RunInfo, RunState};
 pub use compare::{Comparison, compare_with_first, late_reference};
 pub use error::Error;
 pub use limits::Limits;

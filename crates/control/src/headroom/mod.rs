@@ -33,6 +33,7 @@ mod uneven;
 pub use tuning::HeadroomTuning;
 
 use crate::decision::{Allocation, Decision, Reason};
+use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::parameter::Bound;
@@ -428,6 +429,10 @@ impl Law for Headroom {
         self.in_flight = None;
         self.margin = 0.0;
         self.periods = 0;
+    }
+
+    fn recall(&mut self, history: &LoadHistory) {
+        self.forecaster.recall(history, |_, _| ());
     }
 }
 

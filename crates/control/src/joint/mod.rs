@@ -7,15 +7,17 @@
 //! | how often periods may be late, whatever these believe | `keeper` |
 //! | watts at a point, by the physics of the machines | `draw` |
 //! | the frequency by a power cap, where it has no lever of its own | `capped` |
-//! | servers: what the load may grow to until another could serve, and for how long one must not have been needed | `servers` |
+//! | what the load may grow to until another server could serve | `growth` |
+//! | for how long a server must not have been needed | `servers` |
 
 mod capped;
 mod draw;
+mod growth;
 mod keeper;
 mod servers;
 mod tuning;
 
-pub use servers::MAX_HORIZON_PERIODS;
+pub use growth::MAX_HORIZON_PERIODS;
 pub use tuning::JointTuning;
 
 use crate::decision::{Decision, Reason};
@@ -24,6 +26,7 @@ use crate::headroom::cost::Cost;
 use crate::headroom::forecast::{Forecast, Forecaster};
 use crate::headroom::latency::{LatencyModel, Measured};
 use crate::headroom::power::PowerModel;
+use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::{Plant, Slo};
@@ -31,10 +34,11 @@ use crate::reflex::{Past, Planned, Queue, ReflexPlan};
 use crate::resize::PowerState;
 use capped::Capped;
 use draw::Draw;
+use growth::Growth;
 use headroom_physics::MachineFigures;
 use headroom_units::{Hertz, Lever, PerSecond, Setting, Watts};
 use keeper::Keeper;
-use servers::{Growth, Needed};
+use servers::Needed;
 
 /// More requests than this for each core in force, at a period's end, are a backlog.
 const PRESENT_PER_CORE: f64 = 2.0;
@@ -52,8 +56,6 @@ const CAP_FOR: f64 = 20.0;
 
 /// How often a period may be late in the rare case that the load has grown by as much as is expected of it at most.
 const LATE_WHEN_GROWN: f64 = 0.1;
-/// Growth for which every server stays on.
-const MAX_GROWTH: f64 = 100.0;
 
 /// Seconds for which more servers stay on than those from which the law had to retreat.
 const FLOOR_S: f64 = 7200.0;
@@ -92,6 +94,8 @@ pub struct Joint {
     /// Periods in a row with everything on.
     full_for: u32,
     periods: u32,
+    /// Seconds of load that it has observed or recalls.
+    observed_s: f64,
     in_flight: Option<(u64, f64)>,
 }
 
@@ -150,6 +154,7 @@ impl Joint {
             after_late: 0,
             full_for: 0,
             periods: 0,
+            observed_s: 0.0,
             in_flight: None,
             slo,
             plant,
@@ -197,6 +202,20 @@ impl Joint {
         slowed || self.on_in_force(observation, serving) < 1.0
     }
 
+    /// Periods of this length until a server that is ordered now serves.
+    fn horizon(&self, length: f64) -> usize {
+        let horizon_s = self.draw.longest_boot_s() + self.tuning.warm_s;
+        (horizon_s / length.max(1e-3)).ceil() as usize
+    }
+
+    fn observe_growth(&mut self, rate: f64, length: f64) {
+        let horizon = self.horizon(length);
+        self.observed_s += length;
+        self.growth
+            .get_or_insert_with(|| Growth::new(horizon))
+            .observe(rate, length, &self.forecaster);
+    }
+
     fn learn(&mut self, observation: &Observation, traffic: &Traffic) {
         let length = observation.length.get();
         let serving = self.serving(observation);
@@ -212,10 +231,7 @@ impl Joint {
             return;
         };
         self.forecaster.observe(observation.period, rate, length);
-        let horizon_s = self.draw.longest_boot_s() + self.tuning.warm_s;
-        self.growth
-            .get_or_insert_with(|| Growth::new((horizon_s / length.max(1e-3)).ceil() as usize))
-            .observe(rate);
+        self.observe_growth(rate, length);
         let in_flight = traffic.in_flight as f64;
         self.reflex.observe(&Past {
             queue: Queue {
@@ -402,23 +418,24 @@ impl Joint {
         (point, Some(planned))
     }
 
-    /// What the load grows to while another server boots, as a factor.
-    fn expected_growth(&self) -> f64 {
-        let growth = self.growth.as_ref();
-        let growth = growth.map_or(f64::INFINITY, |growth| growth.exceeded_by(self.tuning.late));
-        growth.max(self.tuning.surge)
+    /// What the load grows to while another server boots, requests per second; `None` where nothing is known.
+    fn highest_rate(&self) -> Option<f64> {
+        let growth = self.growth.as_ref()?;
+        let highest = growth.highest(self.tuning.late)?.rate;
+        Some(highest.max(growth.rate()? * self.tuning.surge))
     }
 
     /// The fewest servers that keep the SLO at full speed whatever the load grows to while another boots.
     fn fewest_safe(&mut self, demand: &Demand, allowed: f64) -> usize {
         let all = self.draw.servers();
-        let growth = self.expected_growth();
-        if f64::from(self.periods) * demand.length < self.tuning.learn_s || growth > MAX_GROWTH {
+        // Averaged, and without what is left over or surprised just now: one period's noise must start no server.
+        let highest = self.highest_rate();
+        let Some(grows) = highest
+            .map(|highest| highest / demand.rate.max(1e-9))
+            .filter(|_| self.observed_s >= self.tuning.learn_s)
+        else {
             return all;
-        }
-        // From the smoothed rate, and without what is left over or surprised just now: one period's noise must start no server.
-        let rate = self.growth.as_ref().and_then(Growth::rate);
-        let grows = rate.unwrap_or(demand.rate) * growth / demand.rate.max(1e-9);
+        };
         let grown = Demand {
             rate: demand.rate * grows,
             cases: demand
@@ -613,8 +630,8 @@ impl Law for Joint {
         ];
         reasons.push(Reason::new(CHEAPEST, text, &numbers));
         let text = format!(
-            "the load grows to {:.2} times within a boot: {safe} servers are safe, {cheapest} cheapest, {servers} were needed",
-            self.expected_growth()
+            "the load grows to {:.1}/s within a boot: {safe} servers are safe, {cheapest} cheapest, {servers} were needed",
+            self.highest_rate().unwrap_or(f64::INFINITY)
         );
         reasons.push(Reason::new(SERVERS, text, &[("servers", servers as f64)]));
         let mut decision = Decision {
@@ -635,5 +652,16 @@ impl Law for Joint {
         }
         self.in_flight = None;
         self.periods = 0;
+    }
+
+    fn recall(&mut self, history: &LoadHistory) {
+        let length = history.period().get();
+        let mut growth = Growth::new(self.horizon(length));
+        self.forecaster.recall(history, |forecaster, rate| match rate {
+            Some(rate) => growth.observe(rate, length, forecaster),
+            None => growth.lose(),
+        });
+        self.growth = Some(growth);
+        self.observed_s = history.known().get();
     }
 }

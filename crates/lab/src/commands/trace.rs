@@ -137,6 +137,26 @@ pub fn named(name: &str, step: Seconds, seed: u64) -> Result<Trace, Failure> {
         .map_err(Failure::usage)
 }
 
+/// The same, and before it the trace of so many days, where one is made of them: the trace of today and what is on record.
+///
+/// # Errors
+/// As [`named`].
+pub fn with_days_before(
+    name: &str,
+    step: Seconds,
+    seed: u64,
+    days: usize,
+) -> Result<(Option<Trace>, Trace), Failure> {
+    if name != "wikipedia" {
+        return Ok((None, named(name, step, seed)?));
+    }
+    let all = wikipedia(days + 1, seed).and_then(|trace| trace.with_step(step));
+    let all = all.map_err(Failure::usage)?;
+    let (today, ends) = (all.duration() * (days as f64 / (days + 1) as f64), all.duration());
+    let before = all.clone().slice(Seconds::ZERO, today).map_err(Failure::usage)?;
+    Ok((Some(before), all.slice(today, ends).map_err(Failure::usage)?))
+}
+
 fn wikipedia(days: usize, seed: u64) -> Result<Trace, headroom_workload::TraceError> {
     Ok(diurnal(&Diurnal {
         days,

@@ -2,6 +2,7 @@
 
 mod emulated;
 mod figures;
+mod past;
 mod progress;
 mod recorded;
 mod replay;
@@ -10,6 +11,7 @@ mod table;
 
 pub use emulated::{EmulatedRun, Measured, recorded_world};
 pub use figures::{Figures, figures};
+pub use past::recorded_load;
 pub use progress::Progress;
 pub use recorded::{Watched, recorded, unrecorded};
 pub use replay::recorded_arrivals;

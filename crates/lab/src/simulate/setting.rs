@@ -6,7 +6,7 @@ use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
 use headroom_control::resize::PowerTuning;
 use headroom_control::stack::Part;
-use headroom_control::{LawConfig, LawContext, LawError, LawName, LawNames, Parameter};
+use headroom_control::{LawConfig, LawContext, LawError, LawName, LawNames, LoadHistory, Parameter};
 use headroom_control::{Stack, guardian};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
@@ -118,6 +118,8 @@ pub struct Setting {
     pub control: ControlConfig,
     /// Whether the file says when requests arrive.
     pub has_arrivals: bool,
+    /// The load that is on record when the laws begin.
+    pub history: Option<LoadHistory>,
     document: Option<Document>,
 }
 
@@ -151,6 +153,7 @@ impl Setting {
             law: file.law,
             control: file.control,
             has_arrivals,
+            history: None,
             document,
         }
     }
@@ -295,7 +298,11 @@ impl Setting {
         };
         let parts = laws.into().iter().map(part).collect::<Result<_, Failure>>()?;
         let stack = Stack::new(parts, context.plant, self.control.lost_periods_to_full);
-        stack.map_err(|error| self.error("law.name", error))
+        let mut stack = stack.map_err(|error| self.error("law.name", error))?;
+        if let Some(history) = &self.history {
+            stack.recall(history.clone());
+        }
+        Ok(stack)
     }
 
     /// What can be searched of a law here.

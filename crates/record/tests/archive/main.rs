@@ -4,5 +4,6 @@
 mod common;
 mod output;
 mod parts;
+mod past;
 mod recorder;
 mod summary;

@@ -19,6 +19,8 @@ mod season;
 mod trend;
 
 use crate::estimate::LineEstimator;
+use crate::history::LoadHistory;
+use headroom_units::PerSecond;
 use level::StepLevel;
 use season::{History, RESOLUTIONS};
 use std::collections::VecDeque;
@@ -45,6 +47,8 @@ const PRIOR_ERRORS: f64 = 48.0;
 const PRIOR_WIDTH: f64 = 1.25;
 /// A season that moves by at most this share is the same season.
 const SAME_SEASON: f64 = 0.02;
+/// Moments of a longer time that a season is asked of.
+const MOMENTS: usize = 16;
 /// After more lost periods than this everything is learned anew.
 const MAX_LOST: u64 = 600;
 
@@ -227,6 +231,41 @@ impl Forecaster {
         }
     }
 
+    /// Takes what came in before the first period. Over a gap that is longer than [`MAX_LOST`] only a season leads; where none
+    /// is known yet, what was before it is forgotten. `then` is called after each period, with its rate, and after each gap.
+    pub(crate) fn recall(&mut self, history: &LoadHistory, mut then: impl FnMut(&Self, Option<f64>)) {
+        let (length, mut lost, mut period) = (history.period().get(), 0, 0);
+        let mut newest = None;
+        for rate in history.rates() {
+            let Some(rate) = rate.map(PerSecond::get) else {
+                lost += 1;
+                continue;
+            };
+            if lost > 0 {
+                self.recall_gap(lost, newest);
+                then(self, None);
+            }
+            (lost, newest) = (0, Some(rate));
+            self.observe(period, rate, length);
+            then(self, Some(rate));
+            period += 1;
+        }
+        if lost > 0 {
+            self.recall_gap(lost, newest);
+            self.lose_telemetry();
+            then(self, None);
+        }
+        self.period = None;
+    }
+
+    fn recall_gap(&mut self, lost: u64, newest: Option<f64>) {
+        let recurs = self.seasons.iter().flatten().flatten().next().is_some();
+        match newest {
+            Some(rate) if lost <= MAX_LOST || recurs => self.bridge(lost, rate),
+            _ => *self = Self::new(),
+        }
+    }
+
     /// Takes the newest period: its number, and `rate` arrivals per second over `length` seconds. Periods that were
     /// lost since the last one leave their place in the history, so that the day goes on.
     pub(crate) fn observe(&mut self, period: u64, rate: f64, length: f64) {
@@ -368,6 +407,25 @@ impl Forecaster {
             cases,
             method,
         })
+    }
+
+    /// The highest rate within so many periods by the season that was best so far; `None` where none recurs. Of a long time
+    /// some moments are looked at.
+    pub(crate) fn highest_of_season(&self, within: usize) -> Option<f64> {
+        let of = |at: usize| {
+            let seasons = self.seasons[at].iter().flatten();
+            seasons.map(move |season| (&self.histories[at], season))
+        };
+        let known = (0..RESOLUTIONS.len())
+            .flat_map(of)
+            .filter(|(_, season)| season.record.errors >= PROBATION && season.record.said.is_some());
+        let (history, season) =
+            known.min_by(|(_, a), (_, b)| a.record.mean_square.total_cmp(&b.record.mean_square))?;
+        let scale = season.scale.level().unwrap_or(1.0).clamp(0.1, 10.0);
+        let moments = within.clamp(1, MOMENTS);
+        let ages = (1..=moments).map(|moment| -((moment * within) as f64 / moments as f64).max(1.0));
+        let shapes = ages.filter_map(|age| history.shape(season.periods, age));
+        shapes.reduce(f64::max).map(|shape| shape * scale)
     }
 }
 

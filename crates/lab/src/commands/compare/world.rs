@@ -1,7 +1,7 @@
 //! The worlds of `headroom compare --worlds`: clusters, loads and disturbances that no law was tuned on.
 
 use crate::args::WorldArgs;
-use crate::simulate::{Setting, named_trace};
+use crate::simulate::{Setting, named_trace, recorded_load};
 use headroom_console::Failure;
 use headroom_sim::Fault;
 use headroom_sim::power::Machine;
@@ -10,6 +10,7 @@ use headroom_units::{PerSecond, Seconds};
 use headroom_workload::Trace;
 use headroom_workload::families::Family;
 use headroom_workload::generate::{Diurnal, diurnal};
+use std::sync::Arc;
 
 /// Cores of a small server.
 const SMALL: f64 = 8.0;
@@ -21,6 +22,8 @@ const CALM: f64 = 0.3;
 /// real day do.
 const DAY_VALUES: usize = 1_800;
 const DAY_STEP_S: f64 = 4.0;
+/// Days of which the load is on record, where it is.
+const KNOWN_DAYS: usize = 4;
 /// What one server takes by a benchmark, as a share of what its cores can do: beyond it P95 grows steeply.
 const BENCHMARK: f64 = 0.75;
 
@@ -29,6 +32,8 @@ const BENCHMARK: f64 = 0.75;
 enum Load {
     /// Two days whose highest load is such a share of the cluster's capacity, each value held for so many seconds.
     Days(f64, f64),
+    /// The same, and what came in on the days before is on record.
+    KnownDays(f64, f64),
     /// A day of 24 hours with that highest load.
     Day(f64),
     /// One of the two traces that the SLO-Power authors published, as `headroom compare --traces` names it.
@@ -87,7 +92,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 20] = [
+static OWN: [World; 22] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -96,10 +101,23 @@ static OWN: [World; 20] = [
     },
     DAY,
     World {
+        name: "four-recalled",
+        what: "the same, and the load of the four days before is on record",
+        load: Load::KnownDays(BUSY, DAY_STEP_S),
+        ..DAY
+    },
+    World {
         name: "sixteen",
         what: "16 equal servers, two days twice as long",
         nodes: || vec![small(16)],
         load: Load::Days(BUSY, 2.0 * DAY_STEP_S),
+        ..DAY
+    },
+    World {
+        name: "sixteen-recalled",
+        what: "the same, and the load of the four days before is on record",
+        nodes: || vec![small(16)],
+        load: Load::KnownDays(BUSY, 2.0 * DAY_STEP_S),
         ..DAY
     },
     World {
@@ -303,7 +321,11 @@ impl World {
             }
         }
         (self.change)(&mut setting);
-        let trace = self.trace(&setting, seed)?;
+        let (trace, before) = self.trace(&setting, seed)?;
+        setting.history = before.map(|before| {
+            let period = Seconds::new(setting.scenario.service.period_s);
+            recorded_load(&Arc::new(before), args.arrivals.into(), seed, period)
+        });
         let whole_s = trace.duration().get();
         let length_s = args.duration.map_or(whole_s, |given| given.min(whole_s));
         let nodes = setting.scenario.each_node().count();
@@ -316,20 +338,29 @@ impl World {
         Ok((setting, trace))
     }
 
-    fn trace(&self, setting: &Setting, seed: u64) -> Result<Trace, Failure> {
+    /// The trace that comes in, and that which came in before where it is on record.
+    fn trace(&self, setting: &Setting, seed: u64) -> Result<(Trace, Option<Trace>), Failure> {
         let capacity = setting.scenario.full_capacity();
-        match self.load {
+        let trace = match self.load {
             Load::Published(name) => named_trace(name, Seconds::new(10.0), seed),
             Load::Family(family) => family.trace(capacity, seed).map_err(Failure::usage),
             Load::Days(most, step_s) => days(2, step_s, seed, capacity * most),
+            Load::KnownDays(most, step_s) => {
+                let all = days(KNOWN_DAYS + 2, step_s, seed, capacity * most)?;
+                let (begins, ends) = (all.step() * (KNOWN_DAYS * DAY_VALUES) as f64, all.duration());
+                let before = all.clone().slice(Seconds::ZERO, begins).map_err(Failure::usage)?;
+                let trace = all.slice(begins, ends).map_err(Failure::usage)?;
+                return Ok((trace, Some(before)));
+            }
             Load::Crowds => {
                 let hour = (0..360).map(|step| capacity * if step < 330 { 0.06 } else { BUSY });
                 let rates: Vec<PerSecond> = hour.clone().chain(hour).collect();
                 let trace = Trace::new("crowds", Seconds::new(10.0), rates);
-                Ok(trace.map_err(Failure::usage)?)
+                trace.map_err(Failure::usage)
             }
             Load::Day(most) => days(1, 86_400.0 / DAY_VALUES as f64, seed, capacity * most),
-        }
+        };
+        Ok((trace?, None))
     }
 }
 

@@ -15,10 +15,11 @@ use super::{DemoArgs, processors};
 use crate::commands::trace;
 use crate::emulator;
 use crate::origin;
+use crate::simulate::recorded_load;
 use anyhow::anyhow;
 use board::{Board, Look, Row, Shown};
 use headroom_console::{Failure, Stop, say, terminal};
-use headroom_control::{LawConfig, LawName, Slo};
+use headroom_control::{LawConfig, LawName, LoadHistory, Slo};
 use headroom_node::Roots;
 use headroom_physics::MachineFigures;
 use headroom_record::{Limits, Recorder, RunSummary, compare_with_first};
@@ -29,7 +30,7 @@ use headroom_runtime::live::run::RunPlan;
 use headroom_runtime::live::undo;
 use headroom_testbed::wiki::{self, WikiConfig, Work};
 use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Source};
-use headroom_workload::{Spacing, Trace};
+use headroom_workload::{Spacing, Trace, TraceError};
 use session::{Offered, Session};
 use site::{Plan, Site};
 use std::fs;
@@ -38,7 +39,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Servers of each cluster.
-const SERVERS: usize = 6;
+const SERVERS: usize = 8;
 /// The share of this machine that stands for all servers of both clusters: the rest is for gateways, load and controllers.
 const SERVICE_SHARE: f64 = 0.5;
 /// The control period.
@@ -47,7 +48,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(500);
 /// Mean CPU time of a page: a quarter of that of one machine's wiki, for each cluster has a small part of this machine, and few requests
 /// are mostly noise.
-const PAGE_CPU_MS: f64 = 1.0;
+const PAGE_CPU_MS: f64 = 0.5;
 /// The share of the periods that the law `joint` may have late. Of a day of 150 periods its usual half a percent is not one, and
 /// nothing could be learned of so rare an event.
 const LATE: f64 = 0.05;
@@ -61,6 +62,8 @@ const MAX_TRIALS: usize = 4;
 const LESS: f64 = 0.75;
 /// With everything on, the busiest time of the day must be answered within this share of the target.
 const MARGIN: f64 = 0.7;
+/// Days before those, whose load is on record.
+const KNOWN_DAYS: usize = 7;
 /// Days: each law has each cluster for one.
 const DAYS: usize = 2;
 const DAY: Seconds = Seconds::new(86_400.0);
@@ -72,6 +75,8 @@ struct Common {
     figures: MachineFigures,
     rate: PerSecond,
     offered: Offered,
+    /// What came in on the days before, where they are known.
+    before: Option<LoadHistory>,
     length: Seconds,
 }
 
@@ -97,7 +102,7 @@ pub fn perform(
     length: Seconds,
     db: &Path,
 ) -> Result<Option<Vec<RunSummary>>, Failure> {
-    let trace = trace::named(&args.trace, Seconds::new(10.0), args.seed)?;
+    let traces = trace::with_days_before(&args.trace, Seconds::new(10.0), args.seed, KNOWN_DAYS)?;
     let machine = Cores::new(headroom_node::cpu::online(&Roots::default())?.len() as f64);
     if let Some(cores) = args.cores.filter(|cores| *cores > machine.get()) {
         let why = anyhow!("--cores {cores}: this machine has {}", machine.get());
@@ -131,7 +136,7 @@ pub fn perform(
             &sites,
             args,
             laws,
-            (slo, &trace, length),
+            (slo, &traces, length),
             (real, &figures),
             db,
             &stop,
@@ -190,7 +195,7 @@ fn on(
     sites: &[Site; DAYS],
     args: &DemoArgs,
     laws: [LawName; DAYS],
-    (slo, trace, length): (Slo, &Trace, Seconds),
+    (slo, (before, trace), length): (Slo, &(Option<Trace>, Trace), Seconds),
     (real, figures): (Cores, &MachineFigures),
     db: &Path,
     stop: &Stop,
@@ -208,7 +213,23 @@ fn on(
     let Some(share) = bearable(sites, slo, all * day::RANGE.1, stop)? else {
         return Ok(None);
     };
-    let day = day::between(trace, day::RANGE, all * share, length).map_err(Failure::usage)?;
+    let most = all * share;
+    let day = day::between(trace, trace, day::RANGE, most, length).map_err(Failure::usage)?;
+    let before = before.as_ref().map(|before| {
+        let days = day::between(before, trace, day::RANGE, most, length * KNOWN_DAYS as f64)?;
+        let period = Seconds::from(PERIOD);
+        // Other requests than those of the day that comes.
+        let seed = args.seed.wrapping_add(1);
+        Ok(recorded_load(&Arc::new(days), Spacing::Poisson, seed, period))
+    });
+    let before = before
+        .transpose()
+        .map_err(|error: TraceError| Failure::usage(error))?;
+    if before.is_some() {
+        say::note!(
+            "the laws recall the load of the {KNOWN_DAYS} days before, as a record has it; those are not the day that comes"
+        );
+    }
     let common = Common {
         slo,
         figures: figures.clone(),
@@ -218,6 +239,7 @@ fn on(
             spacing: Spacing::Poisson,
             seed: args.seed,
         },
+        before,
         length,
     };
     let mut board = Board::new(terminal::view(args.no_view, || Board::open(stop.clone()))?);
@@ -359,8 +381,11 @@ fn one_day(
         };
         let config = law_config(law, common.length);
         let machines = vec![common.figures.clone(); site.servers.len()];
-        let stack = session::law(&config, common.slo, session.plant, common.rate, machines)
+        let mut stack = session::law(&config, common.slo, session.plant, common.rate, machines)
             .map_err(Failure::usage)?;
+        if let Some(before) = &common.before {
+            stack.recall(before.clone());
+        }
         sessions.push((session, stack, config));
     }
     let used = || Used::until_now(&pids(places));
