@@ -54,8 +54,9 @@ const MORE_CORES: [f64; 4] = [1.0, 1.3, 1.7, 2.2];
 /// A cap leaves the frequency that it stands for to all but one of so many cases.
 const CAP_FOR: f64 = 20.0;
 
-/// How often a period may be late in the rare case that the load has grown by as much as is expected of it at most.
-const LATE_WHEN_GROWN: f64 = 0.1;
+/// How often a period may be late in the rare case that the load has grown by as much as is expected of it at most: so many times as
+/// often as asked, and at most with this probability.
+const LATE_WHEN_GROWN: (f64, f64) = (20.0, 0.3);
 
 /// Seconds for which more servers stay on than those from which the law had to retreat.
 const FLOOR_S: f64 = 7200.0;
@@ -447,14 +448,13 @@ impl Joint {
             surprise: 1.0,
             ..demand.clone()
         };
+        let (times, most) = LATE_WHEN_GROWN;
+        let when_grown = (times * self.tuning.late).min(most).max(allowed);
         let (mut late, mut fits) = (0, all);
         while fits - late > 1 {
             let middle = late + (fits - late) / 2;
             let cores = self.draw.cores(middle);
-            match self
-                .learned()
-                .fits(&grown, cores, 1.0, LATE_WHEN_GROWN.max(allowed))
-            {
+            match self.learned().fits(&grown, cores, 1.0, when_grown) {
                 true => fits = middle,
                 false => late = middle,
             }
