@@ -45,7 +45,11 @@ mod tests {
         let mut full = EverythingOn::default();
         assert_eq!(full.rate(0.005), 0.005);
         full.observe(true);
-        assert!(full.rate(0.005) < 0.25, "one period proves little: {}", full.rate(0.005));
+        assert!(
+            full.rate(0.005) < 0.25,
+            "one period proves little: {}",
+            full.rate(0.005)
+        );
         for period in 0..1000 {
             full.observe(period % 10 == 0);
         }
