@@ -269,9 +269,10 @@ impl Headroom {
         }
     }
 
-    /// The step of online quantile estimation: late periods are to be at least as rare as is allowed.
+    /// The step of online quantile estimation: late periods are to be at least as rare as was asked, also where everything on is
+    /// late more often: who cannot be better than that is not to be bolder for it.
     fn learn_caution(&mut self, late: bool) {
-        let allowed = self.allowed();
+        let allowed = 1.0 - self.tuning.confidence;
         let step = match late {
             true => CAUTION_STEP * (1.0 - allowed),
             false => -CAUTION_STEP * allowed,

@@ -57,7 +57,7 @@ impl Row {
             servers: (drawn.servers_on, servers),
             limit: observation["in_force"]["frequency"].as_f64(),
             power: drawn.power,
-            energy: drawn.energy,
+            energy: drawn.energy(),
             latency_ms: observation["traffic"]["latency"]["at_slo"]
                 .as_f64()
                 .map(|seconds| seconds * 1e3),
