@@ -405,7 +405,8 @@ fn live(plan: &ServerPlan, wiki: SocketAddr, shared: &Shared) {
 
 fn start(plan: &ServerPlan, address: SocketAddr) -> anyhow::Result<Services> {
     let sys = plan.emulator.roots().sys;
-    let wiki = Wiki::serve(address, WORKERS, &plan.pages)?;
+    let log = plan.kept.join(format!("wiki-{}.log", plan.name));
+    let wiki = Wiki::serve(address, WORKERS, &plan.pages, Some(&log))?;
     let procs = sys.join("fs/cgroup").join(GROUP).join("cgroup.procs");
     fs::write(&procs, format!("{}\n", wiki.pid())).with_context(|| procs.display().to_string())?;
     let file = plan.kept.join(format!("agent-{}.toml", plan.name));
