@@ -60,6 +60,7 @@ pub mod capacity;
 pub mod constant;
 pub mod decision;
 pub mod estimate;
+mod everything_on;
 pub mod fixed;
 pub mod guardian;
 pub mod headroom;

@@ -17,7 +17,7 @@ use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::QuotaOptions;
 use headroom_node::frequency::FrequencyUse;
-use headroom_node::limit::LeverPreference;
+use headroom_node::limit::{LeverKind, LeverPreference};
 use headroom_node::power::{MeterKind, MeterPreference};
 use headroom_physics::Machine;
 use headroom_record::Limits;
@@ -193,6 +193,21 @@ impl PowerConfig {
             return Err(document.error("power.meter", why));
         }
         self.meter = model;
+        Ok(())
+    }
+
+    /// What the levers say of one another.
+    ///
+    /// # Errors
+    /// Caps that are to be held by a frequency that is to be left alone.
+    pub fn check(&self, document: &Document) -> Result<(), ConfigError> {
+        let named =
+            self.cap_lever != LeverPreference::Auto && self.cap_lever.order().contains(&LeverKind::Frequency);
+        if self.frequency == FrequencyUse::Off && named {
+            let why = "names \"frequency\", and power.frequency = \"off\" leaves the frequency alone: remove it here, or set \
+                       power.frequency = \"auto\"";
+            return Err(document.error("power.cap_lever", why));
+        }
         Ok(())
     }
 
@@ -390,6 +405,7 @@ impl Config {
         }
         let service = &self.service;
         service.check(document)?;
+        self.power.check(document)?;
         let rate = service.requests_per_core_s.unwrap_or(1.0);
         document.within(&[
             ("service.calibrate_s", service.calibrate_s, 0.1, 86_400.0),

@@ -47,7 +47,9 @@ pub struct Savings {
     pub parking: [AtLoad; REQUESTS.len()],
     /// What the packages draw less where all cores sleep.
     pub packages: Watts,
-    /// What a machine that idles draws more than one that is off.
+    /// What a machine draws that idles.
+    pub idle: Watts,
+    /// What it draws more than one that is off.
     pub off: Watts,
     /// For how long a server must be off to be worth its boot; `None` where it never is.
     pub off_pays_after: Option<Seconds>,
@@ -74,6 +76,7 @@ impl Savings {
                 each.into_iter().fold(each[0], most)
             }),
             packages: (processor.uncore - processor.uncore_asleep) * processor.packages as f64,
+            idle,
             off: (idle - machine.server.off).max(Watts::ZERO),
             off_pays_after: machine.server.break_even(idle),
         }

@@ -100,6 +100,13 @@ impl PowerFigures {
         for (field, value) in [("boot_s", self.boot_s), ("shutdown_s", self.shutdown_s)] {
             within(&format!("{key}.{field}"), value, 0.0, 1e6, " seconds")?;
         }
+        if self.off_w > self.base_w {
+            let rule = format!(
+                "at most base_w, {}: a node that draws more switched off saves nothing by it",
+                self.base_w
+            );
+            return bad("off_w", self.off_w, &rule);
+        }
         if self.static_per_core_w + self.dynamic_per_core_w <= 0.0 {
             return bad(
                 "dynamic_per_core_w",

@@ -488,6 +488,14 @@ impl Scenario {
             group.capping.check(&format!("{key}.capping"))?;
             if let Some(quota) = &group.quota {
                 quota.check(&format!("{key}.quota"))?;
+                if group.parking == Parking::Offline {
+                    let why = format!(
+                        "is \"offline\" beside {key}.quota: a quota leaves all {} cores online, so none would ever be parked; \
+                         remove one of the two",
+                        group.cores
+                    );
+                    return Err(ScenarioError::new(format!("{key}.parking"), why));
+                }
             }
             let capacity = group.capacity().power;
             let most = capacity.limit(Cores::new(group.fewest_cores));

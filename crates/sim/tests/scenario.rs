@@ -173,6 +173,16 @@ fn what_is_wrong_is_named_with_key_value_and_rule() {
             "nodes.1.machine.boot_s",
             "is -1",
         ),
+        (
+            "[[nodes]]\n[[nodes]]\ncores = 8\nparking = \"offline\"\nquota = {}",
+            "nodes.1.parking",
+            "is \"offline\" beside nodes.1.quota: a quota leaves all 8 cores online",
+        ),
+        (
+            "[[nodes]]\nmachine = { kind = \"line\", base_w = 40, off_w = 41 }",
+            "nodes.0.machine.off_w",
+            "is 41: it must be at most base_w, 40",
+        ),
         ("[[nodes]]\nlowest_cap_w = 190", "nodes.0.lowest_cap_w", "is 190"),
         (
             "[[nodes]]\nmachine = { kind = \"line\", base_w = -1 }",

@@ -21,8 +21,8 @@ const MAX_FREQUENCIES: usize = 48;
 /// How far off a probability may be for one of the cases.
 const ERROR: f64 = 1e-7;
 /// Everything goes on where even so a period is late with more than this probability.
-pub(crate) const HOPELESS: f64 = 0.3;
-/// A point that is late this much more often than everything on is as good.
+const HOPELESS: f64 = 0.3;
+/// A point that is late this much more often than everything on is as good, where everything on was observed to be that late.
 const LITTLE_MORE: f64 = 1.05;
 /// So many numbers of cores below the one that fits are tried.
 const LOOK: u64 = 3;
@@ -215,20 +215,20 @@ impl Grid {
         range.round_up(range.step() * steps as f64)
     }
 
-    /// The cheapest point whose probability of being late is at most `allowed`, or little more than with everything on,
-    /// where more of anything would not help; `None` where even then most periods would be late. With the point comes
-    /// the probability that was allowed.
+    /// The cheapest point whose probability of being late is at most `allowed`, or little more than the model gives for
+    /// everything on as far as that was `observed`: more of anything would not help. `None` where everything on is likelier to be
+    /// late than that, by the model: what it believes is no permission. With the point comes the probability that was allowed.
     pub(crate) fn cheapest(
         &mut self,
         learned: &mut Learned<'_>,
         demand: &Demand,
-        allowed: f64,
+        (allowed, observed): (f64, f64),
     ) -> Option<(Point, f64)> {
         let full = learned.late(demand, self.cores(self.last).get(), 1.0);
         if full > HOPELESS {
             return None;
         }
-        let allowed = allowed.max(full * LITTLE_MORE);
+        let allowed = allowed.max((full * LITTLE_MORE).min(observed));
         let near = self.last_best.saturating_sub(NEAR)..(self.last_best + NEAR + 1).min(self.paces.len());
         let all = 0..self.paces.len();
         self.since_all += 1;

@@ -33,6 +33,7 @@ mod uneven;
 pub use tuning::HeadroomTuning;
 
 use crate::decision::{Allocation, Decision, Reason};
+use crate::everything_on::{EverythingOn, SETTLED_AFTER};
 use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
@@ -40,7 +41,7 @@ use crate::parameter::Bound;
 use crate::plant::{Plant, Slo};
 use crate::reflex::{Past, Queue, ReflexPlan};
 use crate::registry::LawError;
-use choose::{Demand, Grid, HOPELESS, Learned, Point};
+use choose::{Demand, Grid, Learned, Point};
 use cost::Cost;
 use forecast::{Forecast, Forecaster, Method};
 use headroom_units::{Cores, Lever, PerSecond, Seconds, Setting, Watts};
@@ -90,8 +91,10 @@ pub struct Headroom {
     latency: LatencyModel,
     power: PowerModel,
     caution: f64,
-    /// The probability of being late that was allowed for the newest period.
-    allowed: f64,
+    /// How often periods were late with everything on.
+    full: EverythingOn,
+    /// Periods in a row with everything on.
+    full_for: u32,
     /// What was added to the cap's margin because caps seemed to bind.
     margin: f64,
     reflex: ReflexPlan,
@@ -128,7 +131,8 @@ impl Headroom {
             latency: LatencyModel::new(slo.percentile(), plant.cores()),
             power: PowerModel::new(plant.power()),
             caution: 0.0,
-            allowed: 1.0 - tuning.confidence,
+            full: EverythingOn::default(),
+            full_for: 0,
             margin: 0.0,
             reflex: ReflexPlan::default(),
             periods: 0,
@@ -243,13 +247,35 @@ impl Headroom {
         }
     }
 
-    /// The step of online quantile estimation: late periods are to be at least as rare as was allowed: `1 - confidence`
-    /// or, where not even everything on would have made them that rare, little more than then.
+    /// The share of periods that may be late: `1 - confidence` or, where not even everything on was observed to make them that
+    /// rare, what it was observed to do. What the model believes is no reason.
+    fn allowed(&self) -> f64 {
+        self.full.rate(1.0 - self.tuning.confidence)
+    }
+
+    /// Takes whether a period with everything on was late. The first such periods may still answer what was left over when less was
+    /// on, and one that a reflex raised had the lower point that was chosen for it.
+    fn observe_full(&mut self, observation: &Observation, late: bool) {
+        let cores = self.plant.allocation(&observation.in_force).cores;
+        // A cap that does not bind takes nothing.
+        let is_full =
+            observation.reflexes == 0 && cores >= self.plant.cores().max() && self.pace(observation) >= 1.0;
+        self.full_for = match is_full {
+            true => self.full_for.saturating_add(1),
+            false => 0,
+        };
+        if self.full_for > SETTLED_AFTER {
+            self.full.observe(late);
+        }
+    }
+
+    /// The step of online quantile estimation: late periods are to be at least as rare as was asked, also where everything on is
+    /// late more often: who cannot be better than that is not to be bolder for it.
     fn learn_caution(&mut self, late: bool) {
-        let step = if late {
-            CAUTION_STEP * (1.0 - self.allowed)
-        } else {
-            -CAUTION_STEP * self.allowed
+        let allowed = 1.0 - self.tuning.confidence;
+        let step = match late {
+            true => CAUTION_STEP * (1.0 - allowed),
+            false => -CAUTION_STEP * allowed,
         };
         self.caution = (self.caution + step).clamp(CAUTION.0, CAUTION.1);
     }
@@ -329,9 +355,10 @@ impl Law for Headroom {
 
         let latency = traffic.latency_to_judge();
         let late = latency > self.guarded_target();
+        self.observe_full(observation, late);
         self.learn_caution(late);
         let demand = self.demand(&forecast, observation, traffic);
-        let allowed = 1.0 - self.tuning.confidence;
+        let (asked, observed) = (1.0 - self.tuning.confidence, self.allowed());
         let pace = now
             .frequency
             .zip(self.plant.frequency())
@@ -347,23 +374,18 @@ impl Law for Headroom {
         } else {
             1.0
         };
-        let mut found = self.grid.cheapest(&mut learned, &demand, allowed * bold);
+        let mut found = self
+            .grid
+            .cheapest(&mut learned, &demand, (asked * bold, observed));
         if bold > 1.0
             && let Some((best, _)) = found
         {
             let at = (best.cores.get(), best.pace);
             let planned = self.reflex.plan(&mut learned, &demand, at, traffic.in_flight);
             if !planned.in_time {
-                found = self.grid.cheapest(&mut learned, &demand, allowed);
+                found = self.grid.cheapest(&mut learned, &demand, (asked, observed));
             }
         }
-        // What the model is allowed for the reflex's sake is not allowed to really happen.
-        self.allowed = found.map_or(
-            HOPELESS,
-            |(_, most)| {
-                if most > allowed * bold { most } else { allowed }
-            },
-        );
         let Some((best, allowed)) = found else {
             let full = self.plant.full_allocation();
             let point = learned.point(&demand, full.cores, None, 1.0);

@@ -16,6 +16,8 @@
 //!   minute: these are detectors that are started anew, and now and then one raises a false alarm (where exactly half a
 //!   percent of the periods are late, by chance, about once in 8,000).
 
+use crate::everything_on::EverythingOn;
+
 /// What a late period adds to the caution.
 const STEP: f64 = 0.25;
 /// The share of the rate that is aimed at: what caution cannot help, and the time that it takes to grow, come on top.
@@ -32,8 +34,6 @@ const FIRST_RETREAT: u32 = 30;
 const MAX_RETREAT: u32 = 960;
 /// Periods without retreat after which the next is as short as the first.
 const FORGIVEN: u32 = 4 * MAX_RETREAT;
-/// The weight of the newest period in what everything on was observed to do.
-const FORGET: f64 = 1.0 / 2000.0;
 
 /// The keeper of the SLO.
 #[derive(Clone, Debug)]
@@ -41,8 +41,7 @@ pub(super) struct Keeper {
     /// The share of periods that may be late.
     asked: f64,
     caution: f64,
-    /// Late periods and all periods with everything on, fading.
-    full: (f64, f64),
+    full: EverythingOn,
     /// Of the bet on bursts, and of that on the rate.
     wealth: [f64; 2],
     retreat: u32,
@@ -55,7 +54,7 @@ impl Keeper {
         Self {
             asked,
             caution: 0.0,
-            full: (0.0, 0.0),
+            full: EverythingOn::default(),
             wealth: [1.0; 2],
             retreat: 0,
             next_retreat: FIRST_RETREAT,
@@ -75,25 +74,14 @@ impl Keeper {
 
     /// The share of periods that may be late.
     pub(super) fn rate(&self) -> f64 {
-        let (late, periods) = self.full;
-        if periods < 1.0 {
-            return self.asked;
-        }
-        let share = late / periods;
-        // Wilson's lower bound at two standard deviations.
-        let z = 2.0;
-        let centre = share + z * z / (2.0 * periods);
-        let width = z * (share * (1.0 - share) / periods + z * z / (4.0 * periods * periods)).sqrt();
-        let least = (centre - width) / (1.0 + z * z / periods);
-        self.asked.max(least).min(0.5)
+        self.full.rate(self.asked)
     }
 
     /// Takes a period: whether it was late, and whether everything was on in it.
     pub(super) fn observe(&mut self, late: bool, everything_on: bool) {
         let error = f64::from(u8::from(late));
         if everything_on {
-            let (late, periods) = self.full;
-            self.full = (late * (1.0 - FORGET) + error, periods * (1.0 - FORGET) + 1.0);
+            self.full.observe(late);
         }
         let rate = self.rate();
         self.caution = (self.caution + STEP * (error - AIM * rate)).clamp(0.0, MAX_CAUTION);

@@ -21,6 +21,7 @@ pub use growth::MAX_HORIZON_PERIODS;
 pub use tuning::JointTuning;
 
 use crate::decision::{Decision, Reason};
+use crate::everything_on::SETTLED_AFTER;
 use crate::headroom::choose::{Demand, Learned};
 use crate::headroom::cost::Cost;
 use crate::headroom::forecast::{Forecast, Forecaster};
@@ -559,7 +560,7 @@ impl Law for Joint {
             0
         };
         // Before, it may still answer what was left over when less was on.
-        let everything_on = self.full_for > AFTER_LATE;
+        let everything_on = self.full_for > SETTLED_AFTER;
         let late = traffic.latency_to_judge() > self.slo.target();
         let retreating = self.keeper.retreat() > 0;
         self.keeper.observe(late, everything_on);

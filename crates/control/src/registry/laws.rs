@@ -264,8 +264,8 @@ impl LawConfig {
             return Ok(());
         }
         let why = format!(
-            "is {}: a server boots in {boot_s} s and warms up for {warm_s} s, which is {periods} periods, and the forecast \
-             reaches {MAX_HORIZON_PERIODS}: give at least {:.0}, or leave its power to another law",
+            "is {} ms: a server boots in {boot_s} s and warms up for {warm_s} s, which is {periods} periods, and the forecast \
+             reaches {MAX_HORIZON_PERIODS}: give at least {:.0} ms, or leave its power to another law",
             period.as_millis(),
             ((boot_s + warm_s) * 1e3 / MAX_HORIZON_PERIODS as f64).ceil()
         );

@@ -1,4 +1,4 @@
-//! What each lever can save on a machine, in watts and by which cause, and which one is best here.
+//! What each lever can save on a machine or a cluster, in watts and by which cause, and which one is best here.
 
 use super::Report;
 use headroom_node::Roots;
@@ -6,6 +6,7 @@ use headroom_node::probe::{Finding, State};
 use headroom_physics::MachineFigures;
 use headroom_physics::saving::Savings;
 use headroom_units::Watts;
+use headroom_wire::message::Description;
 use serde::Serialize;
 
 /// What one lever can save of the same work.
@@ -22,7 +23,7 @@ pub struct LeverSaving {
 }
 
 /// What is there of levers, in words where it is not.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Levers {
     /// Why the frequency cannot be limited.
     pub no_frequency: Option<String>,
@@ -32,30 +33,55 @@ pub struct Levers {
     pub no_hardware_cap: Option<String>,
     /// Why the kernel says nothing of idle states.
     pub no_idle_states: Option<String>,
+    /// Whether a power switch is named for it.
+    pub is_switched: bool,
 }
 
 impl Levers {
     /// By what was found on the machine.
     pub fn found(findings: &[Finding]) -> Self {
-        let without = |whats: &[&str]| {
-            let found: Vec<&Finding> = findings
+        let usable = |finding: &Finding| finding.state != State::Unusable;
+        Self::named(
+            findings
                 .iter()
-                .filter(|finding| whats.contains(&finding.what.as_str()))
-                .collect();
-            match found.iter().any(|finding| finding.state != State::Unusable) {
-                true => None,
-                false => Some(
-                    found
-                        .first()
-                        .map_or_else(|| "it was not found".to_owned(), |f| f.why.clone()),
-                ),
+                .map(|finding| (finding.what.as_str(), usable(finding), finding.why.as_str())),
+        )
+    }
+
+    /// By what an agent says of its machine.
+    pub fn of_node(description: &Description) -> Self {
+        let devices = description.devices.iter();
+        Self::named(devices.map(|device| (device.name.as_str(), device.usable, device.reason.as_str())))
+    }
+
+    /// Of a machine that nobody could ask, and why.
+    pub fn unknown(why: &str) -> Self {
+        let unknown = || Some(why.to_owned());
+        Self {
+            no_frequency: unknown(),
+            no_cpuset: unknown(),
+            no_hardware_cap: unknown(),
+            no_idle_states: unknown(),
+            is_switched: false,
+        }
+    }
+
+    /// By the names of levers, whether each can be used, and why or why not.
+    fn named<'a>(all: impl Iterator<Item = (&'a str, bool, &'a str)> + Clone) -> Self {
+        let without = |names: &[&str]| {
+            let mut found = all.clone().filter(|(name, ..)| names.contains(name));
+            if found.clone().any(|(_, usable, _)| usable) {
+                return None;
             }
+            let why = found.next().map(|(.., why)| why.to_owned());
+            Some(why.unwrap_or_else(|| "it was not found".to_owned()))
         };
         Self {
             no_frequency: without(&["CPU frequency limit"]),
             no_cpuset: without(&["CPU sets"]),
             no_hardware_cap: without(&["RAPL power limits", "HSMP power limits (AMD)"]),
             no_idle_states: without(&["CPU idle states"]),
+            is_switched: false,
         }
     }
 }
@@ -133,13 +159,14 @@ pub fn savings(machine: &MachineFigures, levers: &Levers) -> Vec<LeverSaving> {
                     machine.server.boot.get()
                 ),
                 None => format!(
-                    "never: off it draws {}, as much as asleep",
-                    watts(machine.server.off)
+                    "never: off it draws {}, and {} on and idle",
+                    watts(machine.server.off),
+                    watts(savings.idle)
                 ),
             },
-            missing: Some(
-                "`headroom controller` switches servers, by a power switch for each node".to_owned(),
-            ),
+            missing: (!levers.is_switched).then(|| {
+                "`headroom controller` switches servers, by a power switch for each node".to_owned()
+            }),
         },
     ];
     all.sort_by(|one, other| other.watts.total_cmp(&one.watts));
@@ -206,6 +233,76 @@ pub fn describe(machine: &MachineFigures, roots: &Roots, report: &mut Report) {
     }
 }
 
+/// What one lever can save on the machines of a cluster that are alike.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClusterSaving {
+    /// The machines' names.
+    pub nodes: Vec<String>,
+    /// On all of them together, watts.
+    pub total_watts: f64,
+    /// On each.
+    #[serde(flatten)]
+    pub each: LeverSaving,
+}
+
+/// What each lever saves on the machines of a cluster, the one that saves most on all of those that are alike first.
+pub fn of_cluster(machines: &[(String, MachineFigures, Levers)]) -> Vec<ClusterSaving> {
+    let mut alike: Vec<(Vec<String>, &MachineFigures, &Levers)> = Vec::new();
+    for (name, figures, levers) in machines {
+        match alike
+            .iter_mut()
+            .find(|(_, of, with)| *of == figures && *with == levers)
+        {
+            Some((names, ..)) => names.push(name.clone()),
+            None => alike.push((vec![name.clone()], figures, levers)),
+        }
+    }
+    let of_alike = |(nodes, figures, levers): &(Vec<String>, &MachineFigures, &Levers)| {
+        let count = nodes.len() as f64;
+        let each = savings(figures, levers).into_iter();
+        each.map(|each| ClusterSaving {
+            nodes: nodes.clone(),
+            total_watts: each.watts * count,
+            each,
+        })
+        .collect::<Vec<_>>()
+    };
+    let mut all: Vec<ClusterSaving> = alike.iter().flat_map(of_alike).collect();
+    all.sort_by(|one, other| other.total_watts.total_cmp(&one.total_watts));
+    all
+}
+
+/// The most machines that are named in a line.
+const MAX_NAMED: usize = 4;
+
+/// Adds to what a check says what each lever saves on the machines of a cluster.
+pub fn describe_cluster(machines: &[(String, MachineFigures, Levers)], report: &mut Report) {
+    for saving in of_cluster(machines) {
+        let value = serde_json::to_value(&saving).unwrap_or_default();
+        let (nodes, each) = (&saving.nodes, &saving.each);
+        let of = match nodes.len() {
+            1 => format!("on {}", nodes[0]),
+            count if count <= MAX_NAMED => format!(
+                "{:.1} W on {} together, on each",
+                saving.total_watts,
+                nodes.join(", ")
+            ),
+            count => format!(
+                "{:.1} W on {} and {} more together, on each",
+                saving.total_watts,
+                nodes[..MAX_NAMED].join(", "),
+                count - MAX_NAMED
+            ),
+        };
+        report.item(
+            "saves",
+            "savings",
+            format_args!("{}: {of} {}", each.lever, words(each)),
+            value,
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +353,34 @@ mod tests {
         };
         let all = example(text, &[parking]);
         assert!(all.contains("\nname = \"slo-power\"\n") && all.contains("\nlever = \"cpuset\"\n"));
+    }
+
+    #[test]
+    fn machines_of_a_cluster_that_are_alike_are_said_together_and_servers_off_where_they_are_switched() {
+        let switched = Levers {
+            is_switched: true,
+            ..Levers::default()
+        };
+        let node = |name: &str, cores, levers: &Levers| {
+            (name.to_owned(), MachineFigures::skylake(cores), levers.clone())
+        };
+        let machines = [
+            node("n1", 8, &switched),
+            node("n2", 16, &Levers::default()),
+            node("n3", 8, &switched),
+        ];
+        let all = of_cluster(&machines);
+        assert!(all.windows(2).all(|two| two[0].total_watts >= two[1].total_watts));
+        let off: Vec<&ClusterSaving> = all
+            .iter()
+            .filter(|saving| saving.each.lever == "server off")
+            .collect();
+        let of_two = off.iter().find(|saving| saving.nodes == ["n1", "n3"]).unwrap();
+        assert_eq!(of_two.total_watts, 2.0 * of_two.each.watts);
+        assert_eq!(of_two.each.missing, None);
+        let of_one = off.iter().find(|saving| saving.nodes == ["n2"]).unwrap();
+        assert!(of_one.each.missing.is_some() && of_one.total_watts == of_one.each.watts);
+        assert_eq!(off.len(), 2);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `headroom agent`: one node served to a controller, under a lease that puts everything back when it runs out.
 
 use crate::args::{GuardChoice, Trees};
-use crate::check::{self, Report, Running};
+use crate::check::{self, Report, Running, savings};
 use crate::config::agent::{AgentFile, EXAMPLE};
+use crate::config::machine;
 use crate::demos;
 use anyhow::anyhow;
 use clap::Args;
@@ -10,6 +11,7 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
+use headroom_control::FrequencyRange;
 use headroom_node::Roots;
 use headroom_node::agent::{
     Agent, AgentConfig, AgentError, AgentHandle, Least, LocalMachine, Machine, OpenError,
@@ -20,7 +22,7 @@ use headroom_node::restore::{self, MAX_PULSES};
 use headroom_runtime::live::control::Control;
 use headroom_runtime::live::guard::namespace::Place;
 use headroom_runtime::live::{service_manager, undo};
-use headroom_units::Cores;
+use headroom_units::{Cores, Hertz, Lever};
 use headroom_wire::server::{Listen, ListenError};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -185,6 +187,14 @@ fn of(service: &Service, roots: &Roots, run_dir: &Path, running: &Running) -> Re
     let mut machine = open(file, document, roots)?;
     let mut report = Report::default();
     describe(&mut machine, &mut report);
+    let own = machine.ranges().get(Lever::Frequency).and_then(|range| {
+        let [lowest, highest, step] = [range.min, range.max, range.step].map(Hertz::new);
+        FrequencyRange::new(lowest, highest, step).ok()
+    });
+    let cores = Cores::new(online(roots).map_err(Failure::usage)?.len() as f64);
+    let figures = machine::figures(&file.machine, document, "machine", cores)?;
+    let figures = machine::with_frequencies(&file.machine, figures, own);
+    savings::describe(&figures, roots, &mut report);
     for (place, listen) in file.agent.listen.iter().zip(listen) {
         let holder = match listen {
             Listen::Tcp { address, .. } => running.holding(*address),

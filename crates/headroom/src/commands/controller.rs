@@ -5,6 +5,7 @@ mod guard;
 mod servers;
 
 use crate::args::RunArgs;
+use crate::check::savings::{self, Levers};
 use crate::check::{self, Report, Running};
 use crate::config::controller::{AtExit, ClusterConfig, ControllerFile, EXAMPLE};
 use crate::start::{self, ServiceRate, Start};
@@ -18,8 +19,9 @@ use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, Gateways, NoNode
 use headroom_runtime::live::{Device, Telemetry, run};
 use headroom_runtime::resize::{Servers, leave};
 use headroom_units::{Cores, PerSecond, Seconds, Source};
-use headroom_wire::message::Holder;
+use headroom_wire::message::{Description, Holder};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -153,7 +155,52 @@ fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<R
     for note in &cluster.notes {
         report.note(note);
     }
+    describe_savings(&config, &document, &cluster, &mut report)?;
     Ok(Some(report))
+}
+
+/// Says what each lever can save: on the nodes whose agents answered, and on those whose figures are configured.
+fn describe_savings(
+    config: &ControllerFile,
+    document: &Document,
+    cluster: &Cluster,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let is_configured = |name: &String| {
+        config.machine.is_some() || config.nodes.get(name).is_some_and(|n| n.machine.is_some())
+    };
+    let figures = match cluster.machines.is_empty() {
+        true => config.machines(document, &BTreeMap::new(), &cluster.plant)?,
+        false => cluster.machines.clone(),
+    };
+    let (mut machines, mut unknown) = (Vec::new(), Vec::new());
+    for ((name, node), figures) in config.nodes.iter().zip(figures) {
+        let levers = match cluster.descriptions.get(name) {
+            Some(description) => Levers::of_node(description),
+            None if is_configured(name) => Levers::unknown("its agent was not asked, or did not answer"),
+            None => {
+                unknown.push(name.as_str());
+                continue;
+            }
+        };
+        let is_switched = config.switching_law().is_some() && node.server.power.is_some();
+        machines.push((
+            name.clone(),
+            figures,
+            Levers {
+                is_switched,
+                ..levers
+            },
+        ));
+    }
+    savings::describe_cluster(&machines, report);
+    if !unknown.is_empty() {
+        report.note(format_args!(
+            "what levers save on {} is not known: give [machine], or an agent that answers",
+            unknown.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 /// What is controlled, as it was found.
@@ -166,6 +213,8 @@ struct Cluster {
     plant: Plant,
     /// What each node is, in the order of their names; empty where no law sets them.
     machines: Vec<MachineFigures>,
+    /// What each node's agent said of it, where it answered.
+    descriptions: BTreeMap<String, Description>,
     source: Option<Source>,
     notes: Vec<String>,
 }
@@ -198,7 +247,7 @@ impl Cluster {
             false => None,
         };
         let mut plant = Plant::of_servers(config.nodes.len());
-        let mut machines = Vec::new();
+        let (mut machines, mut descriptions) = (Vec::new(), BTreeMap::new());
         let (mut machine, mut source) = (None, config.energy.map(|_| Source::Estimated));
         if config.commands() {
             let mut all = agents(config, document)?;
@@ -208,6 +257,7 @@ impl Cluster {
             notes.append(&mut found.notes);
             (plant, source) = (found.plant, found.source);
             machines = config.machines(document, &found.processors, &plant)?;
+            descriptions = found.descriptions;
             if config.resizes() {
                 plant = plant.with_servers(config.nodes.len());
                 notes.push(
@@ -261,6 +311,7 @@ impl Cluster {
             telemetry,
             plant,
             machines,
+            descriptions,
             source,
             notes,
         }))

@@ -180,6 +180,7 @@ impl AgentFile {
 
     fn check(&self, document: &Document) -> Result<(), ConfigError> {
         self.service.check(document)?;
+        self.power.check(document)?;
         for key in CONTROLLERS_KEYS {
             if document.has("service", key) {
                 let why = "is the controller's to decide, for all nodes together: remove it here";

@@ -1,7 +1,7 @@
 //! `[machine]`: what a machine is, whose figures say what it draws.
 
 use headroom_console::{ConfigError, Document};
-use headroom_control::Plant;
+use headroom_control::FrequencyRange;
 use headroom_physics::{FigureError, Machine, MachineFigures};
 use headroom_units::Cores;
 
@@ -25,10 +25,12 @@ pub fn figures(
 /// The same figures with the frequencies that the machine has itself, where they are a kind's: a kind says what a core draws
 /// between its lowest and its highest, whichever these are.
 #[must_use]
-pub fn with_frequencies(machine: &Machine, mut figures: MachineFigures, plant: &Plant) -> MachineFigures {
-    let own = plant
-        .frequency()
-        .filter(|_| !matches!(machine, Machine::Figures(_)));
+pub fn with_frequencies(
+    machine: &Machine,
+    mut figures: MachineFigures,
+    own: Option<FrequencyRange>,
+) -> MachineFigures {
+    let own = own.filter(|_| !matches!(machine, Machine::Figures(_)));
     if let Some(range) = own {
         let frequency = &mut figures.processor.frequency;
         (frequency.lowest, frequency.highest) = (range.min(), range.max());

@@ -115,6 +115,7 @@ fn a_mistake_in_the_file_is_named_with_its_line_value_and_remedy() {
             250.0\n | -1\n | requests_per_core_s | service.requests_per_core_s; -1
             250.0\n | 250.0\nlever = "clutch"\n | clutch | clutch; quota; cpuset
             "model" | "plug" | plug | plug; rapl; model
+            "model" | "model"\nfrequency = "off"\ncap_lever = ["rapl", "frequency"] | cap_lever | power.cap_lever; power.frequency = "off"; remove it here
             listen = ["127.0.0.1:0"] | listen = ["localhost"] | localhost | localhost; --example
             [record]\n | [record]\nmax_age_days = 1e300\n | max_age_days | record.max_age_days; 1e300
             [record]\n | [record]\nmax_mib = -1\n | max_mib | record.max_mib; -1

@@ -70,6 +70,24 @@ fn two_laws_change_places_on_the_same_requests_and_nothing_is_left() {
         let watts = number(run, "power_w.consumed_mean");
         assert!((6.0 * 3.0..6.0 * 52.0).contains(&watts), "{run}");
     }
+    for run in [&runs[1], &runs[3]] {
+        let notes = run["notes"].to_string();
+        let causes = [
+            "by fewer joules for the work",
+            "by deeper sleep",
+            "by servers off",
+            "by switching",
+        ];
+        assert_has(&notes, &causes);
+    }
+    for run in runs {
+        // The platform and servers that are off are allocated as they are consumed.
+        let (consumed, allocated) = (
+            number(run, "power_w.consumed_mean"),
+            number(run, "power_w.allocated_mean"),
+        );
+        assert!(consumed < allocated, "{run}");
+    }
     let cluster = |run: usize, name: &str| {
         runs[run]["notes"]
             .to_string()

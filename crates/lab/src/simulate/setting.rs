@@ -11,7 +11,7 @@ use headroom_control::{Stack, guardian};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
 use headroom_sim::{Fault, RunError, Scenario, ScenarioError};
-use headroom_units::{PerSecond, Seconds};
+use headroom_units::{Lever, PerSecond, Seconds};
 use headroom_workload::ArrivalProcess;
 use headroom_workload::Trace;
 use headroom_workload::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
@@ -287,7 +287,17 @@ impl Setting {
     /// # Errors
     /// A parameter outside its range, a target out of reach, with the line; laws that cannot run together.
     pub fn guarded(&self, laws: impl Into<LawNames>) -> Result<Stack, Failure> {
-        let context = self.context()?;
+        let (context, laws) = (self.context()?, laws.into());
+        if context.plant.bounds(Lever::Servers).is_some() {
+            let config = LawConfig {
+                names: laws.clone(),
+                ..self.law.clone()
+            };
+            let period = Seconds::new(self.scenario.service.period_s);
+            config
+                .foresees(&context.machines, period)
+                .map_err(|error| self.law_error(&error))?;
+        }
         let part = |law: LawName| {
             let built = self.law.build_named(law, &context);
             let part = Part::new(built.map_err(|error| self.law_error(&error))?);
@@ -296,7 +306,7 @@ impl Setting {
                 false => part,
             })
         };
-        let parts = laws.into().iter().map(part).collect::<Result<_, Failure>>()?;
+        let parts = laws.iter().map(part).collect::<Result<_, Failure>>()?;
         let stack = Stack::new(parts, context.plant, self.control.lost_periods_to_full);
         let mut stack = stack.map_err(|error| self.error("law.name", error))?;
         if let Some(history) = &self.history {
@@ -336,8 +346,11 @@ impl Setting {
     }
 
     fn law_error(&self, error: &LawError) -> Failure {
-        // The live configuration keeps the SLO in a table of its own.
-        let key = error.key.replace("slo.target_ms", "service.target_ms");
+        // The live configuration keeps the SLO and the period in tables of their own.
+        let key = error
+            .key
+            .replace("slo.target_ms", "service.target_ms")
+            .replace("control.period_ms", "service.period_s");
         self.error(&key, &error.why)
     }
 

@@ -61,6 +61,8 @@ pub struct Described {
     pub notes: Vec<String>,
     /// The processors of each node that answered, by its name.
     pub processors: BTreeMap<String, u32>,
+    /// What each of these said of itself.
+    pub descriptions: BTreeMap<String, Description>,
 }
 
 /// Every node is held by another controller.
@@ -163,7 +165,7 @@ impl ClusterMachine {
         }
         let mut notes = Vec::new();
         let mut found = Vec::new();
-        let mut processors = BTreeMap::new();
+        let (mut processors, mut descriptions) = (BTreeMap::new(), BTreeMap::new());
         for node in &self.nodes {
             let state = node.state.lock();
             let usable = match (&state.description, &state.held_by) {
@@ -180,6 +182,7 @@ impl ClusterMachine {
                 Ok(description) => {
                     self.measured.insert(node.name.clone());
                     processors.insert(node.name.clone(), description.node.cores_online);
+                    descriptions.insert(node.name.clone(), description.clone());
                     found.push(description);
                 }
                 Err(why) => notes.push(format!("node {}: {why}", node.name)),
@@ -203,6 +206,7 @@ impl ClusterMachine {
             source: one.then(|| sources[0]),
             notes,
             processors,
+            descriptions,
         })
     }
 

@@ -59,6 +59,9 @@ pub struct DevicePeriod {
     pub levers_lost: bool,
     /// Nodes that could not be reached.
     pub missing: Missing,
+    /// What the meter counts beside what caps are on, as the rest of a server at its plug, and servers that are off: it is allocated
+    /// whatever the caps.
+    pub beside_caps: Watts,
     /// Nodes that are off, boot or shut down as they were commanded: without an agent they are not missing.
     pub switched: BTreeMap<String, PowerState>,
     /// Requests that arrive at the whole cluster, where that is counted otherwise than by the telemetry.

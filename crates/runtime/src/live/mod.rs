@@ -357,6 +357,7 @@ impl ControlLoop<'_, '_> {
             throttled: period.throttled,
             refused: period.refused,
             missing: period.missing,
+            beside_caps: period.beside_caps,
             target: Some(self.frame.slo.target()),
             guard: self.law.guard(),
             histogram: match latency {

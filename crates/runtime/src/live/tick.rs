@@ -38,6 +38,8 @@ pub struct Tick {
     pub levers_lost: bool,
     /// Nodes that could not be reached, and what they count as.
     pub missing: Missing,
+    /// What the meter counts beside what caps are on.
+    pub beside_caps: Watts,
     /// The SLO's target; `None` for a run that is held to no SLO.
     pub target: Option<Seconds>,
     /// The latency above which the law repairs, where it has such a threshold.
@@ -60,12 +62,14 @@ pub struct Tick {
 
 impl Tick {
     /// Cores and cap of the whole run in the period, where they are levers of it: what was in force where it is commanded, and
-    /// everything of a node that could not be reached.
+    /// everything of a node that could not be reached. The cap is on all that the meter counts.
     pub fn held(&self) -> (Option<Cores>, Option<Watts>) {
         let in_force = &self.observation.in_force;
         (
             in_force.cores().map(|cores| cores + self.missing.cores),
-            in_force.cap().map(|cap| cap + self.missing.cap),
+            in_force
+                .cap()
+                .map(|cap| cap + self.missing.cap + self.beside_caps),
         )
     }
 
@@ -83,7 +87,10 @@ impl Tick {
             )
             .with(
                 Lever::Cap,
-                with_missing(in_force.get(Lever::Cap), self.missing.cap.get()),
+                with_missing(
+                    in_force.get(Lever::Cap),
+                    (self.missing.cap + self.beside_caps).get(),
+                ),
             )
             .with(Sensor::ArrivalRate, seen.demand().map(PerSecond::get))
             .with(

@@ -79,6 +79,17 @@ pub struct PackageState {
     pub beyond_reach: bool,
 }
 
+/// Where the energy of packages and their memory went; together all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct EnergyParts {
+    /// Busy cores.
+    pub work: Joules,
+    /// Idle cores, with what entering and leaving their states costs, and those that are offline.
+    pub idle_cores: Joules,
+    /// Packages beside their cores, and memory.
+    pub packages: Joules,
+}
+
 /// The emulated machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -94,6 +105,7 @@ pub struct Machine {
     suspended_w: f64,
     tdp_w: f64,
     elapsed_s: f64,
+    energy_by: EnergyParts,
 }
 
 impl Machine {
@@ -138,6 +150,7 @@ impl Machine {
             suspended_w: config.power.suspended_per_package.get(),
             tdp_w,
             elapsed_s: 0.0,
+            energy_by: EnergyParts::default(),
             model,
         }
     }
@@ -193,6 +206,13 @@ impl Machine {
                 let (khz, duty) = machine.running(index, cpu);
                 (loads[cpu].1, machine.model.busy_w(khz, duty))
             });
+            let work_w: f64 = self
+                .cpus_of(index)
+                .map(|cpu| {
+                    let (khz, duty) = self.running(index, cpu);
+                    loads[cpu].1 * self.model.busy_w(khz, duty)
+                })
+                .sum();
             let uncore_w = self.uncore_w(index);
             self.packages[index].uncore_w = uncore_w;
             let window_s = self.window_s(index);
@@ -201,6 +221,9 @@ impl Machine {
             package.average_w += (package.power_w - package.average_w) * (1.0 - (-dt_s / window_s).exp());
             let (package_w, dram_w) = (package.power_w, self.model.dram_w());
             machine_w += package_w + dram_w;
+            self.energy_by.work += Joules::new(work_w * dt_s);
+            self.energy_by.idle_cores += Joules::new((core_w - work_w) * dt_s);
+            self.energy_by.packages += Joules::new((uncore_w + dram_w) * dt_s);
             self.count(index, dt_s, [package_w, core_w, uncore_w, dram_w]);
             self.smooth(index, dt_s, loads);
             self.choose(index);
@@ -423,6 +446,11 @@ impl Machine {
         })
     }
 
+    /// Where the energy of the packages and their memory went, since the start.
+    pub const fn energy_by(&self) -> EnergyParts {
+        self.energy_by
+    }
+
     /// What the packages and their memory draw now.
     pub fn power(&self) -> Watts {
         let dram_w = self.model.dram_w() * self.packages.len() as f64;
@@ -451,6 +479,9 @@ impl Machine {
                 _ => 0.0,
             };
             zone.count_j(watts * dt_s);
+            if let ZoneKind::Package(_) = zone.kind {
+                self.energy_by.packages += Joules::new(watts * dt_s);
+            }
             if counters_restart {
                 zone.set_counter_uj(0);
             }

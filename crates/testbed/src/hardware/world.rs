@@ -6,7 +6,7 @@ use super::config::{CgroupVersion, HardwareConfig};
 use super::error::HardwareError;
 use super::fault::{Command, Fault, FaultError, MAX_FAULTS};
 use super::groups::{Groups, Hierarchy};
-use super::machine::{CpuLoad, Machine, PackageState};
+use super::machine::{CpuLoad, EnergyParts, Machine, PackageState};
 use super::rapl::ZoneKind;
 use headroom_units::{Cores, Joules, Ratio, Seconds, Watts};
 use serde::Serialize;
@@ -50,6 +50,8 @@ pub struct Snapshot {
     pub power: Watts,
     /// Packages and memory, since the start.
     pub energy: Joules,
+    /// The same by where it went.
+    pub energy_by: EnergyParts,
     /// All cores busy at the highest frequency.
     pub most_power: Watts,
     /// Each package.
@@ -230,6 +232,7 @@ impl World {
             elapsed: self.machine.elapsed(),
             power: self.machine.power(),
             energy: Joules::new(zones.map(|zone| zone.total_j).sum()),
+            energy_by: self.machine.energy_by(),
             most_power: self.machine.most_power(),
             packages: (0..self.machine.packages())
                 .filter_map(|package| self.machine.package(package))

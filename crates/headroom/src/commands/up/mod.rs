@@ -250,7 +250,7 @@ impl World {
         Ok(Self {
             machine,
             target,
-            figures: machine::with_frequencies(&config.machine, figures, &plant),
+            figures: machine::with_frequencies(&config.machine, figures, plant.frequency()),
             plant,
         })
     }

@@ -132,7 +132,11 @@ impl ControllerFile {
                 (None, _) => most,
             };
             let figures = super::machine::figures(machine, document, &key, Cores::new(f64::from(cores)))?;
-            Ok(super::machine::with_frequencies(machine, figures, plant))
+            Ok(super::machine::with_frequencies(
+                machine,
+                figures,
+                plant.frequency(),
+            ))
         });
         each.collect()
     }

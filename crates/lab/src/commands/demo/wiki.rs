@@ -4,9 +4,11 @@ use crate::commands::service::LISTENING;
 use anyhow::{Context, bail};
 use headroom_node::cgroup::CgroupScope;
 use headroom_testbed::wiki::WikiCosts;
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,16 +37,29 @@ impl Wiki {
     /// Where it does not start, does not say its address, or cannot be moved.
     pub fn start(scope: &CgroupScope) -> anyhow::Result<Self> {
         let cost = ["--page-cpu-ms".to_owned(), PAGE_CPU_MS.to_string()];
-        let wiki = Self::serve(SocketAddr::from(([127, 0, 0, 1], 0)), WORKERS, &cost)?;
+        let wiki = Self::serve(SocketAddr::from(([127, 0, 0, 1], 0)), WORKERS, &cost, None)?;
         scope.add(wiki.pid())?;
         Ok(wiki)
     }
 
-    /// Starts it at an address, with so many threads that render and pages of that cost, and waits until it serves.
+    /// Starts it at an address, with so many threads that render and pages of that cost, and waits until it serves. What it says
+    /// it adds to a log where one is given: in the terminal it would stand over a live view.
     ///
     /// # Errors
     /// Where it does not start, or does not say its address.
-    pub fn serve(listen: SocketAddr, workers: usize, cost: &[String]) -> anyhow::Result<Self> {
+    pub fn serve(
+        listen: SocketAddr,
+        workers: usize,
+        cost: &[String],
+        log: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let said = match log {
+            None => Stdio::inherit(),
+            Some(log) => {
+                let file = OpenOptions::new().create(true).append(true).open(log);
+                file.with_context(|| log.display().to_string())?.into()
+            }
+        };
         let program = std::env::current_exe().context("this program's own file cannot be found")?;
         let child = Command::new(program)
             .args(["service", "wiki", "--until-input-closes"])
@@ -55,6 +70,7 @@ impl Wiki {
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(said)
             .spawn()
             .context("the wiki could not be started")?;
         // From here on, an error stops it again.
@@ -69,7 +85,8 @@ impl Wiki {
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
         let Some(address) = line.trim().strip_prefix(LISTENING) else {
-            bail!("the wiki ended before it served; its own message stands above")
+            let place = log.map_or("above".to_owned(), |log| format!("in {}", log.display()));
+            bail!("the wiki ended before it served; its own message stands {place}")
         };
         wiki.address = address
             .parse()

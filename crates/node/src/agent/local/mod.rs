@@ -94,7 +94,7 @@ pub struct LocalMachine {
     limiter: Option<Limiter>,
     /// The other levers.
     actuators: Vec<Box<dyn Actuator>>,
-    /// The caps that could be held when the limits were opened last.
+    /// The caps that could be held when the limits were opened last, and all that was said since of what can be.
     caps: LeverRange,
     /// What held caps then.
     lever: LeverKind,
@@ -255,15 +255,20 @@ impl LocalMachine {
     }
 
     /// What can be asked of the limits as they are now; where nobody holds the node, of limits opened to be asked.
-    fn possible(&self) -> Result<Possible, OpenError> {
+    fn possible(&mut self) -> Result<Possible, OpenError> {
         let now = possible(&self.options, self.bounds()?);
         if self.limiter.is_none() {
             return Ok(now);
         }
-        // A hardware limit is on the packages, and what the rest of the machine draws is learnt under the lease: a cap that
-        // was accepted when it began must not be refused at its renewal.
-        let caps = LeverRange::between(now.caps.min.min(self.caps.min), now.caps.max.max(self.caps.max));
-        Ok(Possible { caps, ..now })
+        // A hardware limit is on the packages, and what the rest of the machine draws is measured under the lease, so that the
+        // ends of the range move with each reading. Whoever was given one asks within it until it hears of another: a cap that
+        // was accepted when the lease began, or said to be possible since, is not refused. What the hardware cannot hold of it
+        // by then is bounded, and said.
+        self.caps = LeverRange::between(now.caps.min.min(self.caps.min), now.caps.max.max(self.caps.max));
+        Ok(Possible {
+            caps: self.caps,
+            ..now
+        })
     }
 
     /// The label of a figure: on emulated hardware there is one alone.

@@ -200,6 +200,91 @@ fn a_cap_is_held_by_the_hardware_where_it_can_and_put_back() {
 }
 
 #[test]
+fn a_cap_that_was_said_to_be_possible_is_not_refused_when_the_rest_of_the_machine_draws_less() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let zones = dir.path().join("sys/class/powercap");
+    for (zone, name) in [("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "dram")] {
+        fs::create_dir_all(zones.join(zone)).unwrap();
+        for (file, value) in [
+            ("name", name),
+            ("energy_uj", "1000000"),
+            ("max_energy_range_uj", "262143328850"),
+            ("enabled", "1"),
+        ] {
+            fs::write(zones.join(zone).join(file), format!("{value}\n")).unwrap();
+        }
+    }
+    for (file, value) in [
+        ("constraint_0_name", "long_term"),
+        ("constraint_0_power_limit_uw", "60000000"),
+        ("constraint_0_max_power_uw", "60000000"),
+        ("constraint_0_time_window_us", "1000000"),
+    ] {
+        fs::write(zones.join("intel-rapl:0").join(file), format!("{value}\n")).unwrap();
+    }
+    // What the memory draws beside the package, watts.
+    let memory_w = std::sync::atomic::AtomicU64::new(20);
+    std::thread::scope(|scope| {
+        let (open, ended) = std::sync::mpsc::channel::<()>();
+        let (zones, memory_w) = (&zones, &memory_w);
+        scope.spawn(move || {
+            let closed = std::sync::mpsc::RecvTimeoutError::Disconnected;
+            let (mut counted, mut before) = ([1e6; 2], std::time::Instant::now());
+            while ended.recv_timeout(std::time::Duration::from_millis(2)) != Err(closed) {
+                let now = std::time::Instant::now();
+                let us = (now - before).as_secs_f64() * 1e6;
+                before = now;
+                let watts = [40.0, memory_w.load(std::sync::atomic::Ordering::Relaxed) as f64];
+                for ((zone, counted), watts) in ["intel-rapl:0", "intel-rapl:0:0"]
+                    .iter()
+                    .zip(&mut counted)
+                    .zip(watts)
+                {
+                    *counted += watts * us;
+                    let file = zones.join(zone).join("energy_uj");
+                    let fresh = file.with_extension("new");
+                    fs::write(&fresh, format!("{counted:.0}\n")).unwrap();
+                    fs::rename(&fresh, &file).unwrap();
+                }
+            }
+        });
+        let registry = Registry::new();
+        let mut machine = LocalMachine::open(options, &registry).unwrap();
+        let full = machine.ranges().get(Lever::Cap).unwrap();
+        assert_eq!(full.max, 60.0, "nothing is known of the rest yet");
+        machine
+            .apply(Setting::default().with(Lever::Cap, Some(full.max)))
+            .unwrap();
+        let can_hold = |machine: &LocalMachine| machine.bounds().unwrap().cap.unwrap().largest.get();
+        let wait_for = |what: &str, machine: &LocalMachine, holds: &dyn Fn(f64) -> bool| {
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while !holds(can_hold(machine)) {
+                assert!(std::time::Instant::now() < until, "{what}: {}", can_hold(machine));
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        };
+        wait_for("the memory is measured", &machine, &|most| most > 75.0);
+        // A controller that connects now is told this, and asks for all of it later.
+        let told = machine.ranges().get(Lever::Cap).unwrap().max;
+        memory_w.store(1, std::sync::atomic::Ordering::Relaxed);
+        wait_for("the memory draws less", &machine, &|most| most < 70.0);
+        let asked = Setting::default().with(Lever::Cap, Some(told));
+        assert_eq!(machine.ranges().check(&asked), Ok(()));
+        let notes = machine.apply(asked).unwrap();
+        assert!(
+            notes.iter().any(|note| note.contains("was bounded to what")),
+            "what cannot be held of it is said: {notes:?}"
+        );
+        // Without a lease nothing was measured, and what can be held is asked of the machine as it is.
+        machine.put_back();
+        assert_eq!(machine.ranges().get(Lever::Cap).unwrap().max, 60.0);
+        drop(machine);
+        drop(open);
+    });
+}
+
+#[test]
 fn the_ranges_follow_the_machine() {
     let dir = tempfile::tempdir().unwrap();
     let (_, options) = machine(dir.path());

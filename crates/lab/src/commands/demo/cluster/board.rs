@@ -10,7 +10,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::Line;
-use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph};
+use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph, Wrap};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,9 @@ const HISTORY: usize = 600;
 const WAITING: usize = 1024;
 /// A line every so many looks, where there is no view.
 const LINE_EVERY: u64 = 20;
+/// Lines of the title, and of what is said of a cluster: four, and as many for the reason within the frame.
+const HEAD_LINES: u16 = 2;
+const CLUSTER_LINES: u16 = 10;
 const COLOURS: [Color; 2] = [Color::Yellow, Color::Green];
 
 /// One cluster, as it is now.
@@ -57,7 +60,7 @@ impl Row {
             servers: (drawn.servers_on, servers),
             limit: observation["in_force"]["frequency"].as_f64(),
             power: drawn.power,
-            energy: drawn.energy,
+            energy: drawn.energy(),
             latency_ms: observation["traffic"]["latency"]["at_slo"]
                 .as_f64()
                 .map(|seconds| seconds * 1e3),
@@ -183,16 +186,23 @@ impl Scene for Screen {
 
     fn draw(&self, frame: &mut Frame<'_>) {
         let Some(look) = &self.look else { return };
-        let [head, clusters, plots] =
-            Layout::vertical([Constraint::Length(2), Constraint::Length(8), Constraint::Min(6)])
-                .areas(frame.area());
-        let saved = saved(&look.rows).map_or(String::new(), |saved| format!("   energy saved: {saved:.1} %"));
+        let [head, clusters, plots] = Layout::vertical([
+            Constraint::Length(HEAD_LINES),
+            Constraint::Length(CLUSTER_LINES),
+            Constraint::Min(6),
+        ])
+        .areas(frame.area());
+        let saved = saved(&look.rows).map_or(String::new(), |saved| format!("energy saved: {saved:.1} %   "));
         let title = format!(
-            "Two clusters, the same requests: day {} of {}, {:.0} of {:.0} s{saved}   (q ends it)",
+            "Two clusters, the same requests: day {} of {}, {:.0} of {:.0} s",
             look.day.0, look.day.1, look.at, look.length
         );
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        frame.render_widget(Paragraph::new(Line::styled(title, bold)), head);
+        let lines = vec![
+            Line::styled(title, bold),
+            Line::styled(format!("{saved}(q ends it)"), bold),
+        ];
+        frame.render_widget(Paragraph::new(lines), head);
         let columns: [Rect; 2] = Layout::horizontal([Constraint::Fill(1); 2]).areas(clusters);
         for ((row, area), colour) in look.rows.iter().zip(columns).zip(COLOURS) {
             let late = row.latency_ms.is_some_and(|latency| latency > look.slo.1);
@@ -223,7 +233,9 @@ impl Scene for Screen {
             let block = Block::bordered()
                 .title(title)
                 .border_style(Style::new().fg(colour));
-            frame.render_widget(Paragraph::new(lines).block(block), area);
+            // A reason is as long as it is: it takes what is left of the lines.
+            let text = Paragraph::new(lines).wrap(Wrap { trim: true }).block(block);
+            frame.render_widget(text, area);
         }
         let [power, latency] = Layout::horizontal([Constraint::Fill(1); 2]).areas(plots);
         let names = look.rows.each_ref().map(|row| row.law.clone());
@@ -348,6 +360,22 @@ mod tests {
             "P95 450 ms of 400 ms",
             "watts at the plug",
         ] {
+            assert!(text.contains(said), "{said:?} is not in\n{text}");
+        }
+        // On the smallest usual terminal nothing is cut off.
+        let reason = "412.3/s ± 25.1 expected: 3 servers with 100 % of their cores at 62 % of the frequency are late with 0.41 %, \
+                      118.2 W";
+        let mut long = look();
+        long.rows[1].reason = reason.to_owned();
+        (long.rows[1].energy, long.rows[0].energy) = (Joules::new(21_200.0), Joules::new(38_400.0));
+        screen.take(long);
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| screen.draw(frame)).unwrap();
+        let text = terminal.backend().to_string();
+        for said in reason
+            .split(' ')
+            .chain(["(q ends it)", "21200 J so far", "joint (cluster left)"])
+        {
             assert!(text.contains(said), "{said:?} is not in\n{text}");
         }
         screen.take(Look {

@@ -1,7 +1,7 @@
 //! What a cluster draws at its plug, as a device of the control loop: it sets nothing, and says what all servers drew together,
 //! those that are off, boot or shut down included.
 
-use super::server::Meter;
+use super::server::{Counted, Meter};
 use headroom_control::Decision;
 use headroom_runtime::live::{Device, DevicePeriod};
 use headroom_units::{Joules, Reading, Seconds, Setting, Source, Watts};
@@ -12,7 +12,7 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Drawn {
     /// Since the run began.
-    pub energy: Joules,
+    pub counted: Counted,
     /// In the last period.
     pub power: Watts,
     /// Servers that are on.
@@ -23,7 +23,7 @@ pub struct Drawn {
 #[derive(Debug)]
 pub struct Mains {
     meters: Vec<Meter>,
-    before: Option<(Instant, f64)>,
+    before: Option<(Instant, Counted)>,
     shown: Arc<Mutex<Drawn>>,
 }
 
@@ -37,28 +37,36 @@ impl Mains {
         }
     }
 
-    fn total(&self) -> Option<f64> {
+    fn total(&self) -> Option<Counted> {
         self.meters
             .iter()
-            .map(|meter| meter.energy().map(Joules::get))
-            .sum()
+            .try_fold(Counted::default(), |sum, meter| Some(sum.with(meter.counted()?)))
+    }
+}
+
+impl Drawn {
+    /// Energy since the run began.
+    pub fn energy(&self) -> Joules {
+        self.counted.energy.total()
     }
 }
 
 impl Device for Mains {
     fn begin(&mut self) -> Option<String> {
-        self.before = self.total().map(|energy| (Instant::now(), energy));
+        self.before = self.total().map(|counted| (Instant::now(), counted));
         Some(format!("the plug of {} emulated servers", self.meters.len()))
     }
 
     fn observe(&mut self, period: &mut DevicePeriod) {
-        let now = self.total().map(|energy| (Instant::now(), energy));
+        let now = self.total().map(|counted| (Instant::now(), counted));
         (period.energy, period.power) = (None, None);
-        if let (Some((at, energy)), Some((was_at, was))) = (now, self.before)
-            && energy >= was
+        period.beside_caps = self.meters.iter().map(Meter::beside_caps).sum();
+        if let (Some((at, counted)), Some((was_at, was))) = (now, self.before)
+            && counted.energy.total() >= was.energy.total()
             && at > was_at
         {
-            let (drawn, length) = (Joules::new(energy - was), Seconds::from(at - was_at));
+            let since = counted.since(was);
+            let (drawn, length) = (since.energy.total(), Seconds::from(at - was_at));
             let power = drawn / length;
             let reading = |value| Reading {
                 value,
@@ -71,7 +79,7 @@ impl Device for Mains {
             });
             let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             *shown = Drawn {
-                energy: shown.energy + drawn,
+                counted: shown.counted.with(since),
                 power,
                 servers_on: self.meters.iter().filter(|meter| meter.is_on()).count(),
             };

@@ -28,14 +28,16 @@ use headroom_runtime::live::admin::Status;
 use headroom_runtime::live::guard::namespace::Place;
 use headroom_runtime::live::run::RunPlan;
 use headroom_runtime::live::undo;
+use headroom_sim::SavedByCause;
 use headroom_testbed::wiki::{self, WikiConfig, Work};
 use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Source};
 use headroom_workload::{Spacing, Trace, TraceError};
+use server::Counted;
 use session::{Offered, Session};
 use site::{Plan, Site};
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Servers of each cluster.
@@ -423,6 +425,10 @@ fn one_day(
         }
         threads.into_iter().map(joined).collect::<Vec<_>>()
     });
+    let counted = shown
+        .each_ref()
+        .map(|(_, drawn)| drawn.lock().unwrap_or_else(PoisonError::into_inner).counted);
+    let saved = saved_by_cause(laws.map(|law| law.as_str()), counted);
     let others = before
         .zip(used())
         .map(|(before, now)| now.by_others_since(&before, processors()));
@@ -445,6 +451,13 @@ fn one_day(
             summary.notes.push(note);
         }
         summaries.push(summary);
+    }
+    if let (Some(saved), Some(second)) = (saved, summaries.last_mut()) {
+        say::note!("day {}: {saved}", number + 1);
+        if let Some(run) = second.run {
+            recorder.annotate(run, &saved)?;
+        }
+        second.notes.push(saved);
     }
     if let Some(others) = others {
         say::note!("day {}: {}", number + 1, beside(others));
@@ -500,6 +513,30 @@ fn plan(
         provenance: origin::provenance().with_load(Some(origin::of_trace(day, args.seed))),
         lines_every: u64::MAX,
     }
+}
+
+/// What the second of these clusters saved against the first, by its cause, in a sentence; nothing where the first counted
+/// nothing.
+fn saved_by_cause(laws: [&str; DAYS], [reference, other]: [Counted; DAYS]) -> Option<String> {
+    let all = reference.energy.total();
+    if all <= Joules::ZERO {
+        return None;
+    }
+    let of = |counted: Counted| (counted.energy, counted.on.get());
+    let saved = SavedByCause::of(of(other), of(reference));
+    let percent = |joules: Joules| joules / all * 100.0;
+    Some(format!(
+        "{} saved {:.1} % of the {:.0} J of {}: {:.1} by fewer joules for the work, {:.1} by deeper sleep, {:.1} by servers off, \
+         {:.1} by switching",
+        laws[1],
+        percent(saved.total()),
+        all.get(),
+        laws[0],
+        percent(saved.work),
+        percent(saved.sleep),
+        percent(saved.off),
+        percent(saved.switching)
+    ))
 }
 
 /// What the second law saved against the first over all days, in a sentence.

@@ -7,6 +7,7 @@ use crate::emulator::{Emulator, EmulatorOptions};
 use anyhow::{Context, bail};
 use headroom_node::switch::{PowerSwitch, SwitchError};
 use headroom_physics::MachineFigures;
+use headroom_sim::EnergyByCause;
 use headroom_units::{Joules, Seconds, Watts};
 use headroom_wire::Address;
 use std::ffi::OsString;
@@ -66,12 +67,39 @@ struct State {
     power: Power,
     since: Instant,
     /// What was drawn before `since`.
-    drawn: f64,
+    drawn: Counted,
     /// What the hardware had counted then, where it is on.
-    counted: f64,
+    counted: EnergyByCause,
     pids: Vec<u32>,
     pages: Vec<String>,
     trouble: Option<String>,
+}
+
+/// What a meter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// Energy by its cause.
+    pub energy: EnergyByCause,
+    /// Time for which the server was on.
+    pub on: Seconds,
+}
+
+impl Counted {
+    /// With another server's.
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            energy: self.energy + other.energy,
+            on: self.on + other.on,
+        }
+    }
+
+    /// Since an earlier count.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            energy: self.energy - before.energy,
+            on: self.on - before.on,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -102,8 +130,8 @@ impl Server {
                 over: false,
                 power: Power::Off,
                 since: Instant::now(),
-                drawn: 0.0,
-                counted: 0.0,
+                drawn: Counted::default(),
+                counted: EnergyByCause::default(),
                 pids: Vec::new(),
                 pages: Vec::new(),
                 trouble: None,
@@ -226,9 +254,14 @@ pub struct Meter(Arc<Shared>);
 
 impl Meter {
     /// Everything drawn since the server was there; `None` while its hardware does not answer.
-    pub fn energy(&self) -> Option<Joules> {
+    pub fn counted(&self) -> Option<Counted> {
         let state = self.0.lock();
-        self.0.drawn_by_now(&state).map(Joules::new)
+        self.0.drawn_by_now(&state)
+    }
+
+    /// What it draws now beside the processors and their memory, which caps are on: all of it where it is not on.
+    pub fn beside_caps(&self) -> Watts {
+        self.0.constant(self.0.lock().power)
     }
 
     /// Whether it is on.
@@ -251,26 +284,50 @@ impl Shared {
     }
 
     /// What the processors and their memory have drawn, as the emulated hardware counts it.
-    fn counted(&self) -> Option<f64> {
+    fn counted(&self) -> Option<EnergyByCause> {
         let text = fs::read_to_string(&self.truth).ok()?;
-        serde_json::from_str::<serde_json::Value>(&text).ok()?["energy"].as_f64()
+        let truth: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let part = |name: &str| truth["energy_by"][name].as_f64().map(Joules::new);
+        Some(EnergyByCause {
+            work: part("work")?,
+            idle_cores: part("idle_cores")?,
+            packages: part("packages")?,
+            ..EnergyByCause::default()
+        })
     }
 
-    fn drawn_by_now(&self, state: &State) -> Option<f64> {
+    /// What a server draws whatever its processors do.
+    fn constant(&self, power: Power) -> Watts {
         let server = &self.figures.server;
+        match power {
+            Power::Off => server.off,
+            Power::Booting => server.booting,
+            Power::ShuttingDown => server.shutting_down,
+            Power::On => self.figures.platform,
+        }
+    }
+
+    fn drawn_by_now(&self, state: &State) -> Option<Counted> {
         let length = Seconds::from(state.since.elapsed());
-        let constant = |power: Watts| Some((power * length).get());
-        let since = match state.power {
-            Power::Off => constant(server.off),
-            Power::Booting => constant(server.booting),
-            Power::ShuttingDown => constant(server.shutting_down),
+        let drawn = self.constant(state.power) * length;
+        let mut since = Counted::default();
+        match state.power {
+            Power::Off => since.energy.off = drawn,
+            Power::Booting | Power::ShuttingDown => since.energy.switching = drawn,
             Power::On => {
+                let counted = self.counted()? - state.counted;
                 // Less than before: hardware that was started anew counts from nothing.
-                let counted = self.counted().filter(|now| *now >= state.counted)?;
-                constant(self.figures.platform).map(|platform| platform + counted - state.counted)
+                if counted.total() < Joules::ZERO {
+                    return None;
+                }
+                since.energy = EnergyByCause {
+                    platform: drawn,
+                    ..counted
+                };
+                since.on = length;
             }
-        }?;
-        Some(state.drawn + since)
+        }
+        Some(state.drawn.with(since))
     }
 
     fn becomes(&self, power: Power) {
@@ -279,7 +336,7 @@ impl Shared {
         state.drawn = self.drawn_by_now(&state).unwrap_or(state.drawn);
         state.since = Instant::now();
         if power == Power::On {
-            state.counted = self.counted().unwrap_or(0.0);
+            state.counted = self.counted().unwrap_or_default();
         }
         state.power = power;
         drop(state);
@@ -348,7 +405,8 @@ fn live(plan: &ServerPlan, wiki: SocketAddr, shared: &Shared) {
 
 fn start(plan: &ServerPlan, address: SocketAddr) -> anyhow::Result<Services> {
     let sys = plan.emulator.roots().sys;
-    let wiki = Wiki::serve(address, WORKERS, &plan.pages)?;
+    let log = plan.kept.join(format!("wiki-{}.log", plan.name));
+    let wiki = Wiki::serve(address, WORKERS, &plan.pages, Some(&log))?;
     let procs = sys.join("fs/cgroup").join(GROUP).join("cgroup.procs");
     fs::write(&procs, format!("{}\n", wiki.pid())).with_context(|| procs.display().to_string())?;
     let file = plan.kept.join(format!("agent-{}.toml", plan.name));
