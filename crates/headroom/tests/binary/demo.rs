@@ -2,7 +2,7 @@
 
 use crate::common::{
     Program, assert_has, children_of, exists_anywhere, fuse_or_skipped, guard_of, headroom, is_alive, kill,
-    number, root_or_skipped, run, succeeds, undo_left, wait,
+    measuring, number, root_or_skipped, run, succeeds, undo_left, wait,
 };
 use crate::contract::assert_summary;
 use rustix::process::Signal;
@@ -71,6 +71,7 @@ fn folder(hardware: &str) -> Option<TempDir> {
 
 #[test]
 fn compares_two_laws_on_emulated_hardware_and_leaves_a_report() {
+    let _one_at_a_time = measuring();
     let Some(folder) = folder("emulated") else { return };
     let folder = folder.path();
     let mut demo = Demo::start(folder, "emulated");

@@ -1,13 +1,14 @@
 //! `headroom demo` on two clusters: each law has each of them for a day, and nothing is left, however it ends.
 
 use crate::common::{
-    Program, assert_has, exists_anywhere, fuse_or_skipped, headroom, is_alive, number, undo_left, wait,
+    Program, assert_has, exists_anywhere, fuse_or_skipped, headroom, is_alive, measuring, number, undo_left,
+    wait,
 };
 use std::fs;
 use std::path::Path;
 
 /// Emulated servers of both clusters.
-const SERVERS: usize = 12;
+const SERVERS: usize = 16;
 
 fn start(folder: &Path) -> Program {
     let mut command = headroom("demo --duration 30 --json --no-view --run-dir");
@@ -51,6 +52,7 @@ fn assert_nothing_is_left(folder: &Path, groups: &[String]) {
 
 #[test]
 fn two_laws_change_places_on_the_same_requests_and_nothing_is_left() {
+    let _one_at_a_time = measuring();
     if !fuse_or_skipped("the demo on emulated clusters") {
         return;
     }
@@ -66,9 +68,9 @@ fn two_laws_change_places_on_the_same_requests_and_nothing_is_left() {
     for run in runs {
         assert_eq!(run["energy_j"]["source"], "emulated", "{run}");
         assert_eq!(run["provenance"]["load"], runs[0]["provenance"]["load"]);
-        // Of six servers, between all of them off and all of them busy.
+        // Of eight servers, between all of them off and all of them busy.
         let watts = number(run, "power_w.consumed_mean");
-        assert!((6.0 * 3.0..6.0 * 52.0).contains(&watts), "{run}");
+        assert!((8.0 * 3.0..8.0 * 52.0).contains(&watts), "{run}");
     }
     for run in [&runs[1], &runs[3]] {
         let notes = run["notes"].to_string();

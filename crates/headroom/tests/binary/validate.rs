@@ -1,6 +1,6 @@
 //! `headroom validate`: a law live on emulated hardware, and the same simulated.
 
-use crate::common::{Program, fuse_or_skipped, headroom, number, refused, succeeds};
+use crate::common::{Program, fuse_or_skipped, headroom, measuring, number, refused, succeeds};
 use crate::contract::assert_summary;
 use serde_json::Value;
 use std::fs;
@@ -38,6 +38,7 @@ fn again(folder: &Path, run_asked: &str) -> Value {
 /// in whatever else runs is what was asked of them, and the machine that answered.
 #[test]
 fn a_live_run_and_its_simulation_agree_in_what_they_must() {
+    let _one_at_a_time = measuring();
     if !fuse_or_skipped("a live run beside its simulation") {
         return;
     }

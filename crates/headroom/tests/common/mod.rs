@@ -29,10 +29,18 @@ pub use program::{
 };
 pub use start::{Emulator, Gateway, Wiki};
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that happens at all on a busy machine of two cores.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// For a test whose program measures what this machine serves, and then loads it with that: such tests run one after another, as one
+/// would measure what the other leaves.
+pub fn measuring() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Asks every 20 ms until there is an answer, so long at most.
 pub fn within<T>(most: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {

@@ -53,7 +53,7 @@ pub struct DemoArgs {
     /// One machine, and one law after another, instead of two clusters side by side.
     #[arg(long)]
     pub single: bool,
-    /// Length of the compressed day, in seconds: there are two on clusters (75 by default), and with --single one for each law
+    /// Length of the compressed day, in seconds: there are two on clusters (90 by default), and with --single one for each law
     /// (120 by default).
     #[arg(long, value_name = "SECONDS")]
     pub duration: Option<f64>,
@@ -117,7 +117,7 @@ const PEAK: f64 = 0.7;
 /// The day and the target on one machine, and on clusters.
 const DAY_S: f64 = 120.0;
 const TARGET_MS: f64 = 250.0;
-const CLUSTER_DAY_S: f64 = 75.0;
+const CLUSTER_DAY_S: f64 = 90.0;
 const CLUSTER_TARGET_MS: f64 = 500.0;
 /// The laws on one machine.
 const LAWS: [LawName; 3] = [LawName::FIXED, LawName::SLO_POWER, LawName::JOINT];

@@ -53,7 +53,7 @@ impl Row {
         let drawn = *drawn.lock().unwrap_or_else(PoisonError::into_inner);
         let period: serde_json::Value = serde_json::from_str(&status.last().2).unwrap_or_default();
         let observation = &period["observation"];
-        let reasons = period["decision"]["reasons"].as_array();
+        let reasons = period["decided"]["reasons"].as_array();
         Self {
             cluster: cluster.to_owned(),
             law: law.to_owned(),
@@ -310,8 +310,12 @@ pub type Shown = (Arc<Status>, Arc<Mutex<Drawn>>);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_control::Reason;
+    use headroom_runtime::live::Tick;
+    use headroom_units::{Lever, Setting};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use std::time::Duration;
 
     fn look() -> Look {
         let row = |law: &str, on: usize, joules: f64, latency_ms| Row {
@@ -327,13 +331,28 @@ mod tests {
         Look {
             day: (1, 2),
             at: 10.0,
-            length: 75.0,
+            length: 90.0,
             slo: (95.0, 400.0),
             rows: [
                 row("fixed", 4, 2000.0, Some(90.0)),
                 row("joint", 2, 1200.0, Some(450.0)),
             ],
         }
+    }
+
+    #[test]
+    fn a_row_has_what_the_status_of_a_run_tells() {
+        let status = Status::new("joint".to_owned(), Duration::from_secs(1));
+        let mut tick = Tick::default();
+        tick.observation.in_force = Setting::default().with(Lever::Frequency, Some(1.2e9));
+        tick.decision.reasons = vec![
+            Reason::new("spare", "one server more".to_owned(), &[]),
+            Reason::new("least", "3 servers at 62 % draw least".to_owned(), &[]),
+        ];
+        status.tick(&tick);
+        let row = Row::of("left", "joint", 4, &status, &Mutex::default());
+        assert_eq!(row.reason, "3 servers at 62 % draw least");
+        assert_eq!((row.limit, row.servers), (Some(1.2e9), (0, 4)));
     }
 
     #[test]
