@@ -11,8 +11,9 @@
 //!   rate is what was observed then, by its lower confidence bound, and never what a model says.
 //! - **Retreat**: two bets against "late at most at twice the rate" are kept as wealth (Ramdas et al., "Game-theoretic
 //!   statistics and safe anytime-valid inference", 2023): a high stake, which finds several late periods among a few, and a low
-//!   one, which finds a rate of some times what is asked over hundreds. Where one passes its bound the model is not to be
-//!   trusted: everything goes on for a while, longer each time. Wealth never falls below one, so that a good hour buys no bad
+//!   one, which finds a rate of some times what is asked over hundreds. Late periods come in runs, as what one leaves over is
+//!   answered late in the next: the high stake is on what begins them, a run that lasts counts for less. Where one passes its
+//!   bound the model is not to be trusted: everything goes on for a while, longer each time. Wealth never falls below one, so that a good hour buys no bad
 //!   minute: these are detectors that are started anew, and now and then one raises a false alarm (where exactly half a
 //!   percent of the periods are late, by chance, about once in 8,000).
 
@@ -27,7 +28,9 @@ const MAX_CAUTION: f64 = 2.1;
 /// Stakes, as the share of the wealth that a period in time loses, and the wealth at which the model is given up. The lower is
 /// about what is best where four times the rate asked are late.
 const BURST: f64 = 0.5;
-const MAX_OF_BURST: f64 = 100.0;
+const MAX_OF_BURST: f64 = 140.0;
+/// How often a period after a late one is late too, of one cause.
+const RUN: f64 = 0.5;
 const MAX_OF_RATE: f64 = 1000.0;
 /// The first retreat, and the longest, in periods.
 const FIRST_RETREAT: u32 = 30;
@@ -44,6 +47,7 @@ pub(super) struct Keeper {
     full: EverythingOn,
     /// Of the bet on bursts, and of that on the rate.
     wealth: [f64; 2],
+    was_late: bool,
     retreat: u32,
     next_retreat: u32,
     since_retreat: u32,
@@ -56,6 +60,7 @@ impl Keeper {
             caution: 0.0,
             full: EverythingOn::default(),
             wealth: [1.0; 2],
+            was_late: false,
             retreat: 0,
             next_retreat: FIRST_RETREAT,
             since_retreat: 0,
@@ -86,6 +91,7 @@ impl Keeper {
         let rate = self.rate();
         self.caution = (self.caution + STEP * (error - AIM * rate)).clamp(0.0, MAX_CAUTION);
         self.retreat = self.retreat.saturating_sub(1);
+        let in_run = std::mem::replace(&mut self.was_late, late);
         if everything_on {
             return;
         }
@@ -94,9 +100,14 @@ impl Keeper {
             self.next_retreat = FIRST_RETREAT;
         }
         let twice = 2.0 * rate;
-        let stakes = [BURST / twice, 1.0];
-        for (wealth, stake) in self.wealth.iter_mut().zip(stakes) {
-            *wealth = (*wealth * (1.0 + stake * (error - twice))).max(1.0);
+        // Where runs of late periods begin so often, and last so long, twice the rate are late.
+        let expected = match in_run {
+            true => RUN.max(twice),
+            false => twice * (1.0 - RUN),
+        };
+        let bets = [(BURST / expected, expected), (1.0, twice)];
+        for (wealth, (stake, expected)) in self.wealth.iter_mut().zip(bets) {
+            *wealth = (*wealth * (1.0 + stake * (error - expected))).max(1.0);
         }
         if self.wealth[0] > MAX_OF_BURST || self.wealth[1] > MAX_OF_RATE {
             self.wealth = [1.0; 2];
@@ -143,6 +154,25 @@ mod tests {
             "{lengths:?}"
         );
         assert_eq!(lengths[..2], [30, 60]);
+    }
+
+    #[test]
+    fn a_run_of_late_periods_is_one_event_where_many_may_be_late() {
+        let retreats_after = |asked: f64| {
+            let mut keeper = Keeper::new(asked);
+            (1..100).find(|_| {
+                keeper.observe(true, false);
+                keeper.retreat() > 0
+            })
+        };
+        assert_eq!(retreats_after(0.005), Some(2));
+        assert!((5..10).contains(&retreats_after(0.05).unwrap()));
+        // Two runs soon after each other are two events.
+        let mut keeper = Keeper::new(0.05);
+        for late in [true, true, true, false, true, true] {
+            keeper.observe(late, false);
+        }
+        assert!(keeper.retreat() > 0);
     }
 
     #[test]

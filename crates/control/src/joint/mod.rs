@@ -59,6 +59,9 @@ const CAP_FOR: f64 = 20.0;
 /// often as asked, and at most with this probability.
 const LATE_WHEN_GROWN: (f64, f64) = (20.0, 0.3);
 
+/// The load grows to more within a boot as often as to less.
+const EVEN_ODDS: f64 = 0.5;
+
 /// Seconds for which more servers stay on than those from which the law had to retreat.
 const FLOOR_S: f64 = 7200.0;
 
@@ -99,6 +102,8 @@ pub struct Joint {
     /// Seconds of load that it has observed or recalls.
     observed_s: f64,
     in_flight: Option<(u64, f64)>,
+    /// So many servers serve, for so many periods.
+    steady: (usize, u32),
 }
 
 /// A number of servers with its best cores and frequency.
@@ -158,6 +163,7 @@ impl Joint {
             periods: 0,
             observed_s: 0.0,
             in_flight: None,
+            steady: (0, 0),
             slo,
             plant,
             tuning,
@@ -225,6 +231,10 @@ impl Joint {
         let cores = self.draw.cores(serving) * on;
         let (limit, pace) = self.limit_in_force(observation);
         let fired = observation.reflexes > 0;
+        self.steady = match self.steady.0 == serving {
+            true => (serving, self.steady.1.saturating_add(1)),
+            false => (serving, 0),
+        };
         // A reflex lifts the cap in the middle of a period.
         if let Some(capped) = self.capped.as_mut().filter(|_| !fired) {
             capped.observe(observation.frequency.map(|reading| reading.value));
@@ -247,14 +257,17 @@ impl Joint {
             late: traffic.latency_to_judge() > self.slo.target(),
             limited: self.is_limited(observation, serving),
         });
-        if fired {
-            // Two points were in force: the period says nothing of either.
+        // After a server began to serve, cores seem parked that are its own, as long as its agent is not heard.
+        let unheard = on < 1.0 && self.steady.1 < SETTLED_AFTER;
+        if fired || unheard {
+            // Two points were in force, or it is not known which was: the period says nothing of either.
             self.in_flight = Some((observation.period, in_flight));
             return;
         }
         if let Some(share) = observation.utilisation {
+            // A server may serve before its agent is heard: what is in force, and the share, are then of the others alone.
             let in_force = observation.in_force.cores().map_or(cores, |cores| cores.get());
-            let busy = share.get().clamp(0.0, 1.0) * in_force;
+            let busy = share.get().clamp(0.0, 1.0) * in_force.max(cores);
             let before = self
                 .in_flight
                 .filter(|(period, _)| period + 1 == observation.period);
@@ -420,10 +433,11 @@ impl Joint {
         (point, Some(planned))
     }
 
-    /// What the load grows to while another server boots, requests per second; `None` where nothing is known.
-    fn highest_rate(&self) -> Option<f64> {
+    /// What the load grows to while another server boots, beyond which it grows with this probability, requests per second; `None`
+    /// where nothing is known.
+    fn highest_rate(&self, beyond: f64) -> Option<f64> {
         let growth = self.growth.as_ref()?;
-        let highest = growth.highest(self.tuning.late)?.rate;
+        let highest = growth.highest(beyond)?.rate;
         Some(highest.max(growth.rate()? * self.tuning.surge))
     }
 
@@ -431,7 +445,8 @@ impl Joint {
     fn fewest_safe(&mut self, demand: &Demand, allowed: f64) -> usize {
         let all = self.draw.servers();
         // Averaged, and without what is left over or surprised just now: one period's noise must start no server.
-        let highest = self.highest_rate();
+        let highest = self.highest_rate(self.tuning.late);
+        let usual = self.highest_rate(EVEN_ODDS).unwrap_or(f64::INFINITY);
         let Some(grows) = highest
             .map(|highest| highest / demand.rate.max(1e-9))
             .filter(|_| self.observed_s >= self.tuning.learn_s)
@@ -455,7 +470,9 @@ impl Joint {
         while fits - late > 1 {
             let middle = late + (fits - late) / 2;
             let cores = self.draw.cores(middle);
-            match self.learned().fits(&grown, cores, 1.0, when_grown) {
+            // A period late may be allowed in the rare case, to fall behind for as long as a boot lasts in the usual one is not.
+            let keeps_up = usual * self.cost.at(1.0) <= cores;
+            match keeps_up && self.learned().fits(&grown, cores, 1.0, when_grown) {
                 true => fits = middle,
                 false => late = middle,
             }
@@ -632,7 +649,7 @@ impl Law for Joint {
         reasons.push(Reason::new(CHEAPEST, text, &numbers));
         let text = format!(
             "the load grows to {:.1}/s within a boot: {safe} servers are safe, {cheapest} cheapest, {servers} were needed",
-            self.highest_rate().unwrap_or(f64::INFINITY)
+            self.highest_rate(self.tuning.late).unwrap_or(f64::INFINITY)
         );
         reasons.push(Reason::new(SERVERS, text, &[("servers", servers as f64)]));
         let mut decision = Decision {

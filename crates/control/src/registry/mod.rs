@@ -158,7 +158,7 @@ impl Eq for LawName {}
 
 impl Default for LawName {
     fn default() -> Self {
-        Self::SLO_POWER
+        Self::JOINT
     }
 }
 

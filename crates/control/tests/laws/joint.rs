@@ -106,3 +106,49 @@ proptest! {
         }
     }
 }
+
+/// A server begins to serve before its agent is heard: then what is in force, and the busy share, are of the others alone.
+#[test]
+fn servers_whose_agents_are_not_heard_make_no_request_seem_cheaper() {
+    let plant = plant([4.0, 32.0, 1.0], [160.0, 6.0, 168.0])
+        .with_frequency(frequencies(0.8, 2.2))
+        .with_servers(4);
+    let decisions = |heard: f64| {
+        let mut law = joint(plant, 4);
+        let node = |server: usize| NodeObservation {
+            state: match server < 2 {
+                true => resize::PowerState::Serving,
+                false => resize::PowerState::Off,
+            },
+            capacity: capacity::Capacity::Unknown,
+        };
+        let period = |number: u64| {
+            let traffic = Traffic {
+                arrivals: 2_000,
+                completions: 2_000,
+                in_flight: 10,
+                latency: Some(Latency {
+                    at_slo: Seconds::from_millis(40.0),
+                    missed: false,
+                    distribution: None,
+                }),
+                ..Traffic::default()
+            };
+            Observation {
+                period: number,
+                length: Seconds::new(1.0),
+                in_force: plant.full().with(Lever::Cores, Some(heard)),
+                traffic: Some(traffic),
+                utilisation: Some(Ratio::new(0.5)),
+                nodes: (0..4).map(node).collect(),
+                ..Observation::default()
+            }
+        };
+        (0..40)
+            .map(|number| law.decide(&period(number)))
+            .collect::<Vec<_>>()
+    };
+    let both = decisions(16.0);
+    assert_eq!(decisions(8.0), both);
+    assert_eq!(both.last().unwrap().setting.servers(), Some(2));
+}

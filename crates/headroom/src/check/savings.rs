@@ -200,7 +200,6 @@ pub fn example(text: &str, savings: &[LeverSaving]) -> String {
     let set = match best.lever {
         // Whole cores sleep where fractions of all of them do not.
         "cpuset" => text.replace("# lever = \"quota\"\n", "lever = \"cpuset\"\n"),
-        "frequency" => text.replace("\nname = \"slo-power\"\n", "\nname = \"joint\"\n"),
         _ => text.to_owned(),
     };
     format!(
@@ -352,7 +351,7 @@ mod tests {
             missing: None,
         };
         let all = example(text, &[parking]);
-        assert!(all.contains("\nname = \"slo-power\"\n") && all.contains("\nlever = \"cpuset\"\n"));
+        assert!(all.contains("\nname = \"joint\"\n") && all.contains("\nlever = \"cpuset\"\n"));
     }
 
     #[test]

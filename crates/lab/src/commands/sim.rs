@@ -18,7 +18,7 @@ pub struct SimArgs {
     /// The world.
     #[command(flatten)]
     pub world: WorldArgs,
-    /// The law; by default the scenario's, which is slo-power where it names none. Its parameters are the scenario's.
+    /// The law; by default the scenario's, which is joint where it names none. Its parameters are the scenario's.
     #[arg(long, value_parser = law_names(), value_name = "LAW")]
     pub law: Option<LawName>,
     /// The trace: `wikipedia` or `azure` (900 or 1440 values from the seed), or a file with one rate (requests/s) a

@@ -138,6 +138,7 @@ impl RealGroups {
         }
         let base = &self.base;
         base.make()?;
+        base.prefer()?;
         if !base.v1 {
             fs::write(base.cpu.join("cgroup.subtree_control"), "+cpu")?;
         }
@@ -148,6 +149,7 @@ impl RealGroups {
     fn take_over(&mut self) -> io::Result<()> {
         let base = self.base.clone();
         base.set_limit(CpuLimit::UNLIMITED)?;
+        base.prefer()?;
         let names = base.groups_below();
         for name in &names {
             base.below(name).set_limit(CpuLimit::UNLIMITED)?;

@@ -131,9 +131,22 @@ pub fn eventually(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Gives a test's groups precedence on the real machine, so that what else runs there does not starve them.
+/// Gives a test's groups still more precedence on the real machine, so that what else runs there does not starve them: they come
+/// before others by themselves.
 fn favour(real: &Path) {
     let base = real.parent().unwrap();
+    let number = |file: &str| {
+        fs::read_to_string(base.join(file))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
+    let (shares, weight) = (number("cpu.shares"), number("cpu.weight"));
+    assert!(
+        shares.or(weight).unwrap() >= 1000 && shares != Some(1024),
+        "{shares:?} {weight:?}"
+    );
     let written =
         fs::write(base.join("cpu.shares"), "262144").or_else(|_| fs::write(base.join("cpu.weight"), "10000"));
     written.unwrap();

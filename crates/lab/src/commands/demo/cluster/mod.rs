@@ -69,6 +69,9 @@ const KNOWN_DAYS: usize = 7;
 /// Days: each law has each cluster for one.
 const DAYS: usize = 2;
 const DAY: Seconds = Seconds::new(86_400.0);
+/// Niceness of gateways, load and controllers. With the preference that emulated servers have, other programs of a busy machine
+/// disturb the two clusters little, and what they do disturb is no law's doing.
+const NICENESS: i32 = -10;
 const CLUSTERS: [&str; DAYS] = ["left", "right"];
 
 /// What the clusters have in common.
@@ -120,6 +123,10 @@ pub fn perform(
     let run_dir = undo::take(&run_dir, emulator::REMAINS)?;
     let folder = emulator::demo_folder(&run_dir)?;
     undo::protect(run_dir, &Roots::default(), Place::Inside)?;
+    // Threads and programs that are started from now on have it from here.
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        say::note!("note: other programs may disturb this demo, which runs at the usual priority: {error}");
+    }
     let pages = page_cost()?;
     say::note!(
         "starting two clusters of {SERVERS} emulated servers, for each of which {:.2} real cores stand, each with a wiki and an agent",
