@@ -17,3 +17,4 @@ mod missing;
 mod namespaces;
 mod parts;
 mod queues;
+mod reflex;
