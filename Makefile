@@ -3,7 +3,7 @@ CARGO ?= cargo
 COMMIT := HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)"
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults lint build bench-gateway bench-load bench-agent bench-capacity bench-sim bench-decide apache capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults lint build bench-gateway bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -46,6 +46,9 @@ bench-sim: setup-build ## Requests simulated per second: this simulator, SimPy, 
 
 bench-decide: setup-build ## How long one decision of the joint law takes, for 1 to 1,000 servers
 	$(CARGO) run --release --locked --package headroom-control --example bench_decide
+
+bench-reflex: setup-build ## From the first request over a reflex's bound to the quota written, live, P50 and P99 (8 min; REFLEX_EVENTS)
+	$(CARGO) test --release --locked --package headroom --test nodes -- --ignored --exact reflex::measurement --nocapture
 
 apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed and then slo-power
 	@scripts/need apache2 php:libapache2-mod-php curl

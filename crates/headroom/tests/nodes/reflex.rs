@@ -1,225 +1,401 @@
-//! The reflex between two decisions, in earnest: a real gateway notices, `headroom up` raises, and what is read is the file that
-//! the (emulated) kernel has for the processors' frequency.
+//! The reflex between two decisions, live: from a flood at a gateway to the quota that the kernel's file shows, and what it must
+//! not do while an operator, somebody else or nobody has the say.
 
-use crate::both::alone;
-use crate::common::{Config, Emulator, Load, Up, fuse_or_skipped, headroom, succeeds, until};
+use crate::common::{
+    Config, Emulator, Gateway, Group, Program, Server, Up, fuse_or_skipped, get, headroom, metrics_at,
+    serving_at, succeeds, until, wait,
+};
+use crate::parts::{Agent, status};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-/// The highest frequency of the emulated server, kilohertz.
-const HIGHEST_KHZ: u64 = 2_100_000;
-/// The time between two decisions, long enough that a raise in between is not the next decision's.
-const PERIOD_MS: u64 = 1_000;
-/// Requests a second beside the bursts, so that there is something to decide by.
-const RATE: u64 = 40;
+/// How long the backend takes for an answer: a flood is in flight all at once, and all of it is far within the SLO.
+const ANSWER: Duration = Duration::from_millis(100);
+/// The control loop's period.
+const PERIOD: Duration = Duration::from_secs(1);
+/// What is waited for a raise: what comes later may be the next decision's.
+const WITHIN: Duration = Duration::from_millis(700);
+/// How often the quota is read for it: not more often, for the one process that answers for emulated files is what writes them.
+const LOOK: Duration = Duration::from_millis(1);
+/// Requests that a flood has more than the bound.
+const MORE: usize = 5;
+/// Floods of the test, and of the measurement unless `REFLEX_EVENTS` says otherwise.
+const FLOODS: usize = 5;
+const EVENTS: usize = 100;
 
-/// Answers at once, but for `/hang`: that is answered never.
-fn backend() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            std::thread::spawn(move || serve(client));
-        }
+/// The quota of a control group as the kernel's files show it, in cores; none where there is no limit.
+fn quota(group: &Path) -> Option<f64> {
+    let read = |name: &str| fs::read_to_string(group.join(name)).ok();
+    let text = read("cpu.max").or_else(|| {
+        let (quota, period) = (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
+        Some(format!("{} {}", quota.trim(), period.trim()))
     });
-    at
+    let text = text.unwrap_or_else(|| panic!("{}: no quota can be read", group.display()));
+    let (quota, period) = text.trim().split_once(' ').unwrap();
+    let quota = quota.parse::<f64>().ok().filter(|quota| *quota > 0.0)?;
+    Some(quota / period.parse::<f64>().unwrap())
 }
 
-fn serve(mut client: TcpStream) {
-    let mut bytes = [0; 4096];
-    let mut head = Vec::new();
-    loop {
-        match client.read(&mut bytes) {
-            Ok(count) if count > 0 => head.extend_from_slice(&bytes[..count]),
-            _ => return,
-        }
-        if !head.ends_with(b"\r\n\r\n") {
-            continue;
-        }
-        if !head.starts_with(b"GET /hang")
-            && client
-                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-                .is_err()
-        {
-            return;
-        }
-        head.clear();
+/// A period as the admin port shows it.
+struct Shown {
+    number: u64,
+    /// The bound of requests in flight of the decision, where that has a reflex.
+    bound: Option<usize>,
+    reflexes: u64,
+}
+
+impl Shown {
+    fn of(status: &Value) -> Option<Self> {
+        let (observation, decided) = (&status["observation"], &status["decided"]);
+        Some(Self {
+            number: observation["period"].as_u64()?,
+            bound: decided["reflex"]["bound"].as_u64().map(|bound| bound as usize),
+            reflexes: observation["reflexes"].as_u64()?,
+        })
     }
 }
 
-/// `headroom up` with the law "joint" on an emulated server.
+/// A service behind a gateway under control: where requests go, where the periods are shown, the group that is limited.
 struct Place {
-    up: Up,
-    config: Config,
-    frequency: PathBuf,
-    load: Load,
-    _emulator: Emulator,
-    _dir: TempDir,
+    gateway: SocketAddr,
+    admin: SocketAddr,
+    group: PathBuf,
+}
+
+/// A flood that has been sent.
+struct Flood {
+    /// When the first request over the bound was sent.
+    over: Instant,
+    clients: Vec<TcpStream>,
+}
+
+impl Flood {
+    /// Every request is answered.
+    fn is_answered(self) {
+        for mut client in self.clients {
+            let mut text = String::new();
+            client.read_to_string(&mut text).unwrap();
+            assert!(text.starts_with("HTTP/1.1 200"), "{text:?}");
+        }
+    }
 }
 
 impl Place {
-    fn new(name: &str, more: &[&str]) -> Self {
+    fn shown(&self) -> Shown {
+        until("a period is shown", || Shown::of(&status(self.admin)?))
+    }
+
+    /// Requests one after another, which are what the law sees of traffic apart from floods.
+    fn trickle(&self) {
+        for _ in 0..3 {
+            assert_eq!(get(self.gateway, "/").unwrap().status, 200);
+        }
+    }
+
+    /// The beginning of a period, at which nothing is in flight.
+    fn next(&self) -> Shown {
+        self.trickle();
+        let now = self.shown().number;
+        until("the next period", || {
+            Some(self.shown()).filter(|shown| shown.number > now)
+        })
+    }
+
+    /// The beginning of a period for which less than everything is in force: its number, its reflex's bound, and the quota.
+    fn saving(&self) -> (u64, usize, f64) {
+        until("the law saves, with a reflex", || {
+            let shown = self.next();
+            Some((shown.number, shown.bound?, quota(&self.group)?))
+        })
+    }
+
+    /// More requests than the bound at once.
+    fn flood(&self, bound: usize) -> Flood {
+        let connect = |_| TcpStream::connect(self.gateway).unwrap();
+        let mut clients: Vec<_> = (0..bound + MORE).map(connect).collect();
+        // The gateway has taken the connections: what is measured is of requests.
+        std::thread::sleep(Duration::from_millis(50));
+        let mut over = Instant::now();
+        for (number, client) in clients.iter_mut().enumerate() {
+            if number == bound {
+                over = Instant::now();
+            }
+            client
+                .write_all(b"GET / HTTP/1.1\r\nHost: reflex\r\nConnection: close\r\n\r\n")
+                .unwrap();
+        }
+        Flood { over, clients }
+    }
+
+    /// From the first request over the bound until the group's file shows more than before; `None` where it does not in time
+    /// for a reflex, or where this was too slow for a whole flood to be of one period.
+    fn raise(&self) -> Option<Duration> {
+        let (number, bound, before) = self.saving();
+        let flood = self.flood(bound);
+        let raised = loop {
+            if quota(&self.group).is_none_or(|now| now > before) {
+                break Some(flood.over.elapsed());
+            }
+            if flood.over.elapsed() > WITHIN {
+                break None;
+            }
+            std::thread::sleep(LOOK);
+        };
+        flood.is_answered();
+        // The period after this one says whether that was a reflex.
+        let shown = until("the period is over", || {
+            Some(self.shown()).filter(|shown| shown.number > number)
+        });
+        raised.filter(|_| shown.number == number + 1 && shown.reflexes == 1)
+    }
+
+    /// What so many floods took; prints it.
+    fn raises(&self, what: &str, floods: usize) -> Vec<f64> {
+        let took = (0..floods).filter_map(|_| self.raise());
+        let mut took: Vec<f64> = took.map(|took| took.as_secs_f64() * 1e3).collect();
+        took.sort_by(f64::total_cmp);
+        assert!(!took.is_empty(), "{what}: no flood of {floods} raised the quota");
+        let at = |share: f64| took[((took.len() - 1) as f64 * share).round() as usize];
+        println!(
+            "{what}: from the first request over the bound to the quota in the kernel's file, {} of {floods} floods: P50 {:.2} ms, \
+             P99 {:.2} ms, most {:.2} ms",
+            took.len(),
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+        took
+    }
+
+    /// Whether a flood in this period and one in the next leave the quota as it is.
+    fn is_left_alone(&self, bound: usize) {
+        let before = quota(&self.group);
+        for _ in 0..2 {
+            let flood = self.flood(bound);
+            while flood.over.elapsed() < ANSWER * 3 {
+                assert_eq!(quota(&self.group), before);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            flood.is_answered();
+        }
+    }
+}
+
+/// The law that has a reflex, in front of a backend that needs no CPU time for its answers.
+fn by_our_law(config: Config) -> Config {
+    config
+        .with("period_ms = 200", "period_ms = 1000")
+        .with("target_ms = 250", "target_ms = 2000")
+        .with("name = \"slo-power\"", "name = \"headroom\"")
+}
+
+/// A configuration of `headroom up` for this group.
+fn up(group: &Path, backend: &Server) -> Config {
+    by_our_law(Config::of(group, backend.address))
+        .with("[law.slo-power]\nguard = 0.8\n", "")
+        .with("requests_per_core_s = 250.0", "requests_per_core_s = 40.0")
+}
+
+/// `headroom up` on an emulated server.
+struct Alone {
+    place: Place,
+    program: Program,
+    _config: Config,
+    _emulator: Emulator,
+    _dir: tempfile::TempDir,
+}
+
+impl Alone {
+    fn start(name: &str, backend: &Server) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let emulator = Emulator::start(dir.path(), name, 0.3);
-        let config = Config::of(Path::new("/web"), backend())
-            .with("\"slo-power\"", "\"joint\"")
-            .with("[law.slo-power]\nguard = 0.8", "[law.joint]\nlate = 0.05")
-            .with("period_ms = 200", &format!("period_ms = {PERIOD_MS}"));
-        let sys = emulator.sys().to_str().unwrap();
-        let proc = format!("{sys}/headroom-testbed/proc");
-        let trees = ["--sys", sys, "--proc", &proc];
-        let up = Up::start_with(&config, &[&trees[..], more].concat());
-        let load = Load::to(up.gateway, RATE);
-        let policy = emulator.sys().join("devices/system/cpu/cpufreq/policy0");
+        let emulator = Emulator::start(dir.path(), name, 0.5);
+        let config = up(Path::new("/web"), backend);
+        let mut command = config.command();
+        emulator.trees(&mut command);
+        let mut program = Program::start(command);
+        let place = Place {
+            gateway: serving_at(&mut program),
+            admin: metrics_at(&mut program),
+            group: emulator.sys().join("fs/cgroup/web"),
+        };
         Self {
-            up,
-            config,
-            frequency: policy.join("scaling_max_freq"),
-            load,
+            place,
+            program,
+            _config: config,
             _emulator: emulator,
             _dir: dir,
         }
     }
+}
 
-    fn khz(&self) -> u64 {
-        fs::read_to_string(&self.frequency).unwrap().trim().parse().unwrap()
-    }
+/// A controller, an agent of a real control group and a gateway: a process each.
+struct Cluster {
+    place: Place,
+    controller: Program,
+    _config: Config,
+    _agent: Agent,
+    _gateway: Gateway,
+}
 
-    fn bound(&self) -> Option<usize> {
-        let status: Value = self.up.status();
-        status["decided"]["reflex"]["bound"].as_u64().map(|bound| bound as usize)
-    }
-
-    /// Waits for a decision that lowers the frequency and has a reflex; its bound, just after it was made.
-    fn lowered(&self) -> usize {
-        until("the frequency is lowered under a reflex", || {
-            let periods = self.up.metric("headroom_periods_total");
-            until("another period ends", || {
-                (self.up.metric("headroom_periods_total") > periods).then_some(())
-            });
-            (self.khz() < HIGHEST_KHZ).then(|| self.bound())?
-        })
-    }
-
-    /// Opens as many connections as pass the bound, each with a request that nobody answers, as fast as they can be sent; they
-    /// are taken back at the end.
-    fn burst(&self, bound: usize) -> Vec<TcpStream> {
-        let connect = |_| TcpStream::connect(self.up.gateway).unwrap();
-        let mut clients: Vec<_> = (0..=bound).map(connect).collect();
-        for client in &mut clients {
-            client.write_all(b"GET /hang HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+impl Cluster {
+    fn start(group: &Group, backend: &Server, more: &[&str]) -> Self {
+        let (agent, gateway) = (Agent::start(group), Gateway::start(&[backend.address]));
+        let config = by_our_law(Config::controller(
+            &[("n1", agent.at())],
+            &gateway.control(),
+            2000,
+        ))
+        .with("requests_per_core_s = 400", "requests_per_core_s = 40");
+        let mut controller = Program::start(config.command().args(more));
+        let place = Place {
+            gateway: gateway.address,
+            admin: metrics_at(&mut controller),
+            group: group.dir().to_owned(),
+        };
+        Self {
+            place,
+            controller,
+            _config: config,
+            _agent: agent,
+            _gateway: gateway,
         }
-        clients
-    }
-
-    fn ends(mut self) {
-        assert_eq!(self.load.counts().1, 0, "{}", self.up.program.err());
-        drop(self.load);
-        self.up.program.signal(Signal::TERM);
-        let status = self.up.program.wait();
-        assert!(status.success(), "{}", self.up.program.err());
-        let khz = fs::read_to_string(&self.frequency).unwrap();
-        assert_eq!(khz.trim(), HIGHEST_KHZ.to_string());
     }
 }
 
-/// Prints how long it takes from the first request over the bound to the frequency that the kernel has; asserts that it is raised in
-/// the period of the burst, without a decision. `REFLEX_BURSTS` says how many bursts, by default three.
-#[test]
-fn a_burst_raises_what_the_kernel_has_before_the_next_decision_and_how_soon_is_printed() {
-    if !fuse_or_skipped("the reflex on emulated hardware") {
-        return;
+/// So many floods on an emulated server and on a cluster, as far as this machine can have them.
+fn each(floods: usize, mut judge: impl FnMut(&str, Vec<f64>)) {
+    let backend = Server::start(ANSWER);
+    if fuse_or_skipped("emulated hardware") {
+        let mut alone = Alone::start("headroom-reflex", &backend);
+        let what = "headroom up, emulated server";
+        judge(what, alone.place.raises(what, floods));
+        alone.program.stop();
+        assert_eq!(quota(&alone.place.group), None, "{}", alone.program.err());
     }
-    let _alone = alone();
-    let bursts = std::env::var("REFLEX_BURSTS").map_or(3, |bursts| bursts.parse().unwrap());
-    let place = Place::new("headroom-reflex", &[]);
-    let mut took_ms = Vec::new();
-    for burst in 1..=bursts {
-        let bound = place.lowered();
-        let periods = place.up.metric("headroom_periods_total");
-        let begin = Instant::now();
-        let clients = place.burst(bound);
-        // What the background load has in flight may pass the bound a request earlier: counted from the last, it is the least.
-        let sent = Instant::now();
-        while place.khz() < HIGHEST_KHZ {
-            assert!(sent.elapsed() < Duration::from_secs(30), "{}", place.up.program.err());
-        }
-        took_ms.push(begin.elapsed().as_secs_f64() * 1e3);
-        drop(clients);
-        until("the law sees that it happened", || {
-            (place.up.metric("headroom_reflexes_total") >= f64::from(burst)).then_some(())
-        });
-        // A decision takes place at the end of a period only, and none had ended.
+    if let Some(group) = Group::new() {
+        let mut cluster = Cluster::start(&group, &backend, &[]);
+        let what = "controller, agent and gateway, control group";
+        judge(what, cluster.place.raises(what, floods));
+        cluster.controller.stop();
+        assert_eq!(group.cores(), None, "{}", cluster.controller.err());
+    }
+}
+
+#[test]
+fn a_flood_raises_the_quota_long_before_the_period_is_over() {
+    each(FLOODS, |what, took| {
+        assert!(took.len() * 2 > FLOODS, "{what}: {} raised", took.len());
+        let median_ms = took[took.len() / 2];
         assert!(
-            begin.elapsed() > Duration::from_millis(PERIOD_MS)
-                || place.up.metric("headroom_periods_total") <= periods + 1.0
+            median_ms * 4.0 < PERIOD.as_secs_f64() * 1e3,
+            "{what}: {median_ms} ms"
         );
-    }
-    took_ms.sort_by(f64::total_cmp);
-    let at = |share: f64| took_ms[((took_ms.len() - 1) as f64 * share).round() as usize];
-    println!(
-        "from the first request of a burst that passes the bound to the frequency in force, {bursts} bursts: P50 {:.1} ms, P99 {:.1} ms, most {:.1} ms",
-        at(0.5),
-        at(0.99),
-        at(1.0)
-    );
-    place.ends();
+    });
 }
 
-/// What an operator paused, and what somebody else wrote, no reflex touches.
+/// `make bench-reflex`.
 #[test]
-fn a_reflex_touches_nothing_that_is_paused_or_somebody_else_s() {
-    if !fuse_or_skipped("the reflex on emulated hardware") {
-        return;
-    }
-    let _alone = alone();
-    let place = Place::new("headroom-reflex-kept", &[]);
-    let bound = place.lowered();
-    fs::write(&place.frequency, "1200000").unwrap();
-    let clients = place.burst(bound);
-    place.up.counts("headroom_periods_total", 2.0);
-    assert_eq!(place.khz(), 1_200_000, "{}", place.up.program.err());
-    drop(clients);
+#[ignore = "a measurement of several minutes"]
+fn measurement() {
+    let events = std::env::var("REFLEX_EVENTS").map_or(EVENTS, |events| events.parse().unwrap());
+    each(events, |what, took| {
+        assert!(took.len() * 2 > events, "{what}: {} raised", took.len());
+    });
+}
 
+#[test]
+fn what_an_operator_paused_or_somebody_else_set_is_not_raised() {
+    let Some(group) = Group::new() else { return };
+    group.limit(180_000, 100_000);
+    let found = group.settings();
+    let backend = Server::start(ANSWER);
+    let config = up(group.dir(), &backend);
+    let mut up = Up::start(&config);
+    let place = Place {
+        gateway: up.gateway,
+        admin: up.admin,
+        group: group.dir().to_owned(),
+    };
     let operate = |command: &str| {
         let mut command = headroom(command);
-        command.arg("--run-dir").arg(place.config.run_dir());
-        succeeds(command)
+        succeeds(command.arg("--run-dir").arg(config.run_dir()));
     };
-    operate("resume");
-    let bound = place.lowered();
+
+    // The reflex of the decision before the pause is still watched for.
+    let (_, bound, quota) = place.saving();
+    assert!(quota < 1.8);
+    let fired = up.metric("headroom_reflexes_total");
     operate("pause");
-    assert_eq!(place.khz(), HIGHEST_KHZ);
-    let reflexes = place.up.metric("headroom_reflexes_total");
-    let clients = place.burst(bound);
-    place.up.counts("headroom_periods_total", 2.0);
-    assert_eq!(place.up.metric("headroom_reflexes_total"), reflexes);
-    drop(clients);
-    place.ends();
+    assert_eq!(group.settings(), found);
+    place.is_left_alone(bound);
+    assert_eq!(group.settings(), found);
+    assert_eq!(
+        up.metric("headroom_reflexes_total"),
+        fired,
+        "{}",
+        up.program.err()
+    );
+    operate("resume");
+
+    let (_, bound, _) = place.saving();
+    // Headroom's period of 10 ms is in force: 0.7 cores, less than all. The cap is nobody else's and may be raised.
+    group.interfere(7_000);
+    place.is_left_alone(bound);
+    up.program.said("somebody else wrote");
+    assert_eq!(group.cores(), Some(0.7));
+    operate("resume");
+    // It was no end of reflexes.
+    until("a flood raises again", || place.raise());
+    up.program.stop();
+    assert_eq!(group.cores(), Some(0.7), "what was found when it was given back");
 }
 
-/// A dry run decides, and writes nothing, a reflex's raise included.
 #[test]
-fn in_a_dry_run_no_reflex_writes() {
-    if !fuse_or_skipped("the reflex on emulated hardware") {
-        return;
-    }
-    let _alone = alone();
-    let place = Place::new("headroom-reflex-dry", &["--dry-run"]);
-    let low = HIGHEST_KHZ - 600_000;
-    fs::write(&place.frequency, low.to_string()).unwrap();
-    let bound = until("a decision has a reflex", || place.bound());
-    let clients = place.burst(bound);
-    place.up.counts("headroom_periods_total", 2.0);
-    assert_eq!(place.khz(), low);
-    assert_eq!(place.up.metric("headroom_reflexes_total"), 0.0);
-    drop(clients);
-    fs::write(&place.frequency, HIGHEST_KHZ.to_string()).unwrap();
-    place.ends();
+fn a_controller_that_changes_nothing_raises_nothing() {
+    let Some(group) = Group::new() else { return };
+    let found = group.settings();
+    let backend = Server::start(ANSWER);
+    let mut cluster = Cluster::start(&group, &backend, &["--dry-run"]);
+    let place = &cluster.place;
+    let bound = until("the law would save", || place.next().bound);
+    place.is_left_alone(bound);
+    assert_eq!(place.next().reflexes, 0);
+    assert_eq!(group.settings(), found);
+    cluster.controller.stop();
+    assert_eq!(group.settings(), found);
+}
+
+#[test]
+fn floods_at_a_controller_that_is_stopped_or_killed_are_answered_and_everything_is_put_back() {
+    let Some(group) = Group::new() else { return };
+    let found = group.settings();
+    let backend = Server::start(ANSWER);
+    let mut cluster = Cluster::start(&group, &backend, &[]);
+    let (_, bound, _) = cluster.place.saving();
+
+    // Stopped, it hears no bell; its lease ends, and what was decided before does not return with it.
+    cluster.controller.signal(Signal::STOP);
+    cluster.place.flood(bound).is_answered();
+    wait("the node puts itself back", || group.settings() == found);
+    cluster.place.is_left_alone(bound);
+    cluster.controller.signal(Signal::CONT);
+    until("a flood raises again", || cluster.place.raise());
+
+    // Killed while what a reflex raised is in force.
+    let (_, bound, before) = cluster.place.saving();
+    let flood = cluster.place.flood(bound);
+    until("it is raised", || {
+        let now = quota(&cluster.place.group);
+        now.is_none_or(|now| now > before).then_some(())
+    });
+    cluster.controller.kill();
+    flood.is_answered();
+    wait("the node puts itself back", || group.settings() == found);
+    cluster.place.is_left_alone(bound);
+    assert_eq!(group.settings(), found);
 }

@@ -183,7 +183,9 @@ impl ControlLoop<'_, '_> {
                 if self.clock.wait_until(due, stop, &|| reflexes.is_due()) {
                     return index;
                 }
-                if !reflexes.is_due() {
+                // Where this thread stood still, limits were lifted meanwhile: what was decided before must not return.
+                let stood_still = self.clock.now() - last > silence(self.frame.period);
+                if stood_still || !reflexes.is_due() {
                     break;
                 }
                 reflexes.fire(&mut self.devices);

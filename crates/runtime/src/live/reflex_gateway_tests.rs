@@ -1,9 +1,13 @@
-//! A real gateway with its control port, requests that nobody answers, and a control loop whose machine is in memory.
+//! A real gateway with its control port, requests that nobody answers, and a control loop whose machine is in memory; and the
+//! same loop where its thread stands still.
 
 use super::*;
 use crate::cluster::Gateways;
 use crate::cluster::gateway_port::{BoundPort, ControlPort};
-use crate::live::{ControlLoop, DevicePeriod, Frame, Sink, SystemClock, Telemetry, Tick};
+use crate::live::{
+    Clock, ControlLoop, DevicePeriod, Frame, ManualClock, Sink, SystemClock, Telemetry, Tick, TrafficPeriod,
+    silence,
+};
 use headroom_control::{CoreRange, Law, Observation, Plant, PowerEnvelope, Slo, Stack};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_units::{Cores, Lever, Ratio, Setting, Watts};
@@ -13,6 +17,7 @@ use headroom_wire::client::ClientOptions;
 use headroom_wire::server::Listen;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const FEW: f64 = 0.5;
@@ -240,4 +245,90 @@ fn a_gateway_that_is_gone_leaves_what_is_in_force() {
     let mut machine = Memory(FEW);
     reflexes.fire(&mut [&mut machine]);
     assert_eq!((machine.0, reflexes.take()), (FEW, 0));
+}
+
+/// The watch of the newest decision, kept for who rings it.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Option<Watch>>>);
+
+impl Kept {
+    fn set(&self, watch: Option<Watch>) -> Option<Watch> {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), watch)
+    }
+}
+
+impl Telemetry for Kept {
+    fn take(&mut self, _: Duration) -> Option<TrafficPeriod> {
+        Some(TrafficPeriod::default())
+    }
+    fn watch(&mut self, watch: Option<Watch>) {
+        self.set(watch);
+    }
+}
+
+/// Each wait lasts so long, whatever it was to last, and then a bound has been passed.
+struct Standing(ManualClock, Duration, Kept);
+
+impl Clock for Standing {
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+    fn time_of_day(&self) -> Seconds {
+        self.0.time_of_day()
+    }
+    fn wait_until(&self, deadline: Instant, stop: &Stop, rung: &dyn Fn() -> bool) -> bool {
+        match self.2.set(None) {
+            Some(watch) => {
+                self.0.advance(self.1);
+                watch.passed();
+                stop.is_raised()
+            }
+            None => self.0.wait_until(deadline, stop, rung),
+        }
+    }
+}
+
+/// How many reflexes two periods report where each wait of the loop lasts so long.
+fn fired_after(wait: Duration) -> u32 {
+    let period = Duration::from_secs(1);
+    let mut kept = Kept::default();
+    let clock = Standing(ManualClock::new(), wait, kept.clone());
+    let mut law = Stack::of(Box::new(Careless(Some(reflex()))), plant(), 100).unwrap();
+    let mut machine = Memory(FEW);
+    let mut burst = Reported(Vec::new());
+    let mut control = ControlLoop {
+        frame: Frame {
+            period,
+            slo: Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap(),
+            dry: false,
+        },
+        law: &mut law,
+        laws: None,
+        devices: vec![&mut machine],
+        telemetry: Some(&mut kept),
+        clock: &clock,
+        sinks: vec![&mut burst],
+    };
+    let mut left = 2;
+    control.run(&Stop::default(), |_| {
+        left -= 1;
+        left == 0
+    });
+    burst.0.iter().sum()
+}
+
+/// The reflexes of each period.
+struct Reported(Vec<u32>);
+
+impl Sink for Reported {
+    fn tick(&mut self, tick: &Tick) {
+        self.0.push(tick.observation.reflexes);
+    }
+}
+
+#[test]
+fn what_was_decided_before_the_loop_stood_still_is_not_carried_out() {
+    let period = Duration::from_secs(1);
+    assert_eq!(fired_after(period / 2), 1);
+    assert_eq!(fired_after(silence(period) * 2), 0);
 }
