@@ -120,7 +120,7 @@ fn servers_whose_agents_are_not_heard_make_no_request_seem_cheaper() {
                 true => resize::PowerState::Serving,
                 false => resize::PowerState::Off,
             },
-            capacity: capacity::Capacity::Unknown,
+            capacity: Capacity::Unknown,
         };
         let period = |number: u64| {
             let traffic = Traffic {
