@@ -42,7 +42,7 @@ fn the_same_seed_gives_the_same_bytes_and_every_key_of_the_contract() {
     let first = undated(&printed(args));
     assert_eq!(undated(&printed(args)), first);
     let summary: Value = serde_json::from_str(&first).unwrap();
-    assert_summary(&summary, "slo-power", "simulated", 48.0, 0.0);
+    assert_summary(&summary, "joint", "simulated", 48.0, 0.0);
     assert_eq!(summary["trace"], "wikipedia-like");
     assert_eq!(summary["energy_j"]["source"], "simulated");
     assert!(
@@ -146,7 +146,7 @@ fn a_wrong_scenario_is_one_error_with_its_place() {
         [law]\nname = "magic"\n | :2:  | magic
         [law.slo-power]\nguard = 3\n | :2: law.slo-power.guard:  | at most 1
         [control]\nassumed_rate_per_core_s = 0\n | :2: control.assumed_rate_per_core_s:  | 0.000001
-        [control]\nassumed_rate_per_core_s = 2\n | : service.target_ms:  | target
+        [law]\nname = "slo-power"\n[control]\nassumed_rate_per_core_s = 2\n | : service.target_ms:  | target
         [service\n | :1:  | example
     "#;
     for row in table.lines().filter(|row| !row.trim().is_empty()) {

@@ -71,7 +71,7 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
         ),
         (
             "\n[nodes]",
-            "[haproxy]\nsocket = \"/s\"\nbackend = \"b\"\n[nodes]",
+            "[haproxy]\nsocket = \"/s\"\nbackend = \"b\"\n[law]\nname = \"slo-power\"\n[nodes]",
             "controller.toml:3: haproxy: is for a law that switches servers, and slo-power switches none",
         ),
         (
