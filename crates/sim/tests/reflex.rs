@@ -1,6 +1,8 @@
 //! The reflex between two decisions: raised within a period, once, by the newest decision alone, and never lowered.
 
-use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason, Reflex};
+use headroom_control::{
+    Allocation, Decision, Guardian, Law, LawConfig, LawContext, LawName, Observation, Plant, Reason, Reflex,
+};
 use headroom_sim::{Bare, Scenario, Totals, run};
 use headroom_units::{Cores, Lever, Seconds, Setting};
 use headroom_workload::{ArrivalProcess, Spacing};
@@ -129,5 +131,74 @@ proptest! {
         let (totals, most) = run_with(&scenario, Some(bound), oldest.map(Seconds::new));
         prop_assert!(most <= 1);
         prop_assert!(totals.reflexes <= totals.periods);
+    }
+}
+
+/// What the bounds of a law's reflexes were over an hour of a load that has no bursts.
+#[derive(Debug)]
+struct Calm {
+    /// Periods with a bound, and reflexes.
+    periods: usize,
+    alarms: u64,
+    /// The median of bounds over the requests that are in flight on average then.
+    times: f64,
+}
+
+/// An hour with so much load on so many nodes, under this SLO.
+fn calm(law: &str, nodes: u32, rate_per_s: f64, target_ms: f64) -> Calm {
+    let mut scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s },
+        duration_s: Some(3600.0),
+        ..Scenario::default()
+    };
+    scenario.service.target_ms = target_ms;
+    scenario.nodes[0].count = nodes;
+    let plant = scenario.plant().unwrap();
+    let context = LawContext {
+        slo: scenario.slo().unwrap(),
+        plant,
+        service_rate: scenario.service_rate(),
+        machines: scenario.machines(),
+    };
+    let law = LawConfig::of(law.parse::<LawName>().unwrap())
+        .build(&context)
+        .unwrap();
+    let mut law = Guardian::new(law, plant, 5);
+    let (mut times, mut bound) = (Vec::new(), None);
+    let totals = run(&scenario, &mut law, 11, &mut |outcome| {
+        let observation = outcome.observation;
+        let traffic = observation.traffic.as_ref();
+        let usual = traffic.map_or(0.0, |traffic| traffic.mean_in_flight(observation.length));
+        // The first periods learn.
+        if observation.period > 300
+            && let Some(bound) = bound
+        {
+            times.push(bound / usual.max(1.0));
+        }
+        bound = outcome.decision.reflex.map(|reflex| reflex.bound as f64);
+    });
+    let totals = totals.unwrap();
+    times.sort_by(f64::total_cmp);
+    Calm {
+        periods: times.len(),
+        alarms: totals.reflexes,
+        times: times[times.len() / 2],
+    }
+}
+
+#[test]
+fn a_calm_hour_has_few_alarms_and_bounds_near_what_is_usual() {
+    for (law, nodes, target_ms, most_times) in [
+        ("headroom", 1, 250.0, 4.8),
+        ("headroom", 1, 1500.0, 3.4),
+        ("headroom", 8, 250.0, 2.1),
+        ("joint", 8, 1500.0, 1.75),
+    ] {
+        let calm = calm(law, nodes, 60.0 * f64::from(nodes), target_ms);
+        let what = format!("{law}, {nodes} nodes, {target_ms} ms: {calm:?}");
+        assert!(calm.periods > 3000, "{what}");
+        // A false alarm in a hundred periods is what the law asks for.
+        assert!((calm.alarms as f64) < 0.013 * calm.periods as f64, "{what}");
+        assert!(calm.times < most_times, "{what}");
     }
 }

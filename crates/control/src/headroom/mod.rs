@@ -199,6 +199,7 @@ impl Headroom {
                 length,
             },
             in_flight: Some(traffic.mean_in_flight(observation.length)),
+            at_end: traffic.in_flight as f64,
             fired,
             late: traffic.latency_to_judge() > self.slo.target(),
             limited: observation.in_force.takes_from(&self.plant.full()),

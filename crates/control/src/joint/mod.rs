@@ -253,6 +253,7 @@ impl Joint {
                 length,
             },
             in_flight: Some(traffic.mean_in_flight(observation.length)),
+            at_end: traffic.in_flight as f64,
             fired,
             late: traffic.latency_to_judge() > self.slo.target(),
             limited: self.is_limited(observation, serving),

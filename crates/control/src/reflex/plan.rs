@@ -3,13 +3,21 @@
 //! Requests in flight at c cores under an offered load of a Erlang are
 //! those of a processor-sharing queue, whose stationary distribution does not depend on that of the sizes: p(n) = p(n - 1) a /
 //! min(n, c) (Kleinrock, "Queueing Systems", volume 2, 1976, section 4.4). It passes n upwards λ p(n) times a second. The
-//! bound is the fewest requests that are passed with a small chance in a period of the highest rate that the forecast gives
-//! much probability, times how many more are really in flight than that model says (several nodes, time in which a request
-//! waits for something else than a core), which is learned by Little's law, and times a margin that false alarms raise.
+//! bound is the fewest requests that are passed in a period with a small chance, over all rates that the forecast holds for
+//! possible. How many more are really in flight than that model says (several nodes, time in which a request waits for
+//! something else than a core) is learned of the mean by Little's law, and apart from it of the deviations, which grow less:
+//! twice the requests do not deviate twice as much. False alarms raise the part above the mean.
+//!
+//! Near saturation that queue needs longer than a period to become as long as it is in the long run. So the chance is no higher
+//! than that of what is reached in a period from where it begins: while all cores are busy the number is a random walk, whose
+//! variance is that of arrivals and departures, and what it adds from wherever it was lowest is no more than that of one without
+//! drift, which is |walk| by Lévy: passed with at most four times the chance with which the walk ends above (reflection
+//! principle).
 
 use super::Reflex;
 use crate::headroom::choose::{Demand, Learned};
 use crate::headroom::latency::Arriving;
+use crate::queueing::percentile::normal_exceeds;
 use headroom_units::{Seconds, Setting};
 
 /// The chance of a false alarm in a period.
@@ -23,6 +31,13 @@ const MAX_BOUND: f64 = 1e7;
 /// Bounds of how many times the model's requests are in flight, in ln, and the weight of a period in it.
 const SCALE: (f64, f64) = (-0.7, 9.0);
 const SCALE_STEP: f64 = 0.05;
+/// Bounds of the square of how many times the model's deviations the real ones are, the weight of a period in it, and the most
+/// that one period says.
+const SPREAD: (f64, f64) = (0.25, 1e4);
+const SPREAD_STEP: f64 = 0.02;
+const MAX_DEVIATION: f64 = 100.0;
+/// No walk goes so many standard deviations.
+const FARTHEST: f64 = 8.0;
 /// What a false alarm adds to the margin, in ln, and the most that it may be.
 const MARGIN_STEP: f64 = 0.1;
 const MAX_MARGIN: f64 = 1.1;
@@ -52,6 +67,8 @@ pub(crate) struct Past {
     pub queue: Queue,
     /// Requests in flight on average, or at the end; `None` where nobody knows.
     pub in_flight: Option<f64>,
+    /// Those at the end.
+    pub at_end: f64,
     pub fired: bool,
     pub late: bool,
     /// Not everything was on.
@@ -63,6 +80,8 @@ pub(crate) struct Past {
 pub(crate) struct ReflexPlan {
     /// How many times the model's requests are in flight, in ln.
     scale: f64,
+    /// The square of how many times the model's deviations they have.
+    spread: f64,
     margin: f64,
     /// The rate that was planned for.
     planned: Option<f64>,
@@ -76,6 +95,7 @@ impl Default for ReflexPlan {
     fn default() -> Self {
         Self {
             scale: 0.0,
+            spread: 1.0,
             margin: 0.0,
             planned: None,
             limited: 0.0,
@@ -101,10 +121,13 @@ impl ReflexPlan {
         // A period in which a reflex fired had two points.
         let observed = past.in_flight.filter(|in_flight| *in_flight > 0.0 && !past.fired);
         if let Some(in_flight) = observed
-            && let Some(mean) = in_system(&past.queue).map(|(mean, _)| mean)
+            && let Some(model) = in_system(&past.queue)
         {
-            let off = (in_flight / mean).ln() - self.scale;
+            let off = (in_flight / model.mean).ln() - self.scale;
             self.scale = (self.scale + SCALE_STEP * off).clamp(SCALE.0, SCALE.1);
+            let off = past.at_end - model.mean * self.scale.exp();
+            let times = (off * off / model.variance).min(MAX_DEVIATION);
+            self.spread = (self.spread + SPREAD_STEP * (times - self.spread)).clamp(SPREAD.0, SPREAD.1);
         }
     }
 
@@ -117,23 +140,88 @@ impl ReflexPlan {
         (1.0 / missed).min(MAX_BOLD)
     }
 
-    /// The bound of requests in flight for the next period, which has these cases of rates with probabilities, and how many
-    /// times longer than alone a request takes when it is passed.
+    /// The bound of requests in flight for the next period, which has these cases of rates, from the lowest, with
+    /// probabilities, and how many times longer than alone a request takes when it is passed.
     pub(crate) fn bound(&mut self, queue: Queue, cases: &[(f64, f64)], in_flight: f64) -> (u64, f64) {
         let mut above = 0.0;
         let high = cases.iter().rev().find(|(_, share)| {
             above += share;
             above > RARE
         });
-        let rate = high.map_or(queue.rate, |(rate, _)| rate.max(queue.rate));
-        self.planned = Some(rate);
-        let high = Queue { rate, ..queue };
-        let (_, passed) = in_system(&high).unwrap_or((0.0, 1.0));
-        let factor = (self.scale + self.margin).exp();
-        // What is in flight now does not fire it.
-        let bound = (passed * factor).max(in_flight).ceil().min(MAX_BOUND);
-        let slowed = bound / (self.scale.exp() * queue.cores.max(1e-3));
+        self.planned = Some(high.map_or(queue.rate, |(rate, _)| rate.max(queue.rate)));
+        let times = self.scale.exp();
+        let usual = in_system(&queue);
+        // What is in flight beside the cores' work waits elsewhere, or at cores that others cannot help.
+        let beside = usual.map_or(0.0, |number| number.mean * (times - 1.0).max(0.0));
+        let passing = Passing {
+            times,
+            deviations: self.spread.sqrt() * self.margin.exp(),
+            margin: self.margin.exp(),
+            begin: in_flight.max(queue.cores.ceil() + beside),
+        };
+        let may_be = possible(&queue, cases);
+        let chance = |bound: f64| -> f64 {
+            let chances = may_be
+                .iter()
+                .map(|(share, queue, number)| share * passing.chance(queue, number, bound));
+            chances.sum()
+        };
+        let farthest = may_be
+            .iter()
+            .map(|(_, queue, _)| passing.begin + queue.grows() + FARTHEST * queue.walk() * passing.margin);
+        // What is in flight now does not fire it. The chance falls with the bound, so the least is found by halving.
+        let mut low = in_flight.max(1.0).ceil().min(MAX_BOUND);
+        let mut bound = farthest.fold(low, f64::max).ceil().min(MAX_BOUND);
+        while low < bound {
+            let middle = ((low + bound) / 2.0).floor();
+            match chance(middle) <= FALSE_ALARM {
+                true => bound = middle,
+                false => low = middle + 1.0,
+            }
+        }
+        let slowed = bound / (times * queue.cores.max(1e-3));
         (bound as u64, slowed.max(1.0))
+    }
+}
+
+/// The queues of the cases, with probabilities: those of more than the expected rate, and the expected one for all others,
+/// which pass a bound less often.
+fn possible(queue: &Queue, cases: &[(f64, f64)]) -> Vec<(f64, Queue, InSystem)> {
+    let of = |(rate, share): (f64, f64)| {
+        let queue = Queue { rate, ..*queue };
+        Some((share, queue, in_system(&queue)?))
+    };
+    let higher = cases.iter().copied().filter(|(rate, _)| *rate > queue.rate);
+    let rest = 1.0 - higher.clone().map(|(_, share)| share).sum::<f64>();
+    higher
+        .chain([(queue.rate, rest.max(0.0))])
+        .filter_map(of)
+        .collect()
+}
+
+/// What the chance to pass a bound in a period follows from beside the queue.
+struct Passing {
+    /// How many times the model's requests are in flight.
+    times: f64,
+    /// How many times the model's deviations are taken for theirs.
+    deviations: f64,
+    margin: f64,
+    /// What a walk begins from.
+    begin: f64,
+}
+
+impl Passing {
+    fn chance(&self, queue: &Queue, number: &InSystem, bound: f64) -> f64 {
+        let bound = bound - queue.grows();
+        let model = number.mean + (bound - number.mean * self.times) / self.deviations;
+        let upwards = queue.rate * queue.length * number.chance(model);
+        let walk = (bound - self.begin) / (queue.walk() * self.margin);
+        let reached = if walk > 0.0 {
+            4.0 * normal_exceeds(walk)
+        } else {
+            1.0
+        };
+        upwards.min(reached).min(1.0)
     }
 }
 
@@ -173,7 +261,9 @@ impl ReflexPlan {
             cores,
             length: demand.length,
         };
-        let (bound, slowed) = self.bound(queue, &demand.cases, in_flight as f64);
+        let left = |(rate, share): &(f64, f64)| (rate + demand.backlog, *share);
+        let cases: Vec<(f64, f64)> = demand.cases.iter().map(left).collect();
+        let (bound, slowed) = self.bound(queue, &cases, in_flight as f64);
         let station = learned.latency.station(cores, cost);
         let alone = learned.latency.alone(&station) * learned.caution.exp();
         let arriving = Arriving {
@@ -191,9 +281,44 @@ impl ReflexPlan {
     }
 }
 
-/// Requests in a processor-sharing queue: the mean, and the fewest that are passed in a period with at most the chance of a
-/// false alarm. `None` of what is no queue.
-fn in_system(queue: &Queue) -> Option<(f64, f64)> {
+impl Queue {
+    /// Requests that arrive in the period beyond what can be served.
+    fn grows(&self) -> f64 {
+        (self.rate - self.cores / self.cost).max(0.0) * self.length
+    }
+
+    /// The standard deviation of arrivals less departures in the period, while all cores are busy.
+    fn walk(&self) -> f64 {
+        ((self.rate + self.cores / self.cost) * self.length).sqrt()
+    }
+}
+
+/// Requests in a processor-sharing queue.
+#[derive(Clone, Debug, PartialEq)]
+struct InSystem {
+    mean: f64,
+    variance: f64,
+    likeliest: f64,
+    /// The probabilities of that number and of those above it.
+    upwards: Vec<f64>,
+}
+
+impl InSystem {
+    /// The probability of a number, also of one between two; 1 below the likeliest.
+    fn chance(&self, number: f64) -> f64 {
+        let off = number - self.likeliest;
+        if off < 0.0 {
+            return 1.0;
+        }
+        let at = |index: usize| self.upwards.get(index).copied().unwrap_or(0.0);
+        let below = off.floor();
+        let share = off - below;
+        at(below as usize).powf(1.0 - share) * at(below as usize + 1).powf(share)
+    }
+}
+
+/// Requests in this queue; `None` of what is no queue.
+fn in_system(queue: &Queue) -> Option<InSystem> {
     let Queue {
         rate,
         cost,
@@ -204,13 +329,16 @@ fn in_system(queue: &Queue) -> Option<(f64, f64)> {
     if ![rate, cost, cores, length].into_iter().all(fits) {
         return None;
     }
-    // What arrives beyond what can be served stays until the end of the period.
     let load = (rate * cost).min(MAX_LOAD * cores);
-    let left = (rate - cores / cost).max(0.0) * length;
     let served = |n: f64| n.min(cores);
-    // From the likeliest number in both directions, where the weights only fall.
+    // From the likeliest number in both directions, where the weights only fall. Moments are about that number.
     let likeliest = if load < cores { load.floor() } else { cores.ceil() };
-    let (mut sum, mut first) = (1.0, likeliest);
+    let (mut sum, mut first, mut second) = (1.0, 0.0, 0.0);
+    let mut add = |weight: f64, off: f64| {
+        sum += weight;
+        first += weight * off;
+        second += weight * off * off;
+    };
     let mut weight = 1.0;
     let mut n = likeliest;
     while n > 0.0 {
@@ -219,22 +347,23 @@ fn in_system(queue: &Queue) -> Option<(f64, f64)> {
             break;
         }
         n -= 1.0;
-        sum += weight;
-        first += weight * n;
+        add(weight, n - likeliest);
     }
-    // Upwards: the passings of a number and all above it are no fewer than that number's own.
-    let (mut weights, mut weight, mut n) = (vec![1.0], 1.0, likeliest);
+    let (mut upwards, mut weight, mut n) = (vec![1.0], 1.0, likeliest);
     while weight > 1e-12 && n < MAX_BOUND {
         n += 1.0;
         weight *= load / served(n);
-        sum += weight;
-        first += weight * n;
-        weights.push(weight);
+        add(weight, n - likeliest);
+        upwards.push(weight);
     }
-    let allowed = FALSE_ALARM / (rate * length) * sum;
-    let over = weights.iter().rposition(|weight| *weight > allowed);
-    let passed = likeliest + over.map_or(0.0, |at| at as f64 + 1.0);
-    Some((first / sum, passed + left))
+    upwards.iter_mut().for_each(|weight| *weight /= sum);
+    let off = first / sum;
+    Some(InSystem {
+        mean: likeliest + off,
+        variance: second / sum - off * off,
+        likeliest,
+        upwards,
+    })
 }
 
 #[cfg(test)]

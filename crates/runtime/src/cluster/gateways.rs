@@ -2,11 +2,13 @@
 //! same connections, for a gateway's counters are taken by one controller.
 
 mod balancer;
+mod division;
 
 pub use balancer::GatewayBalancer;
 
 use super::{BackOff, Network, Shared, stop_requested};
 use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod, Watch};
+use division::Divided;
 use hdrhistogram::Histogram;
 use headroom_gateway::{ConnectCounts, QueueCounts, service_histogram};
 use headroom_units::{Part, Role, Seconds, Sensor};
@@ -99,8 +101,6 @@ struct Gateway {
     state: Arc<Shared<GatewayState>>,
     /// Rung when another state of a backend is wanted.
     bell: Arc<Notify>,
-    /// The bounds to watch now.
-    watched: Arc<watch::Sender<Option<Watch>>>,
 }
 
 /// Many gateways as one source of telemetry. The periods of all are added; one that is missing makes the period lost, for
@@ -110,8 +110,8 @@ pub struct Gateways {
     gateways: Vec<Gateway>,
     /// What each showed in the period that was taken last.
     parts: Vec<Part>,
-    /// What arrived at each then.
-    arrivals: Vec<u64>,
+    /// The bounds to watch now.
+    divided: Arc<Divided>,
     /// Something was taken before: until then no period can be whole.
     begun: bool,
     _network: Network,
@@ -130,15 +130,17 @@ impl Gateways {
         let (stop, stopping) = watch::channel(false);
         let part = (period / PARTS).max(MIN_PART);
         let (mut known, mut tasks) = (Vec::new(), Vec::new());
-        for (name, address) in gateways {
+        let divided = Arc::new(Divided::new(gateways.len()));
+        for (at, (name, address)) in gateways.into_iter().enumerate() {
             let gateway = Gateway {
                 name,
                 state: Arc::new(Shared::new(GatewayState::default())),
                 bell: Arc::default(),
-                watched: Arc::new(watch::Sender::new(None)),
             };
             let task = Task {
                 gateway: gateway.clone(),
+                at,
+                divided: Arc::clone(&divided),
                 address,
                 options: client.clone(),
                 part,
@@ -150,7 +152,7 @@ impl Gateways {
         Ok(Self {
             gateways: known,
             parts: Vec::new(),
-            arrivals: Vec::new(),
+            divided,
             begun: false,
             _network: Network::start("cluster-gateways", tasks, stop)?,
         })
@@ -217,10 +219,8 @@ impl Telemetry for Gateways {
             }
             return None;
         }
-        self.arrivals.clear();
         for gateway in &self.gateways {
             let (sum, histogram) = gateway.state.lock().take();
-            self.arrivals.push(sum.arrivals);
             all.add(&sum);
             // Both have the same bounds.
             if latencies.add(&histogram).is_err() {
@@ -231,33 +231,13 @@ impl Telemetry for Gateways {
         whole.then_some(all)
     }
 
-    /// Each gateway watches its part of the bound, by its part of the requests in the last period and what chance adds to that.
     fn watch(&mut self, watch: Option<Watch>) {
-        let several = self.gateways.len() as u64;
-        for (at, gateway) in self.gateways.iter().enumerate() {
-            let watch = watch.as_ref().map(|watch| match several {
-                1 => watch.clone(),
-                _ => watch.with_bound(part_of_bound(watch.bound, &self.arrivals, at)),
-            });
-            gateway.watched.send_replace(watch);
-        }
+        self.divided.watch(watch);
     }
 
     fn parts(&self) -> Vec<Part> {
         self.parts.clone()
     }
-}
-
-/// A gateway's part of a bound for all of these arrivals, the same for each where none arrived; with three standard deviations
-/// of what chance makes of it.
-fn part_of_bound(bound: u64, arrivals: &[u64], gateway: usize) -> u64 {
-    let all: u64 = arrivals.iter().sum();
-    let share = match (arrivals.get(gateway), all) {
-        (Some(own), 1..) => *own as f64 / all as f64,
-        _ => 1.0 / arrivals.len().max(1) as f64,
-    };
-    let part = bound as f64 * share;
-    ((part + 3.0 * part.sqrt()).ceil() as u64).min(bound)
 }
 
 /// What a gateway showed in a period that it reported whole.
@@ -310,6 +290,9 @@ fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
 /// What talks to one gateway.
 struct Task {
     gateway: Gateway,
+    /// Its place among the gateways that a bound is divided over.
+    at: usize,
+    divided: Arc<Divided>,
     address: Address,
     options: ClientOptions,
     part: Duration,
@@ -325,6 +308,7 @@ impl Task {
                 error = self.talk(&mut back_off) => error,
                 () = stop_requested(&mut stop) => return,
             };
+            self.divided.connected(self.at, false);
             self.gateway.state.change(|state| {
                 if state.backends.take().is_some() {
                     tracing::warn!(gateway = self.gateway.name, "the gateway is lost: {error}");
@@ -362,7 +346,8 @@ impl Task {
                 ..GatewayState::default()
             };
         });
-        let mut watched = self.gateway.watched.subscribe();
+        self.divided.connected(self.at, true);
+        let mut watched = self.divided.part(self.at);
         watched.mark_changed();
         let mut passed: Option<(Watch, BoundWatch)> = None;
         let mut again = tokio::time::interval(self.again);
@@ -376,6 +361,7 @@ impl Task {
                         {
                             watch.passed();
                         }
+                        self.divided.reported(self.at, period.in_flight);
                         self.gateway.state.change(|state| state.add(period));
                     }
                     None => return Err(CallError::Unreachable {
@@ -397,7 +383,11 @@ impl Task {
                         None => None,
                     };
                 }
-                watch = passed_bound(&mut passed) => watch.iter().for_each(Watch::passed),
+                in_flight = passed_bound(&mut passed) => {
+                    if let Some(in_flight) = in_flight {
+                        self.divided.passed(self.at, in_flight);
+                    }
+                }
                 () = self.gateway.bell.notified() => self.set(&client).await?,
                 _ = again.tick() => {
                     if self.gateway.state.lock().wanted.is_empty() {
@@ -443,13 +433,13 @@ impl Task {
     }
 }
 
-/// Waits until a watched bound is passed; `None` where the watch has ended without it.
-async fn passed_bound(passed: &mut Option<(Watch, BoundWatch)>) -> Option<Watch> {
-    let Some((watch, stream)) = passed else {
+/// Waits until a watched bound is passed: the requests in flight then; `None` where the watch has ended without it.
+async fn passed_bound(passed: &mut Option<(Watch, BoundWatch)>) -> Option<u64> {
+    let Some((_, stream)) = passed else {
         return std::future::pending().await;
     };
     // A connection that is lost ends the periods too.
-    let found = stream.next().await.ok().flatten().map(|_| watch.clone());
+    let found = stream.next().await.ok().flatten().map(|passed| passed.in_flight);
     *passed = None;
     found
 }

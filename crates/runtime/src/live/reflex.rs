@@ -22,10 +22,21 @@ pub struct Bell {
 }
 
 impl Bell {
-    fn new(stop: &Stop) -> Self {
+    pub(crate) fn new(stop: &Stop) -> Self {
         Self {
             rung: Arc::default(),
             stop: stop.clone(),
+        }
+    }
+
+    /// What is watched for one bound alone, by the first decision.
+    #[cfg(test)]
+    pub(crate) fn watch(&self, bound: u64) -> Watch {
+        Watch {
+            decision: 1,
+            bound,
+            oldest: None,
+            bell: self.clone(),
         }
     }
 

@@ -25,16 +25,16 @@ const BOUND: u64 = 8;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A gateway of two cores in front of a backend that takes every request and answers none.
-struct Place {
+struct Served {
     gateway: Arc<Handle>,
     _port: ControlPort,
-    telemetry: Gateways,
+    control: Address,
     address: SocketAddr,
     _dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new(period: Duration) -> Self {
+impl Served {
+    fn new() -> Self {
         let backend = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", backend.local_addr().unwrap());
         std::thread::spawn(move || {
@@ -53,15 +53,40 @@ impl Place {
         let path = dir.path().join("gateway.sock");
         let port = BoundPort::open(vec![Listen::Unix { path: path.clone() }]).unwrap();
         let port = port.serve(Arc::clone(&gateway), Rules::default()).unwrap();
-        let gateways = vec![("gateway".to_owned(), Address::Unix(path))];
-        let telemetry = Gateways::start(gateways, &ClientOptions::default(), period).unwrap();
-        assert!(telemetry.connect(PATIENCE).is_empty());
         Self {
             gateway,
             _port: port,
-            telemetry,
+            control: Address::Unix(path),
             address,
             _dir: dir,
+        }
+    }
+}
+
+/// These gateways as telemetry, connected.
+fn telemetry_of(served: &[&Served], period: Duration) -> Gateways {
+    let gateways = served
+        .iter()
+        .map(|served| (served.address.to_string(), served.control.clone()));
+    let telemetry = Gateways::start(gateways.collect(), &ClientOptions::default(), period).unwrap();
+    assert!(telemetry.connect(PATIENCE).is_empty());
+    telemetry
+}
+
+/// One such gateway, and the telemetry of it.
+struct Place {
+    served: Served,
+    telemetry: Gateways,
+    address: SocketAddr,
+}
+
+impl Place {
+    fn new(period: Duration) -> Self {
+        let served = Served::new();
+        Self {
+            telemetry: telemetry_of(&[&served], period),
+            address: served.address,
+            served,
         }
     }
 }
@@ -213,7 +238,14 @@ fn every_burst_is_met_and_how_soon_is_printed() {
         assert_eq!((reflexes.take(), machine.0), (1, 4.0));
         drop(clients);
         let deadline = Instant::now() + PATIENCE;
-        while place.gateway.take_period_blocking(PATIENCE).service.in_flight > 0 {
+        while place
+            .served
+            .gateway
+            .take_period_blocking(PATIENCE)
+            .service
+            .in_flight
+            > 0
+        {
             assert!(
                 Instant::now() < deadline,
                 "requests of clients that are gone are in flight"
@@ -238,13 +270,53 @@ fn a_gateway_that_is_gone_leaves_what_is_in_force() {
     let stop = Stop::default();
     let mut reflexes = Reflexes::new(&stop);
     place.telemetry.watch(reflexes.arm(Some(reflex())));
-    let Place { gateway, _port, .. } = place;
-    drop(_port);
-    drop(gateway);
+    let Place { served, .. } = place;
+    drop(served._port);
+    drop(served.gateway);
     assert!(!stop.wait_until_or(Instant::now() + Duration::from_millis(300), || reflexes.is_due()));
     let mut machine = Memory(FEW);
     reflexes.fire(&mut [&mut machine]);
     assert_eq!((machine.0, reflexes.take()), (FEW, 0));
+}
+
+/// However a flood is spread over two gateways: it fires with the request that passes the bound of both together, and with none
+/// before.
+#[test]
+fn two_gateways_have_one_bound_whatever_each_gets() {
+    for at_the_first in [BOUND, BOUND / 2, 0] {
+        let (first, second) = (Served::new(), Served::new());
+        let mut telemetry = telemetry_of(&[&first, &second], Duration::from_secs(1));
+        let stop = Stop::default();
+        let mut reflexes = Reflexes::new(&stop);
+        telemetry.watch(reflexes.arm(Some(reflex())));
+        let mut clients: Vec<_> = (0..at_the_first).map(|_| request(first.address)).collect();
+        clients.extend((at_the_first..BOUND).map(|_| request(second.address)));
+        let calm = Instant::now() + Duration::from_millis(500);
+        stop.wait_until_or(calm, || reflexes.is_due());
+        assert!(!reflexes.is_due(), "{at_the_first} at the first");
+        clients.push(request(second.address));
+        stop.wait_until_or(Instant::now() + PATIENCE, || reflexes.is_due());
+        assert!(reflexes.is_due(), "{at_the_first} at the first");
+    }
+}
+
+/// A gateway that is gone has no part of the bound: all of it is the other's.
+#[test]
+fn the_bound_of_a_gateway_that_is_gone_is_the_others() {
+    let (first, second) = (Served::new(), Served::new());
+    let mut telemetry = telemetry_of(&[&first, &second], Duration::from_secs(1));
+    let stop = Stop::default();
+    let mut reflexes = Reflexes::new(&stop);
+    telemetry.watch(reflexes.arm(Some(reflex())));
+    drop(first._port);
+    drop(first.gateway);
+    let mut clients: Vec<_> = (0..BOUND).map(|_| request(second.address)).collect();
+    let calm = Instant::now() + Duration::from_millis(500);
+    stop.wait_until_or(calm, || reflexes.is_due());
+    assert!(!reflexes.is_due());
+    clients.push(request(second.address));
+    stop.wait_until_or(Instant::now() + PATIENCE, || reflexes.is_due());
+    assert!(reflexes.is_due());
 }
 
 /// The watch of the newest decision, kept for who rings it.
