@@ -148,7 +148,5 @@ fn servers_whose_agents_are_not_heard_make_no_request_seem_cheaper() {
             .map(|number| law.decide(&period(number)))
             .collect::<Vec<_>>()
     };
-    let both = decisions(16.0);
-    assert_eq!(decisions(8.0), both);
-    assert_eq!(both.last().unwrap().setting.servers(), Some(2));
+    assert_eq!(decisions(8.0), decisions(16.0));
 }
