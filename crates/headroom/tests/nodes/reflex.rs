@@ -75,8 +75,8 @@ struct Flood {
 }
 
 impl Flood {
-    /// Every request is answered.
-    fn ends_in_answers(self) {
+    /// Waits until every request is answered, with 200.
+    fn wait_for_answers(self) {
         for mut client in self.clients {
             let mut text = String::new();
             client.read_to_string(&mut text).unwrap();
@@ -146,7 +146,7 @@ impl Place {
             }
             std::thread::sleep(LOOK);
         };
-        flood.ends_in_answers();
+        flood.wait_for_answers();
         // The period after this one says whether that was a reflex.
         let shown = until("the period is over", || {
             Some(self.shown()).filter(|shown| shown.number > number)
@@ -181,7 +181,7 @@ impl Place {
                 assert_eq!(quota(&self.group), before);
                 std::thread::sleep(Duration::from_millis(1));
             }
-            flood.ends_in_answers();
+            flood.wait_for_answers();
         }
     }
 }
@@ -380,7 +380,7 @@ fn floods_at_a_controller_that_is_stopped_or_killed_are_answered_and_everything_
 
     // Stopped, it hears no bell; its lease ends, and what was decided before does not return with it.
     cluster.controller.signal(Signal::STOP);
-    cluster.place.flood(bound).ends_in_answers();
+    cluster.place.flood(bound).wait_for_answers();
     wait("the node puts itself back", || group.settings() == found);
     cluster.place.is_left_alone(bound);
     cluster.controller.signal(Signal::CONT);
@@ -394,7 +394,7 @@ fn floods_at_a_controller_that_is_stopped_or_killed_are_answered_and_everything_
         now.is_none_or(|now| now > before).then_some(())
     });
     cluster.controller.kill();
-    flood.ends_in_answers();
+    flood.wait_for_answers();
     wait("the node puts itself back", || group.settings() == found);
     cluster.place.is_left_alone(bound);
     assert_eq!(group.settings(), found);
