@@ -301,6 +301,11 @@ fn service_rate(sites: &[Site; DAYS], real: Cores, stop: &Stop) -> Result<Option
     Ok(left.zip(right).map(|(left, right)| (left + right) / 2.0))
 }
 
+/// What all services of a cluster have used of their cores.
+fn core_time(site: &Site) -> anyhow::Result<Seconds> {
+    site.servers.iter().map(|server| server.core_time()).sum()
+}
+
 /// The share of that load which both clusters bear at the same time with everything on, with a margin; nothing where it was
 /// stopped.
 fn bearable(sites: &[Site; DAYS], slo: Slo, most: PerSecond, stop: &Stop) -> Result<Option<f64>, Failure> {
@@ -316,23 +321,29 @@ fn bearable(sites: &[Site; DAYS], slo: Slo, most: PerSecond, stop: &Stop) -> Res
             let Some(_session) = Session::open(site, LawName::FIXED, PERIOD, Arc::default(), stop)? else {
                 return Ok(None);
             };
+            let (used, begin) = (core_time(site)?, Instant::now());
             let load = session::load(site, &offered)?;
             while !load.is_finished() && !stop.wait_until(Instant::now() + Duration::from_millis(50)) {}
             load.stop();
             let result = load.join()?;
-            Ok((!stop.is_raised()).then_some(result))
+            let busy = (core_time(site)? - used) / Seconds::from(begin.elapsed());
+            Ok((!stop.is_raised()).then_some((result, busy)))
         })?
         else {
             return Ok(None);
         };
+        let ((left, left_busy), (right, right_busy)) = (left, right);
+        let busy = (left_busy + right_busy) / 2.0 / f64::from(hardware::CORES) / SERVERS as f64;
         let slowest = left.latency_ms.p95.max(right.latency_ms.p95);
         let failed = left.failed_total + right.failed_total;
         say::note!(
-            "tried {:.0} pages/s on each: P95 {slowest:.0} ms with everything on",
-            (most * share).get()
+            "tried {:.0} pages/s on each: P95 {slowest:.0} ms with everything on, cores {:.0} % busy",
+            (most * share).get(),
+            busy * 100.0
         );
         if failed == 0 && slowest <= slo.target().as_millis() * MARGIN {
-            return Ok(Some(share));
+            // Pages cost more beside many others than by themselves: the most is a share of what the cores can do then.
+            return Ok(Some(share * (day::RANGE.1 / busy.max(1e-3)).min(1.0)));
         }
         if trial == MAX_TRIALS {
             say::note!(

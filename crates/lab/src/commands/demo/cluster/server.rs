@@ -203,6 +203,26 @@ impl Server {
         }
     }
 
+    /// What its service has used of its cores up to now.
+    ///
+    /// # Errors
+    /// Where the file that says it cannot be read.
+    pub fn core_time(&self) -> anyhow::Result<Seconds> {
+        let stat = self
+            .emulator
+            .roots()
+            .sys
+            .join("fs/cgroup")
+            .join(GROUP)
+            .join("cpu.stat");
+        let text = fs::read_to_string(&stat).with_context(|| stat.display().to_string())?;
+        let used = text
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec ")?.parse::<f64>().ok());
+        let micros = used.with_context(|| format!("{}: no usage_usec", stat.display()))?;
+        Ok(Seconds::from_millis(micros / 1e3))
+    }
+
     /// Its power switch.
     pub fn switch(&self) -> Switch {
         Switch(Arc::clone(&self.shared))
