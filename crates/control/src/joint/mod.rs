@@ -57,7 +57,7 @@ const CAP_FOR: f64 = 20.0;
 
 /// How often a period may be late in the rare case that the load has grown by as much as is expected of it at most: so many times as
 /// often as asked, and at most with this probability.
-const LATE_WHEN_GROWN: (f64, f64) = (20.0, 0.3);
+const LATE_WHEN_GROWN: (f64, f64) = (20.0, 0.5);
 
 /// The load grows to more within a boot as often as to less.
 const EVEN_ODDS: f64 = 0.5;

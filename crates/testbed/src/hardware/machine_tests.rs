@@ -1,7 +1,7 @@
 use super::config::{Driver, HardwareConfig, LimitKind, Zones};
 use super::machine::{CpuLoad, Machine};
 use super::rapl::ZoneKind;
-use headroom_units::{Ratio, Seconds};
+use headroom_units::{Joules, Ratio, Seconds};
 use proptest::prelude::*;
 
 const TICK: Seconds = Seconds::new(0.02);
@@ -76,6 +76,34 @@ fn an_allocation_alone_saves_nothing_and_parking_lets_cores_and_packages_sleep()
         "{} {}",
         slow.power(),
         fast.power()
+    );
+}
+
+#[test]
+fn energy_by_its_cause_is_all_energy_of_packages_and_memory() {
+    let mut machine = machine();
+    machine.freq.write(3, "scaling_max_freq", "1050000").unwrap();
+    machine.set_online(5, false);
+    for step in 0..400 {
+        let busy = f64::from(step % 40) / 40.0;
+        let mut loads = [load(1.0, busy); 16];
+        // Parked, and throttled.
+        loads[8..12].fill(load(0.0, 0.0));
+        loads[12..].fill(load(0.5, busy / 2.0));
+        machine.advance(TICK, &loads);
+    }
+    let all: f64 = machine
+        .zones
+        .iter()
+        .filter(|zone| matches!(zone.kind, ZoneKind::Package(_) | ZoneKind::Dram(_)))
+        .map(|zone| zone.total_j)
+        .sum();
+    let by = machine.energy_by();
+    let parts = [by.work, by.idle_cores, by.packages].map(Joules::get);
+    assert!(parts.iter().all(|joules| *joules > 0.0), "{by:?}");
+    assert!(
+        (parts.iter().sum::<f64>() - all).abs() < 1e-6 * all,
+        "{by:?} {all}"
     );
 }
 
