@@ -11,7 +11,8 @@ use std::path::Path;
 const SERVERS: usize = 16;
 
 fn start(folder: &Path) -> Program {
-    let mut command = headroom("demo --duration 30 --json --no-view --run-dir");
+    // Other tests run beside it.
+    let mut command = headroom("demo --duration 30 --nice 0 --json --no-view --run-dir");
     command
         .arg(folder.join("run"))
         .arg("--out")

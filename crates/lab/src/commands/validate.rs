@@ -157,6 +157,7 @@ fn made(args: &ValidateArgs) -> Result<Option<Vec<RunInfo>>, Failure> {
         run_dir: args.run_dir.clone(),
         hardware: Hardware::Emulated,
         json: args.json,
+        nice: 0,
         no_view: args.no_view,
     };
     let Some(summaries) = demo::perform(&demo, &args.db)? else {

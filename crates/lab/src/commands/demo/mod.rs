@@ -78,6 +78,11 @@ pub struct DemoArgs {
     /// which run here too.
     #[arg(long, value_name = "CORES")]
     pub cores: Option<f64>,
+    /// Niceness of the gateways, the load and the controllers of two clusters: below 0 other programs of a busy machine disturb them
+    /// little, and they disturb those more.
+    #[arg(long, value_name = "N", default_value_t = -10, allow_hyphen_values = true,
+          value_parser = clap::value_parser!(i32).range(-20..=19))]
+    pub nice: i32,
     /// Folder for the recorded run and the HTML report.
     #[arg(long, default_value = "out", value_name = "DIR")]
     pub out: PathBuf,

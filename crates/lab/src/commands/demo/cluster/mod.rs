@@ -69,9 +69,6 @@ const KNOWN_DAYS: usize = 7;
 /// Days: each law has each cluster for one.
 const DAYS: usize = 2;
 const DAY: Seconds = Seconds::new(86_400.0);
-/// Niceness of gateways, load and controllers. With the preference that emulated servers have, other programs of a busy machine
-/// disturb the two clusters little, and what they do disturb is no law's doing.
-const NICENESS: i32 = -10;
 const CLUSTERS: [&str; DAYS] = ["left", "right"];
 
 /// What the clusters have in common.
@@ -123,8 +120,9 @@ pub fn perform(
     let run_dir = undo::take(&run_dir, emulator::REMAINS)?;
     let folder = emulator::demo_folder(&run_dir)?;
     undo::protect(run_dir, &Roots::default(), Place::Inside)?;
-    // Threads and programs that are started from now on have it from here.
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+    // Threads and programs that are started from now on have it from here. With the preference that emulated servers have, other
+    // programs of a busy machine disturb the two clusters little, and what they do disturb is no law's doing.
+    if let Err(error) = rustix::process::setpriority_process(None, args.nice) {
         say::note!("note: other programs may disturb this demo, which runs at the usual priority: {error}");
     }
     let pages = page_cost()?;
