@@ -12,7 +12,7 @@ const SERVERS: usize = 16;
 
 fn start(folder: &Path) -> Program {
     // Other tests run beside it.
-    let mut command = headroom("demo --duration 30 --nice 0 --json --no-view --run-dir");
+    let mut command = headroom("demo --duration 30 --cores 0.5 --nice 0 --json --no-view --run-dir");
     command
         .arg(folder.join("run"))
         .arg("--out")
