@@ -177,6 +177,8 @@ pub(crate) struct Node {
     pub(crate) holding: bool,
     /// Whether the next such choice is on the agenda.
     pub(crate) hold_due: bool,
+    /// Requests that arrived in this period.
+    pub(crate) requests: u64,
     settled_s: f64,
     settled_busy_core_s: f64,
     observed: Observed,
@@ -233,6 +235,7 @@ impl Node {
             governor: Governor::default(),
             holding: false,
             hold_due: false,
+            requests: 0,
             settled_s: 0.0,
             settled_busy_core_s: 0.0,
             observed: Observed::default(),
@@ -283,6 +286,7 @@ impl Node {
     /// to wake.
     #[inline]
     pub(crate) fn arrive(&mut self, now_s: f64, size_s: f64, job: Job) -> (f64, f64) {
+        self.requests += 1;
         if self.tracked.is_none() {
             return (self.server.arrive(now_s, size_s, job), size_s);
         }

@@ -1,6 +1,7 @@
 //! Which servers of a cluster are on: from a number to commands for each.
 
 use super::server::{Command, Found, Health, PowerState, Server};
+use super::slow::{Slow, Work};
 use super::tuning::PowerTuning;
 use crate::parameter::OutOfRange;
 use headroom_units::{Lever, Seconds, Setting};
@@ -18,13 +19,14 @@ pub struct Order {
 /// The servers of a cluster.
 ///
 /// Where more are needed, one that is draining comes back first (it is still up), then one that failed and answers again,
-/// then one that is off, then one that failed and whose wait is over; among equals the one with the fewest failures, then the first. Where fewer are, one that
-/// is still booting goes first, then one that is warming, then the last of those that serve. A server that fails makes
+/// then one that is off, then one that failed and whose wait is over; among equals one that was not [slow](Self::slow), then the one with the fewest failures, then the first. Where fewer are, one that
+/// is still booting goes first, then one that is warming, then of those that serve a slow one, then the last. A server that fails makes
 /// room for another at once, for it is no longer on its way. The last one that takes requests keeps them while it is silent, and
 /// another is started: that the checks fail is no proof, and no server at all is worse.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     servers: Vec<Server>,
+    slow: Slow,
 }
 
 impl Fleet {
@@ -47,11 +49,37 @@ impl Fleet {
             let range = format!("between 1 and {}", super::MAX_SERVERS);
             return Err(OutOfRange::new("servers", found.len() as f64, range));
         }
-        let servers = found
+        let servers: Vec<Server> = found
             .iter()
             .map(|found| Server::new(tuning, *found, now))
             .collect();
-        Ok(Self { servers })
+        let slow = Slow::new(vec![0; servers.len()]);
+        Ok(Self { servers, slow })
+    }
+
+    /// The same fleet, whose servers are of these kinds: those of the same number are equal machines. Without it all are.
+    #[must_use]
+    pub fn of_kinds(mut self, mut kinds: Vec<usize>) -> Self {
+        kinds.resize(self.servers.len(), 0);
+        self.slow = Slow::new(kinds);
+        self
+    }
+
+    /// Takes what each server did in a period, in their order; `None` where that is not known.
+    pub fn observe(&mut self, work: &[Option<Work>]) {
+        let states: Vec<PowerState> = self.servers.iter().map(Server::state).collect();
+        self.slow.observe(&states, work);
+    }
+
+    /// Takes the servers as they were found anew, and keeps what was observed of them.
+    pub fn find_again(&mut self, found: Self) {
+        self.servers = found.servers;
+    }
+
+    /// How many times as long as at equal servers a request takes at this one, where that is significant and over 1.4: such a
+    /// server goes first and comes last.
+    pub fn slow(&self, server: usize) -> Option<f64> {
+        self.slow.at(server)
     }
 
     /// The servers.
@@ -85,7 +113,10 @@ impl Fleet {
             .count();
         if on > target {
             let mut leaving: Vec<usize> = (0..self.servers.len()).filter(|at| wanted[*at]).collect();
-            leaving.sort_by_key(|at| (leaving_rank(&self.servers[*at]), std::cmp::Reverse(*at)));
+            leaving.sort_by_key(|at| {
+                let rank = leaving_rank(&self.servers[*at]);
+                (rank, self.slow(*at).is_none(), std::cmp::Reverse(*at))
+            });
             leaving
                 .iter()
                 .take(on - target)
@@ -93,7 +124,10 @@ impl Fleet {
         } else {
             let rank = |at: usize| coming_rank(&self.servers[at], now, &health(at));
             let mut coming: Vec<usize> = (0..self.servers.len()).filter(|at| rank(*at).is_some()).collect();
-            coming.sort_by_key(|at| (rank(*at), self.servers[*at].failures(), *at));
+            coming.sort_by_key(|at| {
+                let failures = self.servers[*at].failures();
+                (rank(*at), self.slow(*at).is_some(), failures, *at)
+            });
             coming.iter().take(target - on).for_each(|at| wanted[*at] = true);
         }
         let takes = |server: &Server| usize::from(server.state().takes_requests());
@@ -196,6 +230,33 @@ mod tests {
         assert_eq!(fleet.steer(Seconds::new(331.0), 3, &[UP, DOWN, DOWN]), []);
         let orders = fleet.steer(Seconds::new(332.0), 3, &[UP, DOWN, DOWN]);
         assert_eq!(orders, [order(1, Command::PowerOn)]);
+    }
+
+    #[test]
+    fn a_slow_server_goes_first_and_comes_last() {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true; 3], Seconds::ZERO).unwrap();
+        let work = |in_flight| {
+            Some(Work {
+                requests: 20,
+                in_flight,
+            })
+        };
+        for _ in 0..100 {
+            fleet.observe(&[work(30), work(10), work(11)]);
+        }
+        let slow: Vec<bool> = (0..3).map(|at| fleet.slow(at).is_some()).collect();
+        assert_eq!(slow, [true, false, false]);
+        let at = Seconds::new;
+        let leaves = fleet.steer(at(1.0), 1, &[UP, UP, UP]);
+        assert_eq!(leaves, [order(0, Command::Disable), order(2, Command::Disable)]);
+        for second in 2..10 {
+            fleet.steer(at(f64::from(second)), 1, &[DOWN, UP, DOWN]);
+        }
+        assert_eq!(states(&fleet), ["off", "serving", "off"]);
+        let comes = fleet.steer(at(700.0), 2, &[DOWN, UP, DOWN]);
+        assert_eq!(comes, [order(2, Command::PowerOn)]);
+        let comes = fleet.steer(at(701.0), 3, &[DOWN, UP, DOWN]);
+        assert_eq!(comes, [order(0, Command::PowerOn)]);
     }
 
     /// Not answering, and nobody says that it is off.

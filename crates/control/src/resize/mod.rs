@@ -19,6 +19,7 @@ pub mod fleet;
 pub mod hold;
 pub mod schedule;
 pub mod server;
+mod slow;
 pub mod stepwise;
 pub mod tuning;
 
@@ -34,6 +35,7 @@ pub use fleet::{Fleet, Order};
 pub use hold::{BALANCER_LOST, hold};
 pub use schedule::{Schedule, Scheduled};
 pub use server::{Cause, Command, Found, Health, PowerState, Server};
+pub use slow::{Work, kinds};
 pub use stepwise::Stepwise;
 pub use tuning::{MAX_SERVERS, PowerTuning, ResizeTuning};
 

@@ -12,6 +12,7 @@ use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use clap::Args;
 use headroom_console::{Document, Failure, Stop, say};
+use headroom_control::resize::kinds;
 use headroom_control::{Decision, LawContext, Plant};
 use headroom_physics::MachineFigures;
 use headroom_record::RunSummary;
@@ -242,7 +243,7 @@ impl Cluster {
             )?),
         };
         // What is wrong with a switch is said before anybody is waited for.
-        let parts = match config.resizes() {
+        let mut parts = match config.resizes() {
             true => Some(servers::assemble(config, document, gateways.as_ref())?),
             false => None,
         };
@@ -257,6 +258,9 @@ impl Cluster {
             notes.append(&mut found.notes);
             (plant, source) = (found.plant, found.source);
             machines = config.machines(document, &found.processors, &plant)?;
+            if let Some(parts) = &mut parts {
+                parts.kinds = kinds(&machines);
+            }
             descriptions = found.descriptions;
             if config.resizes() {
                 plant = plant.with_servers(config.nodes.len());

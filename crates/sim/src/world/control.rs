@@ -7,6 +7,7 @@ use crate::histogram::LatencyHistogram;
 use crate::node::{Metered, NodeOutcome, NodeState};
 use crate::scenario::ArrivalMeter;
 use crate::totals::PeriodTruth;
+use headroom_control::resize::Work;
 use headroom_control::{
     Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Observation, Stack, Traffic,
 };
@@ -101,6 +102,7 @@ pub(super) struct Pending {
     reflexes: u32,
     metered: Metered,
     nodes: Vec<NodeOutcome>,
+    work: Vec<Work>,
 }
 
 impl World<'_> {
@@ -144,6 +146,7 @@ impl World<'_> {
         // A fixed number of draws each period, so that what is lost never depends on what happened.
         let drawn = self.noise.uniform();
         let allocated = self.allocated();
+        let work = self.work();
         let period = &mut self.period;
         let latencies = std::mem::replace(&mut period.latencies, self.spare.pop().unwrap_or_default());
         let failures = std::mem::take(&mut period.failures);
@@ -165,6 +168,7 @@ impl World<'_> {
             reflexes: std::mem::take(&mut period.reflexes),
             metered: all,
             nodes,
+            work,
         };
         period.index += 1;
         // Not now + length, whose roundings would add up.
@@ -191,6 +195,10 @@ impl World<'_> {
         let utilisation = (metered.allocated_core_s > 0.0)
             .then(|| Ratio::new(metered.busy_core_s / metered.allocated_core_s));
         let frequency = (metered.serving_s > 0.0).then(|| Hertz::new(metered.hertz_s / metered.serving_s));
+        if let Some(fleet) = self.fleet.as_mut().filter(|_| !pending.lost) {
+            let work: Vec<Option<Work>> = pending.work.iter().copied().map(Some).collect();
+            fleet.observe(&work);
+        }
         let observation = self.observation(&pending, power, utilisation, frequency);
         let decision = law.decide(&observation);
         sink(&Outcome {

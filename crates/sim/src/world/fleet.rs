@@ -4,10 +4,10 @@ use super::World;
 use super::change::Change;
 use crate::error::ScenarioError;
 use crate::node::{Node, NodeState};
-use crate::scenario::Scenario;
+use crate::scenario::{NodeGroup, Scenario};
 use headroom_control::NodeObservation;
 use headroom_control::capacity::Capacity;
-use headroom_control::resize::{Command, Fleet, Health};
+use headroom_control::resize::{Command, Fleet, Health, Work, kinds};
 use headroom_units::{Seconds, Setting};
 
 /// The fleet of a scenario whose servers can be switched, all serving; `None` where they cannot be.
@@ -19,8 +19,10 @@ pub(super) fn of(scenario: &Scenario) -> Result<Option<Fleet>, ScenarioError> {
         return Ok(None);
     };
     let serving = vec![true; scenario.each_node().count()];
+    let machine = |node: &'_ NodeGroup| (node.cores, node.speed, node.machine.clone());
+    let machines: Vec<_> = scenario.each_node().map(machine).collect();
     match Fleet::new(tuning, &serving, Seconds::ZERO) {
-        Ok(fleet) => Ok(Some(fleet)),
+        Ok(fleet) => Ok(Some(fleet.of_kinds(kinds(&machines)))),
         Err(error) => Err(ScenarioError::new("power_states", error.to_string())),
     }
 }
@@ -44,6 +46,15 @@ impl World<'_> {
             capacity: Capacity::Unknown,
         });
         observed.collect()
+    }
+
+    /// What each server did in the period that ends now.
+    pub(super) fn work(&mut self) -> Vec<Work> {
+        let work = |node: &mut Node| Work {
+            requests: std::mem::take(&mut node.requests),
+            in_flight: node.server.jobs() as u64,
+        };
+        self.nodes.iter_mut().map(work).collect()
     }
 
     /// Switches servers as a decision asks.

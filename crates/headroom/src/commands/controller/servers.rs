@@ -4,7 +4,7 @@ use crate::check::Report;
 use crate::config::controller::ControllerFile;
 use headroom_console::{Document, Failure};
 use headroom_control::capacity::QueueKind;
-use headroom_control::resize::Energy;
+use headroom_control::resize::{Energy, kinds};
 use headroom_runtime::cluster::{AgentQueue, Gateways, WatchOptions};
 use headroom_runtime::queue_sample::sampling_period;
 use headroom_runtime::resize::balancer::Balancer;
@@ -38,6 +38,7 @@ pub fn assemble(
     let mut agents = agents(config, document)?;
     let (mut servers, mut targets, mut members): (Vec<ServerParts>, Vec<CheckTarget>, Vec<String>) =
         Default::default();
+    let mut machines = Vec::new();
     for (name, node) in &config.nodes {
         let table = &node.server;
         // The file was checked: each has both.
@@ -49,6 +50,7 @@ pub fn assemble(
             .map_err(|error| document.error(&format!("nodes.{name}.power"), error))?;
         targets.push(config.check_target(document, name)?);
         members.push(member.clone());
+        machines.push(&node.machine);
         servers.push(ServerParts {
             name: name.clone(),
             switch_worker: SwitchWorker::start(name, switch, poll)?,
@@ -80,6 +82,7 @@ pub fn assemble(
         demand: config.demand(),
         fixed: config.given_capacity(),
         energy: config.energy.map(Energy::new),
+        kinds: kinds(&machines),
         period: config.control.period(),
     })
 }

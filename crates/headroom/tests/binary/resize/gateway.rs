@@ -4,6 +4,7 @@ use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, check, fixed, resize};
 use crate::common::{Load, Program, assert_has, get, headroom, refused, succeeds, until, wait};
 use rustix::process::{Signal, kill_process};
+use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
@@ -69,6 +70,27 @@ fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
         assert_eq!(get(site.front, "/").unwrap().status, 200);
     }
     assert_eq!(load.counts().1, 0);
+}
+
+#[test]
+fn of_equal_servers_the_slow_one_goes_first() {
+    let site = Site::new(3, Service::Workers(8, 0.02)).slowed(1);
+    (1..=3).for_each(|server| site.boot(server));
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let load = Load::to(site.front, CAPACITY_PER_S * 5 / 2);
+    let mut controller = resize(&config);
+    let trouble = |server: &Value| server["trouble"].to_string();
+    let is_slow = |server: &Value| trouble(server).contains("longer than those of its equals");
+    let known = site.until_period("the slow one is known", |period| is_slow(&period["servers"][0]));
+    assert!((1..3).all(|at| !is_slow(&known["servers"][at])), "{known}");
+    load.at(CAPACITY_PER_S);
+    site.until_states(&["off", "serving", "serving"]);
+    // And comes back last.
+    load.at(CAPACITY_PER_S * 5 / 2);
+    site.until_states(&["serving", "serving", "serving"]);
+    assert_eq!(load.counts().1, 0);
+    controller.stop();
 }
 
 /// The report of the record.

@@ -26,6 +26,8 @@ pub struct Site {
     service: Service,
     /// Power tables other than commands, by server.
     powers: BTreeMap<usize, String>,
+    /// A server whose workers wait three times as long.
+    slow: Option<usize>,
 }
 
 impl Site {
@@ -36,6 +38,7 @@ impl Site {
             front: (Ipv4Addr::LOCALHOST, free_port()).into(),
             service,
             powers: BTreeMap::new(),
+            slow: None,
         };
         fs::write(site.path("workers.py"), WORKERS).unwrap();
         site
@@ -48,6 +51,12 @@ impl Site {
     /// Gives a server another power table than one of commands.
     pub fn powered_by(&mut self, server: usize, table: String) {
         self.powers.insert(server, table);
+    }
+
+    /// Makes a server of workers three times as slow as the others.
+    pub fn slowed(mut self, server: usize) -> Self {
+        self.slow = Some(server);
+        self
     }
 
     /// Makes a server fail in a way that its start command knows, or ends that.
@@ -86,7 +95,8 @@ impl Site {
                 env!("CARGO_BIN_EXE_headroom")
             ),
             Service::Workers(workers, wait_s) => {
-                format!("python3 {dir}/workers.py {port} {workers} {wait_s}")
+                let times = if self.slow == Some(server) { 3.0 } else { 1.0 };
+                format!("python3 {dir}/workers.py {port} {workers} {}", wait_s * times)
             }
         };
         format!(

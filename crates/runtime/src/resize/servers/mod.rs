@@ -66,6 +66,8 @@ pub struct Parts {
     pub fixed: Option<PerSecond>,
     /// The model of what servers draw.
     pub energy: Option<Energy>,
+    /// Which of them are equal machines: those of the same number.
+    pub kinds: Vec<usize>,
     /// The control period.
     pub period: Duration,
 }
@@ -132,7 +134,7 @@ impl Servers {
                 })
             })
             .collect();
-        let fleet = Fleet::found(parts.tuning, &found, Seconds::ZERO)?;
+        let fleet = Fleet::found(parts.tuning, &found, Seconds::ZERO)?.of_kinds(parts.kinds.clone());
         for (server, found) in parts.servers.iter_mut().zip(&found) {
             if let Some(queue) = server.queue.as_mut().filter(|_| *found == Found::Answering) {
                 queue.join(None)?;

@@ -7,9 +7,12 @@ use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Counted, Shown};
 use headroom_control::NodeObservation;
 use headroom_control::capacity::Capacity;
-use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, demand};
+use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, Work, demand};
 use headroom_units::{Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
 use std::time::Instant;
+
+/// What is said of a slow server.
+const SLOW: &str = "its requests take longer than those of its equals: it is the first to be switched off, and the last to be switched on";
 
 /// What was found of one server.
 struct Seen {
@@ -45,6 +48,8 @@ impl Servers {
                 .and_then(|look| look.traffic.as_ref()?.rate(self.parts.period)),
         };
         period.demand = arrival_rate;
+        let work = self.work(&look, &period.backends);
+        self.fleet.observe(&work);
         period.nodes = self.nodes(&states, &look);
         let names = self.parts.servers.iter().map(|server| &server.name);
         let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
@@ -52,7 +57,10 @@ impl Servers {
             .switched
             .extend(switched.map(|(name, state)| (name.clone(), *state)));
         for (at, seen) in seen.iter().enumerate() {
-            let requests = self.requests(at, &period.backends, length);
+            let requests = self
+                .requests(at, &period.backends)
+                .filter(|_| length > Seconds::ZERO)
+                .map(|requests| PerSecond::new(requests as f64 / length.get()));
             period.add(self.part(at, seen, &look, now, requests));
         }
         period.add(self.whole(&states, arrival_rate));
@@ -130,7 +138,7 @@ impl Servers {
         let found: Vec<Found> = self.health.iter().map(Found::from).collect();
         // The same parameters and as many servers as at the start, so it cannot fail where that did not.
         if let Ok(fleet) = Fleet::found(self.parts.tuning, &found, now) {
-            self.fleet = fleet;
+            self.fleet.find_again(fleet);
         }
     }
 
@@ -171,13 +179,28 @@ impl Servers {
             .collect()
     }
 
-    /// The rate of the requests that the telemetry counted of a server.
-    fn requests(&self, at: usize, backends: &[BackendTick], length: Seconds) -> Option<PerSecond> {
+    /// The requests that the telemetry counted of a server, at all gateways together.
+    fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<u64> {
         let url = self.parts.balancer.url(at)?.trim_end_matches('/');
-        let backend = backends
-            .iter()
-            .find(|backend| backend.name.trim_end_matches('/') == url)?;
-        (length > Seconds::ZERO).then(|| PerSecond::new(backend.requests as f64 / length.get()))
+        let mut counted = None;
+        for backend in backends {
+            if backend.name.trim_end_matches('/') == url {
+                *counted.get_or_insert(0) += backend.requests;
+            }
+        }
+        counted
+    }
+
+    /// What each server did, by the telemetry and the balancer.
+    fn work(&self, look: &Result<Look, String>, backends: &[BackendTick]) -> Vec<Option<Work>> {
+        let in_flight = |at: usize| look.as_ref().ok()?.members.get(at)?.in_flight;
+        let work = |at: usize| {
+            Some(Work {
+                requests: self.requests(at, backends)?,
+                in_flight: in_flight(at)?,
+            })
+        };
+        (0..self.parts.servers.len()).map(work).collect()
     }
 
     /// A server, for whoever records and shows it; with its requests where its accept queue does not count what arrives.
@@ -237,6 +260,9 @@ impl Servers {
             .fact("answering", health.answering)
             .fact("orders_done", orders.done)
             .fact("orders_failed", orders.failed);
+        if let Some(times) = self.fleet.slow(at) {
+            part = part.fact("slow_times", times);
+        }
         if let Some(counted) = &seen.counted {
             part = part
                 .fact("arrivals", counted.arrivals)
@@ -255,8 +281,10 @@ impl Servers {
         if let Some(order) = self.orders.iter().find(|order| order.server == at) {
             part = part.fact("command", order.command.name());
         }
+        // Without the figure, which changes each period: a trouble is told when it changes.
+        let slow = self.fleet.slow(at).map(|_| SLOW.to_owned());
         Part {
-            trouble: seen.trouble.clone(),
+            trouble: seen.trouble.iter().cloned().chain(slow).collect(),
             ..part
         }
     }

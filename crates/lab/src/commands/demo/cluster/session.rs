@@ -279,6 +279,7 @@ fn parts(site: &Site, telemetry: &Gateways, period: Duration) -> anyhow::Result<
         demand: Demand::Balancer,
         fixed: None,
         energy: None,
+        kinds: Vec::new(),
         period,
     })
 }
