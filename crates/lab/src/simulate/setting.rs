@@ -8,6 +8,7 @@ use headroom_control::resize::PowerTuning;
 use headroom_control::stack::Part;
 use headroom_control::{LawConfig, LawContext, LawError, LawName, LawNames, LoadHistory, Parameter};
 use headroom_control::{Stack, guardian};
+use headroom_physics::{Machine, MachineFigures};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
 use headroom_sim::{Fault, RunError, Scenario, ScenarioError};
@@ -72,11 +73,13 @@ impl Default for File {
 }
 
 /// `[control]`: what stands around the law.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
     /// μ as the law is given it; the true one where absent.
     pub assumed_rate_per_core_s: Option<f64>,
+    /// What the law takes each node's machine for; what it is where absent.
+    pub assumed_machine: Option<Machine>,
     /// Periods without telemetry after which everything goes to full.
     pub lost_periods_to_full: u32,
 }
@@ -85,6 +88,7 @@ impl Default for ControlConfig {
     fn default() -> Self {
         Self {
             assumed_rate_per_core_s: None,
+            assumed_machine: None,
             lost_periods_to_full: guardian::DEFAULT_PATIENCE_PERIODS,
         }
     }
@@ -100,6 +104,8 @@ pub fn example() -> String {
         "{}\n# What stands around the law.\n[control]\n\
          # Requests per second and core as the law is given it; by default service.rate_per_core_s, which is the truth.\n\
          # assumed_rate_per_core_s = 24.0\n\
+         # What the law takes each node's machine for, as [machine] of the live configuration; by default what it is.\n\
+         # assumed_machine = {{ kind = \"broadwell\" }}\n\
          # Periods without telemetry after which everything goes to full.\n\
          lost_periods_to_full = {}\n\n[law]\n{laws}",
         headroom_sim::scenario::EXAMPLE.trim_end(),
@@ -341,8 +347,22 @@ impl Setting {
             slo,
             plant,
             service_rate: self.assumed(),
-            machines: self.scenario.machines(),
+            machines: self.assumed_machines()?,
         })
+    }
+
+    fn assumed_machines(&self) -> Result<Vec<MachineFigures>, Failure> {
+        let Some(machine) = &self.control.assumed_machine else {
+            return Ok(self.scenario.machines());
+        };
+        let figures = self.scenario.each_node().map(|node| {
+            let figures = machine.figures(node.cores.ceil() as usize);
+            figures.map_err(|error| {
+                let key = format!("control.assumed_machine.{}", error.key);
+                self.error(&key, format!("is {}: {}", error.value, error.expected))
+            })
+        });
+        figures.collect()
     }
 
     fn law_error(&self, error: &LawError) -> Failure {

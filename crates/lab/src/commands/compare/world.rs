@@ -3,6 +3,7 @@
 use crate::args::WorldArgs;
 use crate::simulate::{Setting, named_trace, recorded_load};
 use headroom_console::Failure;
+use headroom_physics::MachineFigures;
 use headroom_sim::Fault;
 use headroom_sim::power::Machine;
 use headroom_sim::scenario::NodeGroup;
@@ -92,7 +93,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 22] = [
+static OWN: [World; 24] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -226,6 +227,27 @@ static OWN: [World; 22] = [
         ..DAY
     },
     World {
+        name: "wrong-watts",
+        what: "the laws are given half the watts of what servers draw at rest, and twice those of work",
+        change: |setting| {
+            take_for(setting, |machine| {
+                machine.platform = machine.platform * 0.5;
+                let processor = &mut machine.processor;
+                processor.uncore = processor.uncore * 0.5;
+                processor.uncore_asleep = processor.uncore_asleep * 0.5;
+                processor.frequency.dynamic = processor.frequency.dynamic * 2.0;
+                processor.frequency.leakage = processor.frequency.leakage * 2.0;
+            });
+        },
+        ..DAY
+    },
+    World {
+        name: "wrong-boot",
+        what: "the laws are told that a server boots within 15 s; it takes a minute",
+        change: |setting| take_for(setting, |machine| machine.server.boot = Seconds::new(15.0)),
+        ..DAY
+    },
+    World {
         name: "drift",
         what: "all servers become slower, in ten steps, to half their speed; half the load",
         load: Load::Days(CALM, DAY_STEP_S),
@@ -278,6 +300,13 @@ static OWN: [World; 22] = [
 
 fn assume(setting: &mut Setting, factor: f64) {
     setting.control.assumed_rate_per_core_s = Some(setting.scenario.service.rate_per_core_s * factor);
+}
+
+/// The laws take the servers for other machines.
+fn take_for(setting: &mut Setting, change: fn(&mut MachineFigures)) {
+    let mut machine = MachineFigures::skylake(SMALL as usize);
+    change(&mut machine);
+    setting.control.assumed_machine = Some(headroom_physics::Machine::Figures(Box::new(machine)));
 }
 
 fn days(days: usize, step_s: f64, seed: u64, most: PerSecond) -> Result<Trace, Failure> {
