@@ -3,6 +3,8 @@
 
 use crate::common::{Program, assert_has, headroom, number, run, succeeds};
 use crate::contract::assert_summary;
+use headroom_physics::{Machine as Kind, MachineFigures};
+use headroom_units::{Seconds, Watts};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -164,6 +166,48 @@ fn a_wrong_scenario_is_one_error_with_its_place() {
         format!("sim --no-record --trace {}", text(&file)),
         &["s.toml:2", "-7"],
     );
+}
+
+#[test]
+fn servers_that_boot_longer_than_the_forecast_reaches_or_draw_more_switched_off_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.toml");
+    let scenario = |change: fn(&mut MachineFigures), spare: u32| {
+        let mut figures = MachineFigures::skylake(8);
+        change(&mut figures);
+        let machine = toml::Value::try_from(Kind::Figures(Box::new(figures))).unwrap();
+        let table = toml::toml! {
+            service = { period_s = 0.5 }
+            power_states = { warm_up_s = 5.0 }
+            nodes = [{ count = 3, cores = 8, machine = machine }]
+            law = { name = "joint", joint = { spare = spare } }
+        };
+        table.to_string()
+    };
+    let long: fn(&mut MachineFigures) = |figures| figures.server.boot = Seconds::new(3600.0);
+    let dear: fn(&mut MachineFigures) = |figures| figures.server.off = Watts::new(400.0);
+    let cases: [(_, u32, &[&str]); 3] = [
+        (long, 0, &["s.toml", "boots in 3600 s", "reaches 4096"]),
+        (
+            dear,
+            0,
+            &[
+                "s.toml",
+                "server.off",
+                "is 400",
+                "switched off saves nothing by it",
+            ],
+        ),
+        (
+            |_| {},
+            3,
+            &["s.toml", "law.joint.spare", "is 3 of 3 servers", "at most 2"],
+        ),
+    ];
+    for (change, spare, said) in cases {
+        fs::write(&file, scenario(change, spare)).unwrap();
+        refused(format!("sim --no-record --scenario {}", text(&file)), said);
+    }
 }
 
 #[test]

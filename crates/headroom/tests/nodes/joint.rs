@@ -9,6 +9,7 @@ use crate::parts::status;
 use headroom_physics::{Machine as Kind, MachineFigures};
 use headroom_units::Seconds;
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
@@ -81,6 +82,24 @@ fn a_controller_lowers_the_frequency_and_switches_servers_off_by_one_law() {
     let other = text.replace("cores = 16\n", "cores = 8\n");
     let said = ["machine.processor.cores: is 8: the machine has 16 cores"];
     refused(controller(&file, &other), &said);
+    assert!(machines.iter().all(Machine::runs));
+
+    // A check says what each lever saves on these machines, and changes nothing.
+    let check = succeeds(controller(&file, &text).arg("--check")).out();
+    let check: Value = serde_json::from_str(&check).unwrap();
+    let savings = check["savings"].as_array().unwrap();
+    let saving = |lever: &str| savings.iter().find(|saving| saving["lever"] == lever).unwrap();
+    assert_eq!(
+        saving("server off")["nodes"],
+        json!(["n1", "n2", "n3"]),
+        "{check}"
+    );
+    assert!(
+        saving("server off")["total_watts"].as_f64() > Some(0.0),
+        "{check}"
+    );
+    assert!(saving("frequency")["watts"].as_f64() > Some(0.0), "{check}");
+    assert_eq!(saving("quota")["watts"], json!(0.0), "{check}");
     assert!(machines.iter().all(Machine::runs));
 
     let load = Load::to(gateway.address, 60);
