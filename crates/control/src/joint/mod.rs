@@ -396,6 +396,23 @@ impl Joint {
         best
     }
 
+    /// The next lower frequency for the same cores, where it is cheaper; the chosen one is the cheapest that may be.
+    fn next_cheaper(&mut self, chosen: &Point, demand: &Demand) -> Option<Point> {
+        let cores = self.draw.cores(chosen.servers) * chosen.on;
+        let rate = demand.rate + demand.backlog;
+        let slower = |(_, pace): &&(Option<Hertz>, f64)| *pace < chosen.pace;
+        let (limit, pace) = *self.paces.iter().find(slower)?;
+        let cost = self.cost.at(pace);
+        let watts = self.draw.watts(chosen.servers, chosen.on, rate, cost, limit);
+        (watts < chosen.watts).then(|| Point {
+            limit,
+            pace,
+            watts,
+            late: self.learned().late(demand, cores, pace),
+            ..*chosen
+        })
+    }
+
     /// The best point of the servers that serve, bolder where a reflex is in time for what the model then expects to be late,
     /// and the reflex planned for it.
     fn best_now(
@@ -442,8 +459,10 @@ impl Joint {
         Some(highest.max(growth.rate()? * self.tuning.surge))
     }
 
-    /// The fewest servers that keep the SLO at full speed whatever the load grows to while another boots.
-    fn fewest_safe(&mut self, demand: &Demand, allowed: f64) -> usize {
+    /// The fewest servers, of this many at least, that keep the SLO at full speed whatever the load grows to while another boots,
+    /// and the probability that a period is late with one less when it has grown so; `None` where there is no less, or nothing is
+    /// known.
+    fn fewest_safe(&mut self, demand: &Demand, allowed: f64, least: usize) -> (usize, Option<f64>) {
         let all = self.draw.servers();
         // Averaged, and without what is left over or surprised just now: one period's noise must start no server.
         let highest = self.highest_rate(self.tuning.late);
@@ -452,7 +471,7 @@ impl Joint {
             .map(|highest| highest / demand.rate.max(1e-9))
             .filter(|_| self.observed_s >= self.tuning.learn_s)
         else {
-            return all;
+            return (all, None);
         };
         let grown = Demand {
             rate: demand.rate * grows,
@@ -478,7 +497,12 @@ impl Joint {
                 false => late = middle,
             }
         }
-        (fits + self.tuning.spare).min(all)
+        let safe = (fits + self.tuning.spare).min(all).max(least);
+        let with_one_less = (safe > 1).then(|| {
+            let cores = self.draw.cores(safe - 1);
+            self.learned().late(&grown, cores, 1.0)
+        });
+        (safe, with_one_less)
     }
 
     /// The cap that holds about the frequency of a point, whatever but one case in [`CAP_FOR`] comes in; `None` where the
@@ -608,7 +632,7 @@ impl Law for Joint {
         let demand = self.demand(&forecast, observation, traffic);
         let (now, planned) = self.best_now(serving, &demand, allowed, traffic.in_flight);
         let floor = if self.floor.1 > 0 { self.floor.0 } else { 1 };
-        let safe = self.fewest_safe(&demand, allowed).max(floor);
+        let (safe, with_one_less) = self.fewest_safe(&demand, allowed, floor);
         let most = (safe + MORE_SERVERS).min(all);
         let cheapest = (safe..=most)
             .map(|servers| self.best_point(servers, &demand, allowed))
@@ -639,7 +663,17 @@ impl Law for Joint {
             now.late * 100.0,
             now.watts
         );
-        let numbers = [
+        let next = self.next_cheaper(&now, &demand);
+        let text = match &next {
+            Some(next) => format!(
+                "{text}; at {:.0} % with {:.2} %, {:.1} W",
+                next.pace * 100.0,
+                next.late * 100.0,
+                next.watts
+            ),
+            None => format!("{text}; nothing is cheaper"),
+        };
+        let mut numbers = vec![
             ("expected_rate_per_s", forecast.rate),
             ("cores_on", self.draw.cores(serving) * now.on),
             ("pace", now.pace),
@@ -647,12 +681,22 @@ impl Law for Joint {
             ("expected_w", now.watts),
             ("caution", self.keeper.caution()),
         ];
+        if let Some(next) = &next {
+            numbers.push(("cheaper_pace", next.pace));
+            numbers.push(("cheaper_late_probability", next.late));
+            numbers.push(("cheaper_w", next.watts));
+        }
         reasons.push(Reason::new(CHEAPEST, text, &numbers));
+        let grown = self.highest_rate(self.tuning.late).unwrap_or(f64::INFINITY);
+        let (mut risked, mut numbers) = (String::new(), vec![("servers", servers as f64)]);
+        if let Some(late) = with_one_less {
+            risked = format!(" (with one less late with {:.2} % then)", late * 100.0);
+            numbers.push(("one_less_late_probability", late));
+        }
         let text = format!(
-            "the load grows to {:.1}/s within a boot: {safe} servers are safe, {cheapest} cheapest, {servers} were needed",
-            self.highest_rate(self.tuning.late).unwrap_or(f64::INFINITY)
+            "the load grows to {grown:.1}/s within a boot: {safe} servers are safe{risked}, {cheapest} cheapest, {servers} were needed"
         );
-        reasons.push(Reason::new(SERVERS, text, &[("servers", servers as f64)]));
+        reasons.push(Reason::new(SERVERS, text, &numbers));
         let mut decision = Decision {
             setting: self.setting(servers, point, &demand),
             expected_rate,
