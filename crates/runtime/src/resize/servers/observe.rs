@@ -14,6 +14,9 @@ use std::time::Instant;
 /// What is said of a slow server.
 const SLOW: &str = "its requests take longer than those of its equals: it is the first to be switched off, and the last to be switched on";
 
+/// Of a server that fails more of its requests than this it is not asked how long they take.
+const FEW_FAILURES: f64 = 0.02;
+
 /// What was found of one server.
 struct Seen {
     /// What its accept queue counted, where that is known.
@@ -60,7 +63,7 @@ impl Servers {
             let requests = self
                 .requests(at, &period.backends)
                 .filter(|_| length > Seconds::ZERO)
-                .map(|requests| PerSecond::new(requests as f64 / length.get()));
+                .map(|(requests, _)| PerSecond::new(requests as f64 / length.get()));
             period.add(self.part(at, seen, &look, now, requests));
         }
         period.add(self.whole(&states, arrival_rate));
@@ -179,26 +182,28 @@ impl Servers {
             .collect()
     }
 
-    /// The requests that the telemetry counted of a server, at all gateways together.
-    fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<u64> {
+    /// The requests that the telemetry counted of a server, and how many of them it failed, at all gateways together.
+    fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<(u64, u64)> {
         let url = self.parts.balancer.url(at)?.trim_end_matches('/');
         let mut counted = None;
         for backend in backends {
             if backend.name.trim_end_matches('/') == url {
-                *counted.get_or_insert(0) += backend.requests;
+                let (requests, failures) = counted.get_or_insert((0, 0));
+                *requests += backend.requests;
+                *failures += backend.failures;
             }
         }
         counted
     }
 
-    /// What each server did, by the telemetry and the balancer.
+    /// What each server did, by the telemetry and the balancer. Nothing is known of one that fails requests: it may do so
+    /// faster than others answer, and make them seem slow.
     fn work(&self, look: &Result<Look, String>, backends: &[BackendTick]) -> Vec<Option<Work>> {
         let in_flight = |at: usize| look.as_ref().ok()?.members.get(at)?.in_flight;
         let work = |at: usize| {
-            Some(Work {
-                requests: self.requests(at, backends)?,
-                in_flight: in_flight(at)?,
-            })
+            let (requests, failures) = self.requests(at, backends)?;
+            let in_flight = in_flight(at)?;
+            (failures as f64 <= FEW_FAILURES * requests as f64).then_some(Work { requests, in_flight })
         };
         (0..self.parts.servers.len()).map(work).collect()
     }
