@@ -33,7 +33,7 @@ mod uneven;
 pub use tuning::HeadroomTuning;
 
 use crate::decision::{Allocation, Decision, Reason};
-use crate::everything_on::{EverythingOn, SETTLED_AFTER};
+use crate::everything_on::{EverythingOn, SETTLED_AFTER, load};
 use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
@@ -250,13 +250,13 @@ impl Headroom {
 
     /// The share of periods that may be late: `1 - confidence` or, where not even everything on was observed to make them that
     /// rare, what it was observed to do. What the model believes is no reason.
-    fn allowed(&self) -> f64 {
-        self.full.rate(1.0 - self.tuning.confidence)
+    fn allowed(&self, load: f64) -> f64 {
+        self.full.rate(1.0 - self.tuning.confidence, load)
     }
 
     /// Takes whether a period with everything on was late. The first such periods may still answer what was left over when less was
     /// on, and one that a reflex raised had the lower point that was chosen for it.
-    fn observe_full(&mut self, observation: &Observation, late: bool) {
+    fn observe_full(&mut self, observation: &Observation, traffic: &Traffic, late: bool) {
         let cores = self.plant.allocation(&observation.in_force).cores;
         // A cap that does not bind takes nothing.
         let is_full =
@@ -265,9 +265,9 @@ impl Headroom {
             true => self.full_for.saturating_add(1),
             false => 0,
         };
-        if self.full_for > SETTLED_AFTER {
-            self.full.observe(late);
-        }
+        let load = self.full.load_of(traffic, observation.length.get());
+        self.full
+            .observe(load, (self.full_for > SETTLED_AFTER).then_some(late));
     }
 
     /// The step of online quantile estimation: late periods are to be at least as rare as was asked, also where everything on is
@@ -356,10 +356,11 @@ impl Law for Headroom {
 
         let latency = traffic.latency_to_judge();
         let late = latency > self.guarded_target();
-        self.observe_full(observation, late);
+        self.observe_full(observation, traffic, late);
         self.learn_caution(late);
         let demand = self.demand(&forecast, observation, traffic);
-        let (asked, observed) = (1.0 - self.tuning.confidence, self.allowed());
+        let load = load(forecast.rate, traffic.in_flight as f64, observation.length.get());
+        let (asked, observed) = (1.0 - self.tuning.confidence, self.allowed(load));
         let pace = now
             .frequency
             .zip(self.plant.frequency())

@@ -8,7 +8,7 @@
 //!   long as it is within its bounds the share of late periods over n periods is at most the rate asked for plus
 //!   (bound / step) / n. It never falls below zero: a model is not made bolder for having been too careful.
 //! - **A rate that everything on was observed to have.** Where even with everything on more periods are late than asked, the
-//!   rate is what was observed then, by its lower confidence bound, and never what a model says.
+//!   rate is what was observed then, by its lower confidence bound, at such a load or less, and never what a model says.
 //! - **Retreat**: two bets against "late at most at twice the rate" are kept as wealth (Ramdas et al., "Game-theoretic
 //!   statistics and safe anytime-valid inference", 2023): a high stake, which finds several late periods among a few, and a low
 //!   one, which finds a rate of some times what is asked over hundreds. Late periods come in runs, as what one leaves over is
@@ -18,6 +18,7 @@
 //!   percent of the periods are late, by chance, about once in 8,000).
 
 use crate::everything_on::EverythingOn;
+use crate::observation::Traffic;
 
 /// What a late period adds to the caution.
 const STEP: f64 = 0.25;
@@ -77,18 +78,21 @@ impl Keeper {
         self.retreat
     }
 
-    /// The share of periods that may be late.
-    pub(super) fn rate(&self) -> f64 {
-        self.full.rate(self.asked)
+    /// The share of periods of this load that may be late.
+    pub(super) fn rate(&self, load: f64) -> f64 {
+        self.full.rate(self.asked, load)
     }
 
-    /// Takes a period: whether it was late, and whether everything was on in it.
-    pub(super) fn observe(&mut self, late: bool, everything_on: bool) {
+    /// As [`EverythingOn::load_of`].
+    pub(super) fn load_of(&mut self, traffic: &Traffic, length: f64) -> f64 {
+        self.full.load_of(traffic, length)
+    }
+
+    /// Takes a period of this load: whether it was late, and whether everything was on in it.
+    pub(super) fn observe(&mut self, load: f64, late: bool, everything_on: bool) {
         let error = f64::from(u8::from(late));
-        if everything_on {
-            self.full.observe(late);
-        }
-        let rate = self.rate();
+        self.full.observe(load, everything_on.then_some(late));
+        let rate = self.rate(load);
         self.caution = (self.caution + STEP * (error - AIM * rate)).clamp(0.0, MAX_CAUTION);
         self.retreat = self.retreat.saturating_sub(1);
         let in_run = std::mem::replace(&mut self.was_late, late);
@@ -123,17 +127,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const LOAD: f64 = 100.0;
+
     #[test]
     fn late_periods_make_it_careful_at_once_and_calm_ones_slowly_less_so() {
         let mut keeper = Keeper::new(0.005);
-        keeper.observe(true, false);
+        keeper.observe(LOAD, true, false);
         assert!(keeper.caution() > 0.24);
         for _ in 0..100 {
-            keeper.observe(false, false);
+            keeper.observe(LOAD, false, false);
         }
         assert!((0.1..0.15).contains(&keeper.caution()), "{}", keeper.caution());
         for _ in 0..200 {
-            keeper.observe(false, false);
+            keeper.observe(LOAD, false, false);
         }
         assert_eq!(keeper.caution(), 0.0);
     }
@@ -144,7 +150,7 @@ mod tests {
         let mut lengths = Vec::new();
         for period in 0..2000 {
             let before = keeper.retreat();
-            keeper.observe(before == 0 && period % 3 == 0, before > 0);
+            keeper.observe(LOAD, before == 0 && period % 3 == 0, before > 0);
             if before == 0 && keeper.retreat() > 0 {
                 lengths.push(keeper.retreat());
             }
@@ -161,7 +167,7 @@ mod tests {
         let retreats_after = |asked: f64| {
             let mut keeper = Keeper::new(asked);
             (1..100).find(|_| {
-                keeper.observe(true, false);
+                keeper.observe(LOAD, true, false);
                 keeper.retreat() > 0
             })
         };
@@ -170,7 +176,7 @@ mod tests {
         // Two runs soon after each other are two events.
         let mut keeper = Keeper::new(0.05);
         for late in [true, true, true, false, true, true] {
-            keeper.observe(late, false);
+            keeper.observe(LOAD, late, false);
         }
         assert!(keeper.retreat() > 0);
     }
@@ -180,7 +186,7 @@ mod tests {
         for every in [7, 12, 25] {
             let mut keeper = Keeper::new(0.005);
             let found = (0..3000).find(|period| {
-                keeper.observe(period % every == 0, false);
+                keeper.observe(LOAD, period % every == 0, false);
                 keeper.retreat() > 0
             });
             assert!(found.is_some(), "one of {every} periods late is never found");
@@ -188,7 +194,7 @@ mod tests {
         // What is asked for is no reason.
         let mut keeper = Keeper::new(0.005);
         for period in 0..100_000 {
-            keeper.observe(period % 200 == 0, false);
+            keeper.observe(LOAD, period % 200 == 0, false);
             assert_eq!(keeper.retreat(), 0);
         }
     }
@@ -197,13 +203,13 @@ mod tests {
     fn only_what_everything_on_was_observed_to_do_relaxes_the_rate() {
         let mut keeper = Keeper::new(0.005);
         for _ in 0..500 {
-            keeper.observe(true, false);
+            keeper.observe(LOAD, true, false);
         }
-        assert_eq!(keeper.rate(), 0.005);
+        assert_eq!(keeper.rate(LOAD), 0.005);
         for period in 0..1000 {
-            keeper.observe(period % 10 == 0, true);
+            keeper.observe(LOAD, period % 10 == 0, true);
         }
-        assert!((0.08..0.12).contains(&keeper.rate()), "{}", keeper.rate());
+        assert!((0.08..0.12).contains(&keeper.rate(LOAD)), "{}", keeper.rate(LOAD));
     }
 
     proptest! {
@@ -220,7 +226,7 @@ mod tests {
                 let needed = threshold * ((state >> 33) as f64 / f64::from(1u32 << 31));
                 let is_late = keeper.retreat() == 0 && keeper.caution() < needed;
                 late += u32::from(is_late);
-                keeper.observe(is_late, keeper.retreat() > 0);
+                keeper.observe(LOAD, is_late, keeper.retreat() > 0);
             }
             let bound = 0.01 + MAX_CAUTION / STEP / f64::from(periods) + 1.0 / f64::from(periods);
             prop_assert!(f64::from(late) / f64::from(periods) <= bound, "{late}");

@@ -21,7 +21,7 @@ pub use growth::MAX_HORIZON_PERIODS;
 pub use tuning::JointTuning;
 
 use crate::decision::{Decision, Reason};
-use crate::everything_on::SETTLED_AFTER;
+use crate::everything_on::{SETTLED_AFTER, load};
 use crate::headroom::choose::{Demand, Learned};
 use crate::headroom::cost::Cost;
 use crate::headroom::forecast::{Forecast, Forecaster};
@@ -29,10 +29,10 @@ use crate::headroom::latency::{LatencyModel, Measured};
 use crate::headroom::power::PowerModel;
 use crate::history::LoadHistory;
 use crate::law::Law;
-use crate::observation::{Observation, Traffic};
+use crate::observation::{NodeObservation, Observation, Traffic};
 use crate::plant::{Plant, Slo};
 use crate::reflex::{Past, Planned, Queue, ReflexPlan};
-use crate::resize::PowerState;
+use crate::resize::{Cause, PowerState};
 use capped::Capped;
 use draw::Draw;
 use growth::Growth;
@@ -62,7 +62,8 @@ const LATE_WHEN_GROWN: (f64, f64) = (20.0, 0.5);
 /// The load grows to more within a boot as often as to less.
 const EVEN_ODDS: f64 = 0.5;
 
-/// Seconds for which more servers stay on than those from which the law had to retreat.
+/// Seconds for which more servers stay on than those from which the law had to retreat, and one more than are needed after one
+/// was lost.
 const FLOOR_S: f64 = 7200.0;
 
 const WARM_UP: &str = "warm-up";
@@ -95,6 +96,8 @@ pub struct Joint {
     needed: Needed,
     /// So many servers stay on after a retreat from fewer, for so many more periods.
     floor: (usize, u32),
+    /// For so many more periods there is a spare: a server was lost.
+    spare_for: u32,
     after_late: u32,
     /// Periods in a row with everything on.
     full_for: u32,
@@ -158,6 +161,7 @@ impl Joint {
             needed: Needed::default(),
             draw,
             floor: (1, 0),
+            spare_for: 0,
             after_late: 0,
             full_for: 0,
             periods: 0,
@@ -497,7 +501,9 @@ impl Joint {
                 false => late = middle,
             }
         }
-        let safe = (fits + self.tuning.spare).min(all).max(least);
+        // Servers that are lost once are lost again: their cause is seldom gone with them.
+        let spare = self.tuning.spare.max(usize::from(self.spare_for > 0));
+        let safe = (fits + spare).min(all).max(least);
         let with_one_less = (safe > 1).then(|| {
             let cores = self.draw.cores(safe - 1);
             self.learned().late(&grown, cores, 1.0)
@@ -605,14 +611,24 @@ impl Law for Joint {
         let everything_on = self.full_for > SETTLED_AFTER;
         let late = traffic.latency_to_judge() > self.slo.target();
         let retreating = self.keeper.retreat() > 0;
-        self.keeper.observe(late, everything_on);
+        let length = observation.length.get();
+        let load_then = self.keeper.load_of(traffic, length);
+        self.keeper.observe(load_then, late, everything_on);
+        let allowed = self
+            .keeper
+            .rate(load(forecast.rate, traffic.in_flight as f64, length));
         self.floor.1 = self.floor.1.saturating_sub(1);
+        let is_lost = |node: &NodeObservation| node.state == PowerState::Failed(Cause::Lost);
+        self.spare_for = match observation.nodes.iter().any(is_lost) {
+            true => (FLOOR_S / length.max(1e-3)) as u32,
+            false => self.spare_for.saturating_sub(1),
+        };
         if self.keeper.retreat() > 0 && !retreating {
             // What so few servers could not do they will not be asked for again soon.
             let before = if self.floor.1 > 0 { self.floor.0 } else { 1 };
             self.floor = (
                 (serving + 1).max(before).min(all),
-                (FLOOR_S / observation.length.get().max(1e-3)) as u32,
+                (FLOOR_S / length.max(1e-3)) as u32,
             );
         }
         self.after_late = match late {
@@ -622,13 +638,12 @@ impl Law for Joint {
         if self.keeper.retreat() > 0 {
             let text = format!(
                 "periods were late far more often than {:.2} %: the model is not to be trusted, everything on for {} more periods",
-                self.keeper.rate() * 100.0,
+                allowed * 100.0,
                 self.keeper.retreat()
             );
             self.needed.observe(observation.period, all, 0);
             return self.everything(RETREAT, text, &forecast);
         }
-        let allowed = self.keeper.rate();
         let demand = self.demand(&forecast, observation, traffic);
         let (now, planned) = self.best_now(serving, &demand, allowed, traffic.in_flight);
         let floor = if self.floor.1 > 0 { self.floor.0 } else { 1 };
