@@ -231,11 +231,36 @@ impl Field {
                 .collect::<Result<Vec<_>, _>>()?;
             let first = results.first().map_or(&[][..], Vec::as_slice);
             for (runner, runs) in self.runners.iter().zip(&results) {
+                let name = runner.name();
+                for ((run, bound), seed) in runs.iter().zip(bounds.iter().flatten()).zip(&self.seeds) {
+                    check_bound(&name, trace, *seed, run, *bound)?;
+                }
                 rows.extend(row(runner.name(), trace, runs, first, bounds.as_deref()));
             }
         }
         Ok((rows, remarks))
     }
+}
+
+/// Of the requests that came, those that may be without an answer at the end in a run that answered what was due.
+const FEW_UNANSWERED: f64 = 0.002;
+
+/// Refuses a run that used less than the bound although it answered its requests: then the bound is none.
+///
+/// # Errors
+/// Such a run.
+pub fn check_bound(law: &str, trace: &str, seed: u64, run: &Figures, bound_j: f64) -> Result<(), Failure> {
+    let answered = run.unanswered as f64 <= FEW_UNANSWERED * run.requests as f64;
+    if answered && run.energy_j < bound_j * (1.0 - 1e-9) {
+        return Err(Failure::Run(anyhow!(
+            "{law} on {trace}, seed {seed}, used {:.1} J, less than the {bound_j:.1} J that no schedule can go under, and left {} of \
+             {} requests unanswered: that is an error of the bound. Please report it, with the scenario",
+            run.energy_j,
+            run.unanswered,
+            run.requests
+        )));
+    }
+    Ok(())
 }
 
 /// A law on a trace from its runs, those of the first law and the bounds, each seed by seed; `None` of fewer than two seeds.

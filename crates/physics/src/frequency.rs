@@ -175,6 +175,19 @@ impl Frequencies {
         Self { paces }
     }
 
+    /// The same, where a core whose clock is stopped for a share of the time draws this much meanwhile: as in its shallowest idle
+    /// state, which stops the clock too.
+    #[must_use]
+    pub fn with_stopped(mut self, stopped: Watts) -> Self {
+        let running = self.at(self.lowest_unthrottled()).busy;
+        for pace in &mut self.paces {
+            if pace.duty < 1.0 {
+                pace.busy = running * pace.duty + stopped * (1.0 - pace.duty);
+            }
+        }
+        self
+    }
+
     /// All levels, the slowest first.
     pub fn paces(&self) -> &[Pace] {
         &self.paces

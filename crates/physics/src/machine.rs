@@ -1,5 +1,6 @@
 //! The figures of one machine.
 
+use crate::cores::state_power_w;
 use crate::frequency::{Frequencies, FrequencyFigures};
 use crate::idle::{IdleState, check_states};
 use crate::server::ServerFigures;
@@ -201,7 +202,10 @@ impl MachineFigures {
 
     /// The frequencies, for work of which a share does not depend on the frequency.
     pub fn frequencies(&self, insensitive_share: f64) -> Frequencies {
-        Frequencies::new(self.processor.frequency, insensitive_share)
+        let processor = &self.processor;
+        let slowest = processor.frequency.voltage(processor.frequency.lowest);
+        let stopped = Watts::new(state_power_w(processor, 0, slowest));
+        Frequencies::new(processor.frequency, insensitive_share).with_stopped(stopped)
     }
 
     /// On, with all cores in their deepest state and all packages asleep: the least that it draws.

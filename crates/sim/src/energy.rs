@@ -9,7 +9,8 @@ use std::ops::{Add, AddAssign, Sub};
 pub struct EnergyByCause {
     /// Busy cores: a lower frequency does the same work on fewer joules.
     pub work: Joules,
-    /// Idle cores, with what entering and leaving their states costs: longer idle periods make them deeper.
+    /// Idle cores, with what entering and leaving their states costs, and their packages' sleep: longer idle periods make them
+    /// deeper.
     pub idle_cores: Joules,
     /// Packages beside their cores: they sleep while all their cores do.
     pub packages: Joules,

@@ -172,13 +172,10 @@ impl NodeModel {
     pub(crate) fn new(group: &NodeGroup, insensitive_share: f64) -> Self {
         let draw = group.machine.draw(group.cores);
         let frequencies = match &draw {
-            Draw::Line(line) => line.frequencies(),
-            Draw::Machine(machine) => machine.processor.frequency,
+            Draw::Line(line) => Frequencies::new(line.frequencies(), insensitive_share),
+            Draw::Machine(machine) => machine.frequencies(insensitive_share),
         };
-        Self {
-            frequencies: Frequencies::new(frequencies, insensitive_share),
-            draw,
-        }
+        Self { frequencies, draw }
     }
 
     /// Between two frequencies.

@@ -3,13 +3,14 @@
 
 use headroom_control::resize::PowerTuning;
 use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason};
-use headroom_physics::Placement;
+use headroom_physics::{MachineFigures, Placement};
 use headroom_sim::balancer::{Balancing, Rule};
+use headroom_sim::bound::lower_bound;
 use headroom_sim::power::{Machine, PowerFigures};
 use headroom_sim::quota::Quota;
 use headroom_sim::scenario::Parking;
 use headroom_sim::{Bare, Fault, Scenario, run};
-use headroom_units::{Cores, Hertz, Lever, Setting, Watts};
+use headroom_units::{Cores, Hertz, Lever, PerSecond, Setting, Watts};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
 use proptest::prelude::*;
 
@@ -120,6 +121,79 @@ fn faults() -> impl Strategy<Value = Vec<Fault>> {
         }
     });
     proptest::collection::vec(one, 0..6)
+}
+
+/// Machines whose cores have some of their idle states, as a BIOS allows them, and are woken more or less often.
+fn machines() -> impl Strategy<Value = MachineFigures> {
+    (
+        1usize..=3,
+        prop_oneof![Just(0.0), 0.0..100.0f64],
+        0.5..1.0f64,
+        0.0..2.0f64,
+    )
+        .prop_map(|(states, background, voltage, leakage)| {
+            let mut figures = MachineFigures::skylake(16);
+            let processor = &mut figures.processor;
+            processor.idle_states.truncate(states);
+            processor.background = PerSecond::new(background);
+            processor.frequency.lowest_voltage = voltage;
+            processor.frequency.leakage = Watts::new(1.0 + leakage);
+            figures
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    /// No run that answers all its requests uses less than what no schedule can go under, whatever it does.
+    #[test]
+    fn the_bound_is_under_every_run_that_answers_its_requests(
+        rate_per_s in prop_oneof![0.1..4.0f64, 0.5..100.0f64],
+        figures in machines(),
+        slow in any::<bool>(),
+        switched in any::<bool>(),
+        seed in 0u64..1000,
+    ) {
+        let mut scenario = Scenario {
+            duration_s: Some(25.0),
+            arrivals: ArrivalProcess::Poisson { rate_per_s },
+            ..Scenario::default()
+        };
+        scenario.nodes[0].count = 1;
+        scenario.nodes[0].machine = Machine::Figures(Box::new(figures));
+        scenario.power_states = switched.then(PowerTuning::default);
+        prop_assume!(scenario.check().is_ok());
+        let plant = scenario.plant().unwrap();
+        let mut whim = Whim { plant, state: seed };
+        let mut slowest = Slowest { plant };
+        let law: &mut dyn Law = if slow { &mut slowest } else { &mut whim };
+        let totals = run(&scenario, &mut Bare(law), seed, &mut |_| {}).unwrap();
+        if totals.failed == 0 && totals.in_flight == 0 {
+            let bound = lower_bound(&scenario, seed).unwrap();
+            prop_assert!(totals.energy >= bound, "{} under {bound}", totals.energy);
+        }
+    }
+}
+
+/// Everything at the lowest frequency.
+struct Slowest {
+    plant: Plant,
+}
+
+impl Law for Slowest {
+    fn name(&self) -> &'static str {
+        "slowest"
+    }
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Frequency]
+    }
+    fn decide(&mut self, _: &Observation) -> Decision {
+        let lowest = self.plant.frequency().map(|range| range.min().get());
+        Decision {
+            reasons: vec![Reason::new("slowest", String::new(), &[])],
+            ..Decision::of(self.plant.full().with(Lever::Frequency, lowest))
+        }
+    }
+    fn forget(&mut self) {}
 }
 
 proptest! {

@@ -44,6 +44,8 @@ pub struct Figures {
     pub forecast_nrmse: Option<(f64, f64)>,
     /// Requests that arrived.
     pub requests: u64,
+    /// Of these, the requests that failed, or were not answered at the end.
+    pub unanswered: u64,
     /// Reflexes that raised something between two decisions.
     pub reflexes: u64,
 }
@@ -69,6 +71,7 @@ impl Figures {
             utilisation: share(totals.utilisation_mean),
             forecast_nrmse: None,
             requests: totals.offered,
+            unanswered: totals.failed + totals.in_flight,
             reflexes: totals.reflexes,
         }
     }

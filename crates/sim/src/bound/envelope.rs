@@ -4,6 +4,9 @@ use super::{check, requests};
 use crate::error::ScenarioError;
 use crate::power::{Draw, NodeModel};
 use crate::scenario::{NodeGroup, Scenario};
+use headroom_physics::MachineFigures;
+use headroom_physics::cores::state_power_w;
+use headroom_physics::machine::ProcessorFigures;
 use headroom_units::Joules;
 
 /// The convex envelope of the least power over the rate of work, piecewise linear: power at no work, then segments by
@@ -69,7 +72,7 @@ fn of_node(node: &NodeGroup, insensitive: f64, switched: bool) -> (f64, Vec<(f64
             line.base_w + line.static_per_core_w * node.fewest_cores,
             line.off_w,
         ),
-        Draw::Machine(machine) => (machine.asleep().get(), machine.server.off.get()),
+        Draw::Machine(machine) => (asleep_w(machine), machine.server.off.get()),
     };
     let least_w = if switched { off_w.min(idle_w) } else { idle_w };
     let mut corners = vec![(0.0, 0.0)];
@@ -86,10 +89,7 @@ fn of_node(node: &NodeGroup, insensitive: f64, switched: bool) -> (f64, Vec<(f64
             }
             Draw::Machine(machine) => {
                 let processor = &machine.processor;
-                let deepest_w = processor
-                    .idle_states
-                    .last()
-                    .map_or(0.0, |state| state.power.get());
+                let deepest_w = least_state_w(processor);
                 let each = processor.cores as f64 / processor.packages as f64;
                 let up_w = (processor.uncore - processor.uncore_asleep).get();
                 for packages in 1..=processor.packages {
@@ -128,6 +128,22 @@ fn of_node(node: &NodeGroup, insensitive: f64, switched: bool) -> (f64, Vec<(f64
         )
     });
     (least_w, segments.collect())
+}
+
+/// The least that an idle core draws: in the state that draws the least, at the lowest voltage.
+fn least_state_w(processor: &ProcessorFigures) -> f64 {
+    let lowest = processor.frequency.voltage(processor.frequency.lowest);
+    let states = 0..processor.idle_states.len();
+    states
+        .map(|state| state_power_w(processor, state, lowest))
+        .fold(f64::INFINITY, f64::min)
+}
+
+/// The least that a machine which is on draws: all cores in that state, all packages asleep.
+fn asleep_w(machine: &MachineFigures) -> f64 {
+    let processor = &machine.processor;
+    (machine.platform + processor.uncore_asleep * processor.packages as f64).get()
+        + least_state_w(processor) * processor.cores as f64
 }
 
 /// The least energy of any schedule, however clever: see the [module](super).

@@ -81,7 +81,9 @@ impl PowerModel {
         let figures = &self.machine.processor.frequency;
         let voltage = self.voltage(khz);
         let dynamic = figures.dynamic.get() * khz as f64 / self.max_khz as f64 * voltage.powi(2);
-        figures.leakage.get() * voltage + dynamic * duty
+        let running_w = figures.leakage.get() * voltage + dynamic;
+        // While its clock is stopped it draws what it does in its shallowest idle state, which stops the clock too.
+        running_w * duty + state_power_w(&self.machine.processor, 0, voltage) * (1.0 - duty)
     }
 
     /// How often a core is woken a second that is busy for a share of the time.

@@ -4,7 +4,7 @@ use super::CompareArgs;
 use super::ordering::{ASKED_PERCENT, Measured, OURS, OVER_FIRST, Ordering, Verdict, ordering};
 use super::world::World;
 use super::{BOUND_REMARK, field, provenance};
-use crate::comparison::{CLAIRVOYANT, Field, Row, Runs, row};
+use crate::comparison::{CLAIRVOYANT, Field, Row, Runs, check_bound, row};
 use crate::simulate::{Figures, Setting, sheet_text, write_sheet};
 use headroom_console::Failure;
 use headroom_console::say;
@@ -98,6 +98,13 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         let nodes = settings
             .first()
             .map_or(0, |setting| setting.scenario.each_node().count());
+        for (runner, runs) in field.runners.iter().zip(&done) {
+            for ((run, bound), seed) in runs.iter().zip(bounds.iter().flatten()).zip(&field.seeds) {
+                if let Ok(run) = run {
+                    check_bound(&runner.name(), world.name, *seed, run, *bound)?;
+                }
+            }
+        }
         results.push(of_world(&field, world, nodes, trace, done, bounds));
     }
     let took_s = started.elapsed().as_secs_f64();
