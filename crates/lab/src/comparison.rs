@@ -21,7 +21,7 @@ use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_control::LawNames;
 use headroom_record::statistics::Estimate;
-use headroom_sim::bound::{clairvoyant, lower_bound};
+use headroom_sim::bound::{Least, clairvoyant, least};
 use headroom_sim::{SavedByCause, ScenarioError, run_many};
 use headroom_units::Joules;
 use serde::Serialize;
@@ -42,9 +42,11 @@ pub struct Row {
     pub energy_j: Estimate,
     /// Energy over the first law's under the same seed, less one, percent.
     pub energy_over_first_percent: Estimate,
-    /// Energy over that which no schedule can go under, less one, percent; `None` where there is no bound, or where the law
-    /// left requests unanswered and so needed less.
+    /// Energy over what a schedule that serves promptly needs at least, less one, percent; `None` where there is no bound, or where
+    /// the law let work wait, or left it undone, and so needed less.
     pub energy_over_bound_percent: Option<Estimate>,
+    /// The same of what levers can move: without the energy of no work at all.
+    pub controllable_over_bound_percent: Option<Estimate>,
     /// Of the energy that the first law used beyond the bound, all that any lever could move, the part that was saved,
     /// percent; `None` where there is no bound.
     pub saved_of_movable_percent: Option<Estimate>,
@@ -190,13 +192,13 @@ impl Field {
         (by_world, plan.len())
     }
 
-    /// What no schedule can go under, for each world and seed, in joules.
-    pub fn bounds(&self, worlds: &[Vec<Setting>]) -> Vec<Result<Vec<f64>, ScenarioError>> {
+    /// What schedules need at least, for each world and seed.
+    pub fn bounds(&self, worlds: &[Vec<Setting>]) -> Vec<Result<Vec<Least>, ScenarioError>> {
         let plan: Vec<(usize, usize)> = (0..worlds.len())
             .flat_map(|world| (0..self.seeds.len()).map(move |seed| (world, seed)))
             .collect();
         let mut done = run_many(&plan, self.threads, |_, (world, seed)| {
-            lower_bound(&worlds[*world][*seed].scenario, self.seeds[*seed]).map(|joules| joules.get())
+            least(&worlds[*world][*seed].scenario, self.seeds[*seed])
         })
         .into_iter();
         worlds
@@ -249,7 +251,8 @@ const FEW_UNANSWERED: f64 = 0.002;
 ///
 /// # Errors
 /// Such a run.
-pub fn check_bound(law: &str, trace: &str, seed: u64, run: &Figures, bound_j: f64) -> Result<(), Failure> {
+pub fn check_bound(law: &str, trace: &str, seed: u64, run: &Figures, least: Least) -> Result<(), Failure> {
+    let bound_j = least.any.get();
     let answered = run.unanswered as f64 <= FEW_UNANSWERED * run.requests as f64;
     if answered && run.energy_j < bound_j * (1.0 - 1e-9) {
         return Err(Failure::Run(anyhow!(
@@ -269,8 +272,13 @@ pub fn row(
     trace: &str,
     runs: &[Figures],
     first: &[Figures],
-    bounds: Option<&[f64]>,
+    bounds: Option<&[Least]>,
 ) -> Option<Row> {
+    let of_least = |pick: fn(&Least) -> Joules| -> Option<Vec<f64>> {
+        Some(bounds?.iter().map(|least| pick(least).get()).collect())
+    };
+    let (prompt, standing) = (of_least(|least| least.prompt), of_least(|least| least.standing));
+    let bounds = prompt.as_deref();
     let each = |pick: fn(&Figures) -> f64| runs.iter().map(pick).collect::<Vec<f64>>();
     let firsts = |pick: fn(&Figures) -> f64| first.iter().map(pick).collect::<Vec<f64>>();
     let estimate = |pick: fn(&Figures) -> f64| Estimate::of(&each(pick));
@@ -304,6 +312,13 @@ pub fn row(
             .map(|((saved, first_j), bound_j)| saved.total().get() / (first_j - bound_j) * 100.0);
         Estimate::of(&percent.collect::<Vec<f64>>())
     };
+    // The bound is one for schedules that serve promptly: who is under it let work wait, or left requests unanswered.
+    let is_above = |bounds: &&[f64]| joules.iter().zip(*bounds).all(|(joules, bound)| joules >= bound);
+    let controllable = |(bounds, standing): (&[f64], Vec<f64>)| {
+        let each = joules.iter().zip(bounds).zip(&standing);
+        let percent = each.map(|((joules, bound), standing)| ((joules - standing) / (bound - standing) - 1.0) * 100.0);
+        Estimate::of(&percent.collect::<Vec<f64>>())
+    };
     Some(Row {
         saved_of_movable_percent: bounds.and_then(of_movable),
         saved_percent_by: [
@@ -315,10 +330,10 @@ pub fn row(
         servers: estimate(|run| run.on_server_s / run.duration_s)?,
         energy_j: estimate(|run| run.energy_j)?,
         energy_over_first_percent: over(&firsts(|run| run.energy_j))?,
-        // The bound is one for schedules that answer what is due, and proven: who is under it left requests unanswered.
         energy_over_bound_percent: bounds
-            .filter(|bounds| joules.iter().zip(*bounds).all(|(joules, bound)| joules >= bound))
+            .filter(is_above)
             .and_then(over),
+        controllable_over_bound_percent: bounds.filter(is_above).zip(standing).and_then(controllable),
         joules_per_request: estimate(|run| run.energy_j / run.requests.max(1) as f64)?,
         latency_p95_ms: estimate(|run| run.latency_p95_ms)?,
         periods_over_percent: estimate(|run| run.periods_over * 100.0)?,

@@ -28,7 +28,7 @@ use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_control::{LawConfig, LawName, Parameter};
 use headroom_record::statistics::Estimate;
-use headroom_sim::bound::lower_bound;
+use headroom_sim::bound::least;
 use headroom_sim::run_many;
 use headroom_sim::search::{Axis, minimise};
 use serde::Serialize;
@@ -215,7 +215,7 @@ impl Search<'_> {
         let bounds: Option<Vec<f64>> = judge
             .iter()
             .zip(1 + self.seeds..)
-            .map(|((setting, _), seed)| Some(lower_bound(&setting.scenario, seed).ok()?.get()))
+            .map(|((setting, _), seed)| Some(least(&setting.scenario, seed).ok()?.prompt.get()))
             .collect();
         outcome(
             self,

@@ -98,10 +98,11 @@ pub struct MachineFigures {
 impl MachineFigures {
     /// A server with one Skylake package. Exit latencies and residencies are intel_idle's; a core draws 4 W busy at the
     /// base frequency and about 1 W at the lowest, 1.44, 0.88 and 0.1 W in C1, C1E and C6; a package of ten with its
-    /// memory draws some 49 W with all cores in C1 and 12.5 W asleep (published measurements, as recalled).
+    /// memory draws some 49 W with all cores in C1 and 12.5 W asleep (published measurements, as recalled). A boot draws nearly
+    /// what full load does, and a shutdown two thirds of it.
     pub fn skylake(cores: usize) -> Self {
         let per_ten = cores as f64 / 10.0;
-        Self {
+        let mut machine = Self {
             processor: ProcessorFigures {
                 cores,
                 packages: 1,
@@ -118,7 +119,11 @@ impl MachineFigures {
             },
             platform: Watts::new(20.0),
             server: ServerFigures::default(),
-        }
+        };
+        let full = machine.full();
+        machine.server.booting = full * 0.95;
+        machine.server.shutting_down = full * 0.63;
+        machine
     }
 
     /// A server with one Broadwell package as in REEF's testbed (E5-2650 v4): C6 pays from 1 ms on, while the kernel

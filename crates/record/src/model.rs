@@ -104,8 +104,8 @@ pub struct RunMeta {
     pub host: String,
     /// When the run started.
     pub started_at: SystemTime,
-    /// The least energy with which any schedule could have answered the run's requests; `None` where nobody knows it, as of
-    /// every run that was not simulated.
+    /// The least energy with which any schedule that leaves no work waiting could have answered the run's requests; `None` where
+    /// nobody knows it, as of every run that was not simulated.
     pub energy_bound: Option<Joules>,
     /// The nodes that the run has, by name; empty where that is this machine alone. A run keeps them: one that cannot be
     /// reached is missing, not absent.

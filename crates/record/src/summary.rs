@@ -43,8 +43,8 @@ pub struct RunSummary {
     pub cores: CoresSummary,
     /// Mean busy share of the allocated cores, weighted by time, over the periods in which it is known.
     pub utilisation_mean: Option<Ratio>,
-    /// Energy over what no schedule can go under that answers every request, less one. Only of simulated runs, where that
-    /// bound can be computed, and only where the run answered what it was asked.
+    /// Energy over what no schedule can go under that leaves no work waiting, less one. Only of simulated runs, where that
+    /// bound can be computed, and only where the run is not under it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_over_bound: Option<Ratio>,
     /// The run's nodes by state; `None` where no state of any was recorded.

@@ -17,7 +17,7 @@ fn the_bound_encloses_what_is_possible() {
     let plant = scenario.plant().unwrap();
     for seed in [1, 2] {
         let bound = clairvoyant(&scenario, seed, 4).unwrap();
-        assert_eq!(bound.lower, lower_bound(&scenario, seed).unwrap());
+        assert_eq!(bound.least.any, lower_bound(&scenario, seed).unwrap());
         assert_eq!(
             bound.totals.periods_over, 0,
             "the schedule keeps the SLO in every period"
@@ -26,7 +26,7 @@ fn the_bound_encloses_what_is_possible() {
         let gap = bound.gap().get();
         println!(
             "seed {seed}: at least {:.1}, {:.1} achieved, gap {gap:.4}",
-            bound.lower, bound.totals.energy
+            bound.least.prompt, bound.totals.energy
         );
         assert!((0.0..0.05).contains(&gap), "{gap}");
         let mut fixed = Guardian::new(Box::new(Fixed::new(plant)), plant, 5);

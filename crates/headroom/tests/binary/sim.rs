@@ -313,7 +313,7 @@ fn worlds_are_judged_one_by_one() {
     let printed = printed(&base);
     assert_has(
         &printed,
-        &["tenfold", "of what could move", "periods late", "of 3 worlds"],
+        &["tenfold", "saved of what could", "periods late", "of 3 worlds"],
     );
     assert!(fs::read_to_string(&out).unwrap().contains("of 3 worlds"));
     refused("compare --worlds flash", &["flash-crowds", "node-loss"]);

@@ -1,5 +1,6 @@
 //! `headroom sim`: one law in one simulated world.
 
+use super::compare::World;
 use crate::args::{WorldArgs, law_names};
 use crate::simulate::{Setting, Watched, example, recorded, unrecorded};
 use clap::Args;
@@ -25,6 +26,10 @@ pub struct SimArgs {
     /// line. By default the scenario's arrivals, and `wikipedia` where it has none.
     #[arg(long, value_name = "NAME|FILE")]
     pub trace: Option<String>,
+    /// Instead of --trace: one of the worlds of `headroom compare --worlds`, with its servers, its load, what goes wrong in it
+    /// and what is on record before it.
+    #[arg(long = "world", value_name = "WORLD", conflicts_with_all = ["trace", "step"])]
+    pub named: Option<World>,
     /// Seed of everything random. The same scenario, law, trace and seed give the same run to the bit.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -57,7 +62,13 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         return say::result(example().trim_end());
     }
     let file = Setting::read(args.world.scenario.as_deref())?;
-    let (setting, trace) = file.with_trace(args.trace.as_deref(), &args.world, args.seed)?;
+    let (setting, trace) = match &args.named {
+        Some(world) => {
+            let (setting, _) = world.setting(&file, &args.world, args.seed)?;
+            (setting, world.name.to_owned())
+        }
+        None => file.with_trace(args.trace.as_deref(), &args.world, args.seed)?,
+    };
     let run = Watched {
         setting: &setting,
         law: args.law.unwrap_or(setting.law.names.first()),

@@ -10,7 +10,7 @@ use headroom_record::{
     LatencySummary, PeriodRecord, Reason, Recorder, RunMeta, RunSummary, RunTotals, World,
 };
 use headroom_sim::Outcome;
-use headroom_sim::bound::lower_bound;
+use headroom_sim::bound::least;
 use headroom_units::{Ratio, Seconds, Source};
 use std::time::SystemTime;
 
@@ -52,7 +52,7 @@ impl Watched<'_> {
             host: headroom_record::host(),
             started_at: SystemTime::now(),
             // None where it cannot be said: of a closed loop, of nodes that fail.
-            energy_bound: lower_bound(scenario, self.seed).ok(),
+            energy_bound: least(scenario, self.seed).ok().map(|least| least.prompt),
             nodes: Vec::new(),
             provenance: origin::provenance()
                 .configured_by(&self.setting.text())

@@ -1,8 +1,9 @@
 //! The provable side: the convex envelope of power over work.
 
+use super::prompt::Blocks;
 use super::{check, requests};
 use crate::error::ScenarioError;
-use crate::power::{Draw, NodeModel};
+use crate::power::{Draw, NodeModel, Pace};
 use crate::scenario::{NodeGroup, Scenario};
 use headroom_physics::MachineFigures;
 use headroom_physics::cores::state_power_w;
@@ -103,6 +104,11 @@ fn of_node(node: &NodeGroup, insensitive: f64, switched: bool) -> (f64, Vec<(f64
     for corner in &mut corners[1..] {
         corner.1 += idle_w - least_w;
     }
+    (least_w, hull(corners))
+}
+
+/// The segments of the lower hull of points of work and watts, the first of which is the origin.
+fn hull(mut corners: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     corners.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
     let mut hull: Vec<(f64, f64)> = Vec::new();
     for corner in corners {
@@ -127,7 +133,19 @@ fn of_node(node: &NodeGroup, insensitive: f64, switched: bool) -> (f64, Vec<(f64
             (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0),
         )
     });
-    (least_w, segments.collect())
+    segments.collect()
+}
+
+/// The least power of the work of a machine's cores beyond being asleep, without what their packages draw beside them.
+fn of_cores(group: &NodeGroup, model: &NodeModel, machine: &MachineFigures) -> Vec<(f64, f64)> {
+    let processor = &machine.processor;
+    let (cores, deepest_w) = (processor.cores as f64, least_state_w(processor));
+    let corner = |pace: &Pace| {
+        let watts = cores * (pace.busy.get() - deepest_w);
+        (cores * pace.speed * group.speed, watts)
+    };
+    let corners = model.paces().iter().map(corner);
+    hull(std::iter::once((0.0, 0.0)).chain(corners).collect())
 }
 
 /// The least that an idle core draws: in the state that draws the least, at the lowest voltage.
@@ -146,24 +164,120 @@ fn asleep_w(machine: &MachineFigures) -> f64 {
         + least_state_w(processor) * processor.cores as f64
 }
 
-/// The least energy of any schedule, however clever: see the [module](super).
+/// One node as bounds know it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Node {
+    /// On, with everything in it asleep, and off: watts.
+    pub(super) asleep_w: f64,
+    pub(super) off_w: f64,
+    /// What a boot and a shutdown draw beyond what an off server does, joules.
+    pub(super) boot_j: f64,
+    pub(super) shutdown_j: f64,
+    /// The least power of work beyond being asleep: length in work per second, joules per second of full-speed work.
+    pub(super) segments: Vec<(f64, f64)>,
+    /// The same of the cores alone, and what a package draws beyond that while a core of it is up, watts.
+    pub(super) of_cores: Vec<(f64, f64)>,
+    pub(super) up_w: f64,
+    /// Its fastest core, over the one that sizes are given for.
+    pub(super) speed: f64,
+}
+
+impl Node {
+    /// A pause between two services that is shorter than this saves nothing by being off, seconds.
+    pub(super) fn break_even_s(&self) -> f64 {
+        let saved_w = self.asleep_w - self.off_w;
+        match saved_w > 0.0 {
+            true => (self.boot_j + self.shutdown_j) / saved_w,
+            false => f64::INFINITY,
+        }
+    }
+}
+
+/// Every node of a scenario.
+pub(super) fn nodes(scenario: &Scenario) -> impl Iterator<Item = Node> {
+    let insensitive = scenario.service.frequency_insensitive_share;
+    scenario.each_node().map(move |group| {
+        let (asleep_w, segments) = of_node(group, insensitive, false);
+        let model = NodeModel::new(group, insensitive);
+        let speed = model.paces().iter().map(|pace| pace.speed).fold(0.0, f64::max) * group.speed;
+        let (server, of_cores, up_w) = match &model.draw {
+            Draw::Line(_) => (
+                group.machine.figures(group.cores).server,
+                segments.clone(),
+                0.0,
+            ),
+            Draw::Machine(machine) => (
+                machine.server,
+                of_cores(group, &model, machine),
+                (machine.processor.uncore - machine.processor.uncore_asleep).get(),
+            ),
+        };
+        Node {
+            speed,
+            of_cores,
+            up_w,
+            asleep_w,
+            // What draws as much off as asleep is never switched.
+            off_w: server.off.get().min(asleep_w),
+            boot_j: ((server.booting - server.off) * server.boot).get(),
+            shutdown_j: ((server.shutting_down - server.off) * server.shutdown).get(),
+            segments,
+        }
+    })
+}
+
+/// What schedules need at least; see the [module](super).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Least {
+    /// Any schedule that answers what is due, however late.
+    pub any: Joules,
+    /// Any schedule that leaves no work waiting for longer than four targets of the SLO.
+    pub prompt: Joules,
+    /// Any schedule, of no work at all: all servers asleep, and where they can be switched all but one off. No lever moves it.
+    pub standing: Joules,
+}
+
+/// The least energy of schedules, however clever: see the [module](super).
 ///
 /// # Errors
-/// [`ScenarioError`] where the scenario is no world, has faults, or is a closed loop.
-pub fn lower_bound(scenario: &Scenario, seed: u64) -> Result<Joules, ScenarioError> {
+/// [`ScenarioError`] where the scenario is no world, is a closed loop, or has faults that do anything but slow nodes.
+pub fn least(scenario: &Scenario, seed: u64) -> Result<Least, ScenarioError> {
     check(scenario)?;
     let length_s = scenario.duration().get();
     let due_s = length_s - scenario.service.target_ms / 1e3;
-    let work_s: f64 = requests(scenario, seed)
-        .filter(|(at_s, _)| *at_s <= due_s)
-        .map(|(_, size_s)| size_s)
-        .sum();
+    let mut blocks = Blocks::new(scenario);
+    let mut work_s = 0.0;
+    for (at_s, size_s) in requests(scenario, seed) {
+        if at_s <= due_s {
+            work_s += size_s;
+        }
+        if let Some(blocks) = &mut blocks {
+            blocks.add(at_s, size_s);
+        }
+    }
     // Beyond what everything at full speed can do nothing is owed: the bound is then that of everything busy.
     let envelope = Envelope::new(scenario);
     let most = envelope.segments.iter().map(|segment| segment.0).sum::<f64>();
-    Ok(Joules::new(
-        length_s * envelope.watts((work_s / length_s).min(most)),
-    ))
+    let any_j = length_s * envelope.watts((work_s / length_s).min(most));
+    let prompt_j = blocks.and_then(|blocks| blocks.least_j(scenario));
+    let one_w = nodes(scenario).map(|node| node.asleep_w - node.off_w);
+    let one_w = match scenario.power_states {
+        Some(_) => one_w.fold(f64::INFINITY, f64::min),
+        None => 0.0,
+    };
+    Ok(Least {
+        any: Joules::new(any_j),
+        prompt: Joules::new(prompt_j.unwrap_or(any_j).max(any_j)),
+        standing: Joules::new(length_s * (envelope.idle_w + one_w)).min(Joules::new(any_j)),
+    })
+}
+
+/// The least energy of any schedule, [`Least::any`].
+///
+/// # Errors
+/// As [`least`].
+pub fn lower_bound(scenario: &Scenario, seed: u64) -> Result<Joules, ScenarioError> {
+    Ok(least(scenario, seed)?.any)
 }
 
 #[cfg(test)]

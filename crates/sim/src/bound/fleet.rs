@@ -7,7 +7,7 @@
 //! replayed, and the one that needs the least energy while it is late no more often than asked is what can be achieved.
 
 use super::replay::Replay;
-use super::{Bound, check, lower_bound, requests};
+use super::{Bound, check_sound, least, requests};
 use crate::error::RunError;
 use crate::power::NodeModel;
 use crate::scenario::{Scenario, Telemetry};
@@ -46,7 +46,7 @@ struct Hindsight {
 /// # Errors
 /// As [`run`]; and [`RunError::Scenario`] where the scenario has faults or is a closed loop.
 pub(super) fn clairvoyant(scenario: &Scenario, seed: u64, late: Ratio) -> Result<Bound, RunError> {
-    check(scenario)?;
+    check_sound(scenario)?;
     let plant = scenario.plant()?;
     let mut seen = scenario.clone();
     seen.telemetry = Telemetry::default();
@@ -80,13 +80,13 @@ pub(super) fn clairvoyant(scenario: &Scenario, seed: u64, late: Ratio) -> Result
         let mut law = Replay::new(plant, Vec::new());
         let totals = run(&seen, &mut Bare(&mut law), seed, &mut |_| {})?;
         return Ok(Bound {
-            lower: lower_bound(scenario, seed)?,
+            least: least(scenario, seed)?,
             totals,
             schedule: Vec::new(),
         });
     };
     Ok(Bound {
-        lower: lower_bound(scenario, seed)?,
+        least: least(scenario, seed)?,
         totals,
         schedule,
     })

@@ -12,6 +12,9 @@
 //! inside the run are relaxed away; they can only cost more. What is left out is therefore the price of variability: of
 //! requests that come in bunches, and of cores that must wait for them.
 //!
+//! **From below, prompt ([`Least::prompt`]).** The same of schedules that leave no work waiting for long, with whole servers, and
+//! boots that cost energy: `prompt`.
+//!
 //! **From above, [`clairvoyant`], achieved.** A schedule of one allocation (cores, frequency) a period, found by a beam
 //! search that knows what will arrive, and then *replayed* through the simulator by an ordinary law, [`Replay`]: its totals
 //! are those of a run. In each period each number of cores is tried with the lowest frequency at which the period's
@@ -27,24 +30,26 @@
 mod envelope;
 mod fleet;
 mod period;
+mod prompt;
 mod replay;
 mod search;
 
-pub use envelope::lower_bound;
+pub use envelope::{Least, least, lower_bound};
 pub use replay::Replay;
 pub use search::clairvoyant;
 
 use crate::error::ScenarioError;
+use crate::faults::Fault;
 use crate::requests::Requests;
 use crate::scenario::Scenario;
 use crate::totals::Totals;
-use headroom_units::{Joules, Ratio, Setting};
+use headroom_units::{Ratio, Setting};
 
 /// The bound of one scenario and seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    /// No schedule needs less: see [`lower_bound`].
-    pub lower: Joules,
+    /// What schedules need at least.
+    pub least: Least,
     /// What the schedule that was found comes to, replayed through the simulator.
     pub totals: Totals,
     /// The schedule: the setting for each period from the second on; in the first everything is on.
@@ -52,10 +57,20 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// By how much of the lower bound the two sides differ.
+    /// By how much of what a prompt schedule needs at least the two sides differ.
     pub fn gap(&self) -> Ratio {
-        Ratio::new(self.totals.energy / self.lower - 1.0)
+        Ratio::new(self.totals.energy / self.least.prompt - 1.0)
     }
+}
+
+/// Refuses what no schedule is sought for: the search knows no nodes but sound ones.
+fn check_sound(scenario: &Scenario) -> Result<(), ScenarioError> {
+    check(scenario)?;
+    if !scenario.faults.is_empty() {
+        let why = "is not empty: a schedule is sought for nodes that stay as they are. Leave faults out";
+        return Err(ScenarioError::new("faults", why));
+    }
+    Ok(())
 }
 
 /// Refuses what a bound is not defined for.
@@ -66,8 +81,10 @@ fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
                    Use an open loop";
         return Err(ScenarioError::new("arrivals.kind", why));
     }
-    if !scenario.faults.is_empty() {
-        let why = "is not empty: the bound supposes that all nodes stay as they are. Leave faults out";
+    // A slow node does less work on the same energy: what no schedule can go under without it, none can with it.
+    let only_slows = |fault: &Fault| matches!(fault, Fault::SlowNode { factor, .. } if *factor <= 1.0);
+    if !scenario.faults.iter().all(only_slows) {
+        let why = "has one that does more than to slow a node: the bound supposes that all nodes stay. Leave it out";
         return Err(ScenarioError::new("faults", why));
     }
     Ok(())

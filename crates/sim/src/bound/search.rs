@@ -3,7 +3,7 @@
 use super::envelope::Envelope;
 use super::period::{State, Step, World};
 use super::replay::Replay;
-use super::{Bound, check, lower_bound, requests};
+use super::{Bound, check_sound, least, requests};
 use crate::error::{RunError, ScenarioError};
 use crate::scenario::{Scenario, Telemetry};
 use crate::world::{Bare, run};
@@ -37,7 +37,7 @@ pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize) -> Result<Bound
     if scenario.power_states.is_some() {
         return super::fleet::clairvoyant(scenario, seed, LATE);
     }
-    check(scenario)?;
+    check_sound(scenario)?;
     check_delays(scenario)?;
     let plant = scenario.plant()?;
     let search = Search::new(scenario)?;
@@ -49,7 +49,7 @@ pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize) -> Result<Bound
     // Nor does it look at anything: it has nothing to wait for.
     unbound.telemetry = Telemetry::default();
     Ok(Bound {
-        lower: lower_bound(scenario, seed)?,
+        least: least(scenario, seed)?,
         totals: run(&unbound, &mut Bare(&mut law), seed, &mut |_| {})?,
         schedule,
     })

@@ -19,7 +19,7 @@ use headroom_units::Ratio;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
-use world::World;
+pub use world::World;
 
 /// `headroom compare`.
 #[derive(Debug, Args)]
@@ -65,7 +65,8 @@ pub struct CompareArgs {
 
 /// What is said of the bound under every table that has it.
 const BOUND_REMARK: &str = "simulated: every figure is a model's; \"over the bound\" is energy over what no schedule can go under \
-                            that answers every request, even one that knows them all beforehand (\"-\": the law left some unanswered)";
+                            that leaves no work waiting for longer than four targets, even one that knows every request beforehand \
+                            (\"-\": the law let work wait, or left some undone)";
 /// The laws and the seeds where none are asked for.
 const LAWS: [LawName; 5] = [
     LawName::FIXED,
@@ -202,7 +203,7 @@ fn sheet(args: &CompareArgs, field: &Field, rows: &[Row], mut remarks: Vec<Strin
                 "by sleep %",
                 "by servers off %",
                 "by switching %",
-                "of what could move %",
+                "saved of what could %",
                 "over the bound %",
                 "P95 ms",
                 "periods over %",
