@@ -316,7 +316,8 @@ pub fn row(
     let is_above = |bounds: &&[f64]| joules.iter().zip(*bounds).all(|(joules, bound)| joules >= bound);
     let controllable = |(bounds, standing): (&[f64], Vec<f64>)| {
         let each = joules.iter().zip(bounds).zip(&standing);
-        let percent = each.map(|((joules, bound), standing)| ((joules - standing) / (bound - standing) - 1.0) * 100.0);
+        let percent =
+            each.map(|((joules, bound), standing)| ((joules - standing) / (bound - standing) - 1.0) * 100.0);
         Estimate::of(&percent.collect::<Vec<f64>>())
     };
     Some(Row {
@@ -330,9 +331,7 @@ pub fn row(
         servers: estimate(|run| run.on_server_s / run.duration_s)?,
         energy_j: estimate(|run| run.energy_j)?,
         energy_over_first_percent: over(&firsts(|run| run.energy_j))?,
-        energy_over_bound_percent: bounds
-            .filter(is_above)
-            .and_then(over),
+        energy_over_bound_percent: bounds.filter(is_above).and_then(over),
         controllable_over_bound_percent: bounds.filter(is_above).zip(standing).and_then(controllable),
         joules_per_request: estimate(|run| run.energy_j / run.requests.max(1) as f64)?,
         latency_p95_ms: estimate(|run| run.latency_p95_ms)?,

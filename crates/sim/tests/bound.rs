@@ -1,10 +1,13 @@
 //! The clairvoyant bound: below every run that keeps the promise, and achieved by a schedule that does.
 
-use headroom_control::{Fixed, Guardian, SloPower, Tuning};
-use headroom_sim::bound::{clairvoyant, lower_bound};
-use headroom_sim::{Fault, Scenario, run};
-use headroom_units::Seconds;
+use headroom_control::resize::PowerTuning;
+use headroom_control::{Decision, Fixed, Guardian, Law, Observation, Plant, Reason, SloPower, Tuning};
+use headroom_sim::bound::{clairvoyant, least, lower_bound};
+use headroom_sim::scenario::NodeGroup;
+use headroom_sim::{Bare, Fault, Scenario, run};
+use headroom_units::{Hertz, Lever, Seconds, Setting};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
+use proptest::prelude::*;
 
 fn scenario() -> Scenario {
     let rates = (0..12).map(|hour| 140.0 + 90.0 * f64::from(hour).sin()).collect();
@@ -80,6 +83,18 @@ fn what_no_bound_is_defined_for_is_refused() {
             .to_string()
             .starts_with("faults: is not empty")
     );
+    assert_eq!(least(&faulty, 1).unwrap_err().key, "faults");
+    // Where nodes are slow at times, no schedule needs less than where they are not.
+    let slowed = Scenario {
+        faults: vec![Fault::SlowNode {
+            node: 1,
+            factor: 0.5,
+            at_s: 10.0,
+            until_s: 60.0,
+        }],
+        ..scenario()
+    };
+    assert_eq!(least(&slowed, 1), least(&scenario(), 1));
     let mut slow = scenario();
     slow.delays.cores_s = 1.0;
     let refused = clairvoyant(&slow, 1, 1).unwrap_err().to_string();
@@ -89,4 +104,104 @@ fn what_no_bound_is_defined_for_is_refused() {
     );
     // No schedule is sought for the other side, which holds whatever the delays are.
     assert_eq!(lower_bound(&slow, 1), lower_bound(&scenario(), 1));
+}
+
+/// Servers of eight cores that can be switched, and a load that is steady, or one that comes and goes.
+fn switched(servers: u32, rates_per_s: Vec<f64>) -> Scenario {
+    let nodes = vec![NodeGroup {
+        count: servers,
+        cores: 8.0,
+        ..NodeGroup::default()
+    }];
+    let scenario = Scenario {
+        nodes,
+        power_states: Some(PowerTuning::default()),
+        ..Scenario::default()
+    };
+    scenario.with_trace(rates_per_s, Seconds::new(300.0), Spacing::Poisson)
+}
+
+/// So many servers at such a limit, in turn, each held for some periods.
+struct InTurn {
+    plant: Plant,
+    settings: Vec<(f64, Option<f64>)>,
+    each: u64,
+}
+
+impl Law for InTurn {
+    fn name(&self) -> &'static str {
+        "in-turn"
+    }
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Servers, Lever::Frequency]
+    }
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let at = (observation.period / self.each) as usize % self.settings.len();
+        let (servers, gigahertz) = self.settings[at];
+        let range = self.plant.frequency().unwrap();
+        let limit = gigahertz.map(|ghz| range.round_down(Hertz::new(ghz * 1e9)).get());
+        let setting: Setting = self.plant.full().with(Lever::Servers, Some(servers));
+        Decision {
+            reasons: vec![Reason::new("in-turn", String::new(), &[])],
+            ..Decision::of(setting.with(Lever::Frequency, limit))
+        }
+    }
+    fn forget(&mut self) {}
+}
+
+/// 5.4 servers' worth of a steady load: no schedule needs much less than six servers at full speed do, which just keep the SLO.
+#[test]
+fn whole_servers_and_the_slo_bring_the_bound_near_what_is_achieved() {
+    let scenario = switched(10, vec![1036.0; 4]);
+    let plant = scenario.plant().unwrap();
+    let mut law = InTurn {
+        plant,
+        settings: vec![(6.0, None)],
+        each: 1,
+    };
+    let totals = run(&scenario, &mut Bare(&mut law), 1, &mut |_| {}).unwrap();
+    let least = least(&scenario, 1).unwrap();
+    let (achieved, prompt, any) = (totals.energy.get(), least.prompt.get(), least.any.get());
+    println!(
+        "{achieved:.0} achieved, {prompt:.0} and {any:.0} at least, {:?} late",
+        totals.share_over()
+    );
+    assert!(least.standing < least.any);
+    assert!(any < 0.97 * prompt, "{any} {prompt}");
+    assert!((0.95..=1.0).contains(&(prompt / achieved)), "{prompt} {achieved}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// No schedule that keeps the SLO is under the bound, whatever it switches and when.
+    #[test]
+    fn no_schedule_that_keeps_the_slo_is_under_the_bound(
+        settings in prop::collection::vec((1u32..=4, prop::option::of(0.8..2.1f64)), 1..6),
+        rates in prop::collection::vec(5.0..500.0f64, 1..5),
+        each in 40u64..400,
+        mixed in any::<bool>(),
+        seed in 0u64..100,
+    ) {
+        let mut scenario = switched(if mixed { 2 } else { 4 }, rates);
+        if mixed {
+            scenario.nodes.push(NodeGroup {
+                count: 2,
+                cores: 12.0,
+                speed: 0.7,
+                machine: headroom_sim::power::Machine::Broadwell {},
+                ..NodeGroup::default()
+            });
+        }
+        let plant = scenario.plant().unwrap();
+        let settings = settings.into_iter().map(|(servers, ghz)| (f64::from(servers), ghz)).collect();
+        let mut law = InTurn { plant, settings, each };
+        let totals = run(&scenario, &mut Bare(&mut law), seed, &mut |_| {}).unwrap();
+        let least = least(&scenario, seed).unwrap();
+        prop_assert!(least.any <= least.prompt);
+        let late = totals.share_over().map_or(0.0, |share| share.get());
+        if late <= 0.005 && totals.failed == 0 {
+            prop_assert!(totals.energy >= least.prompt, "{} under {}", totals.energy, least.prompt);
+        }
+    }
 }

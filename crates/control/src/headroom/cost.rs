@@ -47,6 +47,13 @@ impl Cost {
         self.filter.expected(&[1.0, 1.0 / pace])
     }
 
+    /// How far this may be off at a frequency, one standard deviation over the cost there: what was seen at one frequency says little
+    /// of another.
+    pub(crate) fn unsure(&self, pace: f64) -> f64 {
+        let weights = [1.0, 1.0 / pace];
+        self.filter.uncertainty(&weights).sqrt() / self.filter.expected(&weights)
+    }
+
     /// Takes a period: core seconds that were busy, requests answered and requests that came to lie or went since its
     /// beginning, half of whose cost is counted.
     pub(crate) fn observe(&mut self, busy: f64, completions: f64, change_in_flight: f64, pace: f64) {
@@ -112,6 +119,22 @@ mod tests {
             cost.observe(if i < 985 { 5.0 } else { 10.0 }, 100.0, 0.0, 1.0);
         }
         assert!((cost.at(1.0) / 0.1 - 1.0).abs() < 0.1, "{}", cost.at(1.0));
+    }
+
+    #[test]
+    fn what_one_frequency_says_of_another_grows_old() {
+        let mut cost = Cost::new(20.0);
+        let mut see = |periods: usize, pace: f64| {
+            for _ in 0..periods {
+                cost.observe(100.0 * 0.05 / pace, 100.0, 0.0, pace);
+            }
+            cost.unsure(1.0)
+        };
+        let fresh = see(100, 1.0);
+        let old = see(4_000, 0.5);
+        assert!(fresh < 0.03 && old > 2.0 * fresh, "{fresh} {old}");
+        let after = see(10, 1.0);
+        assert!(after < 0.8 * old, "{after} {old} {fresh}");
     }
 
     #[test]

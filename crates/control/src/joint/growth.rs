@@ -4,6 +4,10 @@
 //! said. The load is taken to grow to what the predictor with the narrowest ratios says, times the ratio that is exceeded as
 //! rarely as asked.
 //!
+//! Two things are asked. A server that goes now is missing for the whole horizon: what counts is the highest rate within it. One
+//! that is started now is there when the horizon ends, and what comes before then was decided earlier: what counts is the rate
+//! at its end.
+//!
 //! What it came to is averaged over enough requests that the noise of their counts is not taken for growth: that noise is in
 //! the forecast of the next period, which the cases of a demand are from.
 
@@ -24,6 +28,9 @@ const ENOUGH_REQUESTS: f64 = 400.0;
 const MAX_OF_HORIZON: usize = 30;
 const MAX_WIDTH: usize = 64;
 
+/// What of the usual load a period takes away.
+const FADES: f64 = 1e-5;
+
 /// Who says what the highest rate will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Predictor {
@@ -33,15 +40,31 @@ pub(super) enum Predictor {
     Next,
     /// It is what former cycles had.
     Season,
+    /// It is what it is at any time: of a load that jumps, what it was a minute ago says nothing.
+    Usual,
 }
 
-const PREDICTORS: [Predictor; 3] = [Predictor::Momentum, Predictor::Next, Predictor::Season];
+const PREDICTORS: [Predictor; 4] = [
+    Predictor::Momentum,
+    Predictor::Next,
+    Predictor::Season,
+    Predictor::Usual,
+];
 
-/// The highest rate to be expected.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Of which rates is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// The highest until a horizon from now.
+    Within,
+    /// That of a horizon from now.
+    AtEnd,
+}
+
+/// The highest rates to be expected.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Highest {
-    /// Requests per second.
-    pub rate: f64,
+    /// Requests per second, one for each probability that was asked for.
+    pub rates: Vec<f64>,
     /// Whose word it is.
     pub predictor: Predictor,
 }
@@ -103,7 +126,11 @@ pub(super) struct Growth {
     /// The newest last.
     moments: VecDeque<Moment>,
     since: usize,
-    ratios: [Ratios; PREDICTORS.len()],
+    /// All rates, fading, and their number.
+    all: (f64, f64),
+    /// Of the highest rate within a horizon, and of that at its end.
+    within: [Ratios; PREDICTORS.len()],
+    at_end: [Ratios; PREDICTORS.len()],
     /// Of the newest moment.
     predicted: [Option<f64>; PREDICTORS.len()],
     rate: Option<f64>,
@@ -116,7 +143,9 @@ impl Growth {
             horizon: horizon.max(1),
             moments: VecDeque::new(),
             since: 0,
-            ratios: Default::default(),
+            all: (0.0, 0.0),
+            within: Default::default(),
+            at_end: Default::default(),
             predicted: Default::default(),
             rate: None,
         }
@@ -147,6 +176,10 @@ impl Growth {
     /// Takes a period's rate, after the forecaster took it.
     pub(super) fn observe(&mut self, rate: f64, length: f64, forecaster: &Forecaster) {
         let rate = rate.max(1e-9);
+        self.all = (
+            self.all.0 * (1.0 - FADES) + rate,
+            self.all.1 * (1.0 - FADES) + 1.0,
+        );
         if self.moments.len() == self.kept() {
             self.moments.pop_front();
         }
@@ -167,6 +200,7 @@ impl Growth {
             Predictor::Momentum => Some(recent * (recent / before).max(1.0)),
             Predictor::Next => forecaster.next().map(|next| next.rate),
             Predictor::Season => forecaster.highest_of_season(self.horizon),
+            Predictor::Usual => Some(self.all.0 / self.all.1),
         });
         let predicted = predicted.map(|predicted| predicted.filter(|rate| *rate > 1e-9));
         (self.predicted, self.rate) = (predicted, Some(recent));
@@ -191,9 +225,13 @@ impl Growth {
         self.since = 0;
         let centred = |middle: usize| self.mean(middle - half, middle + half);
         let most = (at + 1..=newest - half).map(centred).fold(0.0, f64::max);
-        for (ratios, predicted) in self.ratios.iter_mut().zip(self.moments[at].predicted) {
-            if let Some(predicted) = predicted {
-                ratios.push((most / predicted).clamp(1e-3, 1e6));
+        let last = centred(newest - half);
+        let predicted = self.moments[at].predicted;
+        for (all, came) in [(&mut self.within, most), (&mut self.at_end, last)] {
+            for (ratios, predicted) in all.iter_mut().zip(predicted) {
+                if let Some(predicted) = predicted {
+                    ratios.push((came / predicted).clamp(1e-3, 1e6));
+                }
             }
         }
     }
@@ -207,23 +245,32 @@ impl Growth {
         self.rate
     }
 
-    /// The rate that is exceeded within a horizon with this probability at most, and never less than that of now; `None`
-    /// before anything is known.
-    pub(super) fn highest(&self, probability: f64) -> Option<Highest> {
+    /// The rates that are exceeded then with at most each of these probabilities, and never less than that of now, by
+    /// the predictor that is the surest at the first; `None` before anything is known.
+    pub(super) fn highest(&self, when: When, probabilities: &[f64]) -> Option<Highest> {
+        let ratios = match when {
+            When::Within => &self.within,
+            When::AtEnd => &self.at_end,
+        };
         let rate = self.rate?;
-        let each = PREDICTORS.iter().zip(&self.ratios).zip(self.predicted);
+        let surest = *probabilities.first()?;
+        let each = PREDICTORS.iter().zip(ratios).zip(self.predicted);
         let known = each.filter_map(|((predictor, ratios), predicted)| {
             let predicted = predicted.filter(|_| !ratios.sorted.is_empty())?;
-            let unseen = ratios.unseen(probability, self.per_horizon());
-            let highest = Highest {
-                rate: (predicted * ratios.exceeded_by(probability)).max(rate * unseen.max(1.0)),
-                predictor: *predictor,
-            };
-            Some((ratios.spread(probability).max(unseen), highest))
+            let unseen = |probability| ratios.unseen(probability, self.per_horizon()).max(1.0);
+            let spread = ratios.spread(surest).max(unseen(surest));
+            Some((spread, predictor, predicted, ratios))
         });
-        known
-            .min_by(|(one, _), (other, _)| one.total_cmp(other))
-            .map(|(_, highest)| highest)
+        let (_, predictor, predicted, ratios) =
+            known.min_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
+        let unseen = |probability| ratios.unseen(probability, self.per_horizon()).max(1.0);
+        let exceeded = |probability: &f64| {
+            (predicted * ratios.exceeded_by(*probability)).max(rate * unseen(*probability))
+        };
+        Some(Highest {
+            rates: probabilities.iter().map(exceeded).collect(),
+            predictor: *predictor,
+        })
     }
 
     /// Telemetry was lost: what is between is not growth.
@@ -248,7 +295,7 @@ mod tests {
     }
 
     fn factor(growth: &Growth, probability: f64) -> f64 {
-        growth.highest(probability).unwrap().rate / growth.rate().unwrap()
+        growth.highest(When::Within, &[probability]).unwrap().rates[0] / growth.rate().unwrap()
     }
 
     /// A count with the noise of one, from a small generator.
@@ -263,7 +310,7 @@ mod tests {
 
     #[test]
     fn growth_is_that_of_the_past_and_cautious_at_first() {
-        assert_eq!(after(std::iter::empty()).highest(0.01), None);
+        assert_eq!(after(std::iter::empty()).highest(When::Within, &[0.01]), None);
         assert!(factor(&after((0..40).map(|_| 100.0)), 0.005) > 1.7);
         // Steps that come at any time: before one there is nothing to tell it.
         let mut state = 5u64;
@@ -317,15 +364,15 @@ mod tests {
         assert!(
             factor(&quiet, 0.05) < 1.6,
             "{:?} of {:?}",
-            quiet.highest(0.05),
+            quiet.highest(When::Within, &[0.05]),
             quiet.rate()
         );
         // Just before the rise the load of the day is expected.
         let before = growth(8 * 400 + 198);
         assert!(
-            before.highest(0.05).unwrap().rate > 200.0,
+            before.highest(When::Within, &[0.05]).unwrap().rates[0] > 200.0,
             "{:?}",
-            before.highest(0.05)
+            before.highest(When::Within, &[0.05])
         );
     }
 }

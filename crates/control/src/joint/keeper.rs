@@ -36,6 +36,11 @@ const MAX_OF_RATE: f64 = 1000.0;
 /// The first retreat, and the longest, in periods.
 const FIRST_RETREAT: u32 = 30;
 const MAX_RETREAT: u32 = 960;
+/// What the model expected, and what came, in late periods: so many of each are supposed beforehand, the memory of them, and the
+/// least that is believed of a model that expects too many.
+const SUPPOSED: f64 = 2.0;
+const JUDGED: f64 = 1.0 / 8000.0;
+const LEAST_TRUTH: f64 = 0.2;
 /// Periods without retreat after which the next is as short as the first.
 const FORGIVEN: u32 = 4 * MAX_RETREAT;
 
@@ -49,6 +54,9 @@ pub(super) struct Keeper {
     /// Of the bet on bursts, and of that on the rate.
     wealth: [f64; 2],
     was_late: bool,
+    /// Late periods that were expected, and that came.
+    expected: f64,
+    came: f64,
     retreat: u32,
     next_retreat: u32,
     since_retreat: u32,
@@ -62,6 +70,8 @@ impl Keeper {
             full: EverythingOn::default(),
             wealth: [1.0; 2],
             was_late: false,
+            expected: SUPPOSED,
+            came: SUPPOSED,
             retreat: 0,
             next_retreat: FIRST_RETREAT,
             since_retreat: 0,
@@ -86,6 +96,18 @@ impl Keeper {
     /// As [`EverythingOn::load_of`].
     pub(super) fn load_of(&mut self, traffic: &Traffic, length: f64) -> f64 {
         self.full.load_of(traffic, length)
+    }
+
+    /// Takes how probable it was that a period is late, and whether it was.
+    pub(super) fn judge(&mut self, expected: f64, late: bool) {
+        let fade = |sum: &mut f64, more: f64| *sum += JUDGED * (SUPPOSED - *sum) + more;
+        fade(&mut self.expected, expected);
+        fade(&mut self.came, f64::from(u8::from(late)));
+    }
+
+    /// How much of what the model says of lateness comes true; one at most.
+    pub(super) fn truth(&self) -> f64 {
+        (self.came / self.expected).clamp(LEAST_TRUTH, 1.0)
     }
 
     /// Takes a period of this load: whether it was late, and whether everything was on in it.

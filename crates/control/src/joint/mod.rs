@@ -9,6 +9,7 @@
 //! | the frequency by a power cap, where it has no lever of its own | `capped` |
 //! | what the load may grow to until another server could serve | `growth` |
 //! | for how long a server must not have been needed | `servers` |
+//! | that it stays known what a request costs at full speed: now and then a period there | [`Joint::excites`] |
 
 mod capped;
 mod draw;
@@ -35,7 +36,7 @@ use crate::reflex::{Past, Planned, Queue, ReflexPlan};
 use crate::resize::{Cause, PowerState};
 use capped::Capped;
 use draw::Draw;
-use growth::Growth;
+use growth::{Growth, When};
 use headroom_physics::MachineFigures;
 use headroom_units::{Hertz, Lever, PerSecond, Setting, Watts};
 use keeper::Keeper;
@@ -55,9 +56,13 @@ const MORE_CORES: [f64; 4] = [1.0, 1.3, 1.7, 2.2];
 /// A cap leaves the frequency that it stands for to all but one of so many cases.
 const CAP_FOR: f64 = 20.0;
 
-/// How often a period may be late in the rare case that the load has grown by as much as is expected of it at most: so many times as
-/// often as asked, and at most with this probability.
-const LATE_WHEN_GROWN: (f64, f64) = (20.0, 0.5);
+/// The load is taken to grow, within a boot, beyond the rates that are looked at with so many times the probability with which a
+/// period may be late; what is beyond the first is taken for that.
+const GROWN_BEYOND: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 25.0, 100.0];
+/// Of these the one that reasons name: exceeded as often as a period may be late.
+const GROWN_NAMED: usize = 0;
+/// What is less than this share of what decides is not looked at.
+const IGNORED: f64 = 0.01;
 
 /// The load grows to more within a boot as often as to less.
 const EVEN_ODDS: f64 = 0.5;
@@ -66,10 +71,16 @@ const EVEN_ODDS: f64 = 0.5;
 /// was lost.
 const FLOOR_S: f64 = 7200.0;
 
+/// While a request's cost at full speed is not known to within this (one standard deviation over the cost), one of so many periods is
+/// at full speed: servers are planned by what they do there, and at a lower frequency nothing tells it.
+const UNSURE: f64 = 0.04;
+const EXCITED_EVERY: u32 = 20;
+
 const WARM_UP: &str = "warm-up";
 const UNOBSERVED: &str = "hold-unobserved";
 const CHEAPEST: &str = "cheapest-point";
 const FULL_SPEED: &str = "full-speed-after-late";
+const EXCITED: &str = "full-speed-to-learn";
 const RETREAT: &str = "retreat";
 const SERVERS: &str = "servers-for-the-horizon";
 
@@ -99,6 +110,10 @@ pub struct Joint {
     /// For so many more periods there is a spare: a server was lost.
     spare_for: u32,
     after_late: u32,
+    /// Periods since one was at full speed to learn.
+    since_excited: u32,
+    /// How probable it was that the period that runs is late.
+    expected_late: Option<f64>,
     /// Periods in a row with everything on.
     full_for: u32,
     periods: u32,
@@ -163,6 +178,8 @@ impl Joint {
             floor: (1, 0),
             spare_for: 0,
             after_late: 0,
+            since_excited: 0,
+            expected_late: None,
             full_for: 0,
             periods: 0,
             observed_s: 0.0,
@@ -183,6 +200,20 @@ impl Joint {
                 .filter(|node| node.state.takes_requests())
                 .count()
                 .max(1),
+        }
+    }
+
+    /// Servers that serve, or will without another order.
+    fn ordered(&self, observation: &Observation) -> usize {
+        let on = |node: &&NodeObservation| {
+            matches!(
+                node.state,
+                PowerState::Booting | PowerState::Warming | PowerState::Serving
+            )
+        };
+        match observation.nodes.is_empty() {
+            true => self.draw.servers(),
+            false => observation.nodes.iter().filter(on).count(),
         }
     }
 
@@ -455,48 +486,84 @@ impl Joint {
         (point, Some(planned))
     }
 
-    /// What the load grows to while another server boots, beyond which it grows with this probability, requests per second; `None`
-    /// where nothing is known.
-    fn highest_rate(&self, beyond: f64) -> Option<f64> {
+    /// The rates that the load grows to while another server boots, or until it has, the highest first, each with the probability that it grows to
+    /// that and no further; `None` where nothing is known.
+    fn grown(&self, when: When) -> Option<Vec<(f64, f64)>> {
         let growth = self.growth.as_ref()?;
-        let highest = growth.highest(beyond)?.rate;
-        Some(highest.max(growth.rate()? * self.tuning.surge))
+        let beyond = GROWN_BEYOND.map(|times| (times * self.tuning.late).min(EVEN_ODDS));
+        let rates = growth.highest(when, &beyond)?.rates;
+        let surge = growth.rate()? * self.tuning.surge;
+        let mut before = 0.0;
+        let each = rates.iter().zip(beyond).map(|(rate, beyond)| {
+            let share = beyond - std::mem::replace(&mut before, beyond);
+            (rate.max(surge), share)
+        });
+        let mut cases: Vec<(f64, f64)> = each.collect();
+        // The rest of the time it does not exceed the last.
+        if let Some(last) = cases.last_mut() {
+            last.1 += 1.0 - before;
+        }
+        Some(cases)
     }
 
-    /// The fewest servers, of this many at least, that keep the SLO at full speed whatever the load grows to while another boots,
-    /// and the probability that a period is late with one less when it has grown so; `None` where there is no less, or nothing is
-    /// known.
-    fn fewest_safe(&mut self, demand: &Demand, allowed: f64, least: usize) -> (usize, Option<f64>) {
+    /// The probability that a period is late with so many servers at full speed when the load has grown so, the highest rate
+    /// first; no further than `enough`, and to within a part of what is `allowed`.
+    fn late_when_grown(
+        &mut self,
+        demand: &Demand,
+        grown: &[(f64, f64)],
+        servers: usize,
+        (allowed, enough): (f64, f64),
+    ) -> f64 {
+        let cores = self.draw.cores(servers);
+        let (mut late, mut rest) = (0.0, 1.0);
+        for (rate, share) in grown {
+            let grows = rate / demand.rate.max(1e-9);
+            // Averaged, and without what is left over or surprised just now: one period's noise must start no server.
+            let grown = Demand {
+                rate: *rate,
+                cases: demand
+                    .cases
+                    .iter()
+                    .map(|(rate, share)| (rate * grows, *share))
+                    .collect(),
+                backlog: 0.0,
+                surprise: 1.0,
+                ..demand.clone()
+            };
+            // Who falls behind is late in every period until others have booted.
+            let each = match *rate * self.cost.at(1.0) <= cores {
+                true => self.learned().late(&grown, cores, 1.0) * self.keeper.truth(),
+                false => 1.0,
+            };
+            late += share * each;
+            rest -= share;
+            // With less load it is late no more often.
+            if late > enough || each * rest < IGNORED * allowed {
+                break;
+            }
+        }
+        late
+    }
+
+    /// The fewest servers, of this many at least, that keep the SLO at full speed over all that the load may grow to then, and the
+    /// probability that a period is late with one less; `None` where there is no less, or nothing is known.
+    fn fewest_safe(
+        &mut self,
+        when: When,
+        demand: &Demand,
+        allowed: f64,
+        least: usize,
+    ) -> (usize, Option<f64>) {
         let all = self.draw.servers();
-        // Averaged, and without what is left over or surprised just now: one period's noise must start no server.
-        let highest = self.highest_rate(self.tuning.late);
-        let usual = self.highest_rate(EVEN_ODDS).unwrap_or(f64::INFINITY);
-        let Some(grows) = highest
-            .map(|highest| highest / demand.rate.max(1e-9))
-            .filter(|_| self.observed_s >= self.tuning.learn_s)
-        else {
+        let learned = self.observed_s >= self.tuning.learn_s;
+        let Some(grown) = self.grown(when).filter(|_| learned) else {
             return (all, None);
         };
-        let grown = Demand {
-            rate: demand.rate * grows,
-            cases: demand
-                .cases
-                .iter()
-                .map(|(rate, share)| (rate * grows, *share))
-                .collect(),
-            backlog: 0.0,
-            surprise: 1.0,
-            ..demand.clone()
-        };
-        let (times, most) = LATE_WHEN_GROWN;
-        let when_grown = (times * self.tuning.late).min(most).max(allowed);
         let (mut late, mut fits) = (0, all);
         while fits - late > 1 {
             let middle = late + (fits - late) / 2;
-            let cores = self.draw.cores(middle);
-            // A period late may be allowed in the rare case, to fall behind for as long as a boot lasts in the usual one is not.
-            let keeps_up = usual * self.cost.at(1.0) <= cores;
-            match keeps_up && self.learned().fits(&grown, cores, 1.0, when_grown) {
+            match self.late_when_grown(demand, &grown, middle, (allowed, allowed)) <= allowed {
                 true => fits = middle,
                 false => late = middle,
             }
@@ -504,10 +571,8 @@ impl Joint {
         // Servers that are lost once are lost again: their cause is seldom gone with them.
         let spare = self.tuning.spare.max(usize::from(self.spare_for > 0));
         let safe = (fits + spare).min(all).max(least);
-        let with_one_less = (safe > 1).then(|| {
-            let cores = self.draw.cores(safe - 1);
-            self.learned().late(&grown, cores, 1.0)
-        });
+        let with_one_less =
+            (safe > 1).then(|| self.late_when_grown(demand, &grown, safe - 1, (allowed, 1.0)));
         (safe, with_one_less)
     }
 
@@ -550,6 +615,17 @@ impl Joint {
             setting = setting.with(Lever::Servers, Some(servers as f64));
         }
         setting
+    }
+
+    /// Whether this period is to be at full speed so that it is known what a request costs there.
+    fn excites(&mut self, point: &Point) -> bool {
+        self.since_excited = self.since_excited.saturating_add(1);
+        let excites =
+            point.pace < 1.0 && self.since_excited >= EXCITED_EVERY && self.cost.unsure(1.0) > UNSURE;
+        if excites {
+            self.since_excited = 0;
+        }
+        excites
     }
 
     /// Everything on, and why.
@@ -614,6 +690,9 @@ impl Law for Joint {
         let length = observation.length.get();
         let load_then = self.keeper.load_of(traffic, length);
         self.keeper.observe(load_then, late, everything_on);
+        if let Some(expected) = self.expected_late.take() {
+            self.keeper.judge(expected, late);
+        }
         let allowed = self
             .keeper
             .rate(load(forecast.rate, traffic.in_flight as f64, length));
@@ -647,20 +726,33 @@ impl Law for Joint {
         let demand = self.demand(&forecast, observation, traffic);
         let (now, planned) = self.best_now(serving, &demand, allowed, traffic.in_flight);
         let floor = if self.floor.1 > 0 { self.floor.0 } else { 1 };
-        let (safe, with_one_less) = self.fewest_safe(&demand, allowed, floor);
+        let (safe, with_one_less) = self.fewest_safe(When::Within, &demand, allowed, floor);
+        let (soon, _) = self.fewest_safe(When::AtEnd, &demand, allowed, floor);
         let most = (safe + MORE_SERVERS).min(all);
         let cheapest = (safe..=most)
             .map(|servers| self.best_point(servers, &demand, allowed))
             .min_by(|a, b| a.watts.total_cmp(&b.watts))
             .map_or(safe, |point| point.servers);
         let away = self.draw.break_even_s(all - 1) / observation.length.get().max(1e-3);
-        let servers = self
+        let kept = self
             .needed
             .observe(observation.period, cheapest, away as u64)
             .max(safe);
+        // Those that serve, boot or go: none more than these is started for what may come before it could serve.
+        let servers = kept.min(self.ordered(observation).max(soon));
         let mut reasons = Vec::new();
-        let point = (self.after_late == 0).then_some(&now);
-        if point.is_none() {
+        let excited = self.excites(&now);
+        let point = (self.after_late == 0 && !excited).then_some(&now);
+        if excited {
+            let unsure = self.cost.unsure(1.0);
+            let text = format!(
+                "full speed for a period: what a request costs there is known to ± {:.0} % only, from {:.0} % of the frequency",
+                unsure * 100.0,
+                now.pace * 100.0
+            );
+            reasons.push(Reason::new(EXCITED, text, &[("unsure", unsure)]));
+        }
+        if self.after_late > 0 {
             let text = format!(
                 "{}: full speed for {} periods",
                 traffic.late_in_words(self.slo, self.slo.target()),
@@ -702,10 +794,14 @@ impl Law for Joint {
             numbers.push(("cheaper_w", next.watts));
         }
         reasons.push(Reason::new(CHEAPEST, text, &numbers));
-        let grown = self.highest_rate(self.tuning.late).unwrap_or(f64::INFINITY);
+        self.expected_late = point.map(|point| point.late);
+        let grown = self
+            .grown(When::Within)
+            .and_then(|cases| Some(cases.get(GROWN_NAMED)?.0));
+        let grown = grown.unwrap_or(f64::INFINITY);
         let (mut risked, mut numbers) = (String::new(), vec![("servers", servers as f64)]);
         if let Some(late) = with_one_less {
-            risked = format!(" (with one less late with {:.2} % then)", late * 100.0);
+            risked = format!(" (with one less late with {:.2} %)", late * 100.0);
             numbers.push(("one_less_late_probability", late));
         }
         let text = format!(

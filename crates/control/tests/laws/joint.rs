@@ -150,3 +150,46 @@ fn servers_whose_agents_are_not_heard_make_no_request_seem_cheaper() {
     };
     assert_eq!(decisions(8.0), decisions(16.0));
 }
+
+/// A service whose requests come to wait for memory, so that a higher frequency helps them less: seen at a low frequency alone, they
+/// seem to cost less at full speed than they do. A period there now and then tells.
+#[test]
+fn what_requests_cost_at_full_speed_stays_known_at_a_low_frequency() {
+    let plant = plant(CORES, POWER).with_frequency(frequencies(0.8, 2.2));
+    let mut law = joint(plant, 1);
+    let mut in_force = plant.full();
+    let (mut at_full, mut reasons) = (0, 0);
+    for number in 0..3_000 {
+        let pace = in_force.frequency().map_or(1.0, |limit| limit.get() / 2.2e9);
+        let fixed = if number < 1_000 { 0.0 } else { 0.5 };
+        // Core seconds that five hundred requests of 4 ms cost.
+        let busy = 2.0 * (fixed + (1.0 - fixed) / pace);
+        let latency = Latency {
+            at_slo: Seconds::from_millis(12.0 * (fixed + (1.0 - fixed) / pace)),
+            missed: false,
+            distribution: None,
+        };
+        let traffic = Traffic {
+            arrivals: 500,
+            completions: 500,
+            latency: Some(latency),
+            ..Traffic::default()
+        };
+        let decision = law.decide(&Observation {
+            period: number,
+            length: Seconds::new(1.0),
+            in_force,
+            traffic: Some(traffic),
+            utilisation: Some(Ratio::new(busy / 8.0)),
+            ..Observation::default()
+        });
+        in_force = decision.setting;
+        if number > 1_500 {
+            at_full += u32::from(in_force.frequency().is_none());
+            let learns = |reason: &&Reason| reason.rule == "full-speed-to-learn";
+            reasons += decision.reasons.iter().filter(learns).count() as u32;
+        }
+    }
+    assert!(reasons > 0 && at_full == reasons, "{at_full} {reasons}");
+    assert!(at_full < 1_500 / 20, "{at_full}");
+}

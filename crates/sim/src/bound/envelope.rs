@@ -201,11 +201,7 @@ pub(super) fn nodes(scenario: &Scenario) -> impl Iterator<Item = Node> {
         let model = NodeModel::new(group, insensitive);
         let speed = model.paces().iter().map(|pace| pace.speed).fold(0.0, f64::max) * group.speed;
         let (server, of_cores, up_w) = match &model.draw {
-            Draw::Line(_) => (
-                group.machine.figures(group.cores).server,
-                segments.clone(),
-                0.0,
-            ),
+            Draw::Line(_) => (group.machine.figures(group.cores).server, segments.clone(), 0.0),
             Draw::Machine(machine) => (
                 machine.server,
                 of_cores(group, &model, machine),

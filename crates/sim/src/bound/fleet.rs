@@ -19,10 +19,10 @@ use headroom_physics::{MachineFigures, ServerFigures};
 use headroom_units::{Cores, Hertz, Lever, PerSecond, Ratio, Seconds, Setting};
 
 /// Shares of what the servers can do that are tried for their number, and for the frequency.
-const SERVER_LOADS: [f64; 4] = [0.60, 0.68, 0.76, 0.84];
-const FREQUENCY_LOADS: [f64; 4] = [0.55, 0.65, 0.75, 0.85];
+const SERVER_LOADS: [f64; 6] = [0.68, 0.76, 0.84, 0.88, 0.92, 0.96];
+const FREQUENCY_LOADS: [f64; 5] = [0.65, 0.75, 0.82, 0.88, 0.94];
 /// Lowest frequencies that are tried, as shares of the highest.
-const LOWEST_PACES: [f64; 3] = [0.38, 0.52, 0.70];
+const LOWEST_PACES: [f64; 2] = [0.45, 0.70];
 
 /// A run's work as hindsight knows it.
 struct Hindsight {

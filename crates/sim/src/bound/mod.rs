@@ -33,6 +33,7 @@ mod period;
 mod prompt;
 mod replay;
 mod search;
+mod trial;
 
 pub use envelope::{Least, least, lower_bound};
 pub use replay::Replay;
@@ -65,12 +66,11 @@ impl Bound {
 
 /// Refuses what no schedule is sought for: the search knows no nodes but sound ones.
 fn check_sound(scenario: &Scenario) -> Result<(), ScenarioError> {
-    check(scenario)?;
     if !scenario.faults.is_empty() {
         let why = "is not empty: a schedule is sought for nodes that stay as they are. Leave faults out";
         return Err(ScenarioError::new("faults", why));
     }
-    Ok(())
+    check(scenario)
 }
 
 /// Refuses what a bound is not defined for.

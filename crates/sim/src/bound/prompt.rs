@@ -12,6 +12,10 @@
 //!   many are there at least at each moment follows from the arrivals alone. Where m are there and a balancer spreads them over n
 //!   servers no worse than at random, each is awake with the probability 1 - (1 - 1/n)^m, and while it is a package of it is up.
 //!   (Where the balancer goes by weights or sizes this is left out.)
+//! - **The SLO.** At most half a percent of the periods is late. Of servers that are all alike, how many periods of a block are late
+//!   with n of them is found by simulating them at full speed from empty, as the balancer's round robin spreads the requests: a
+//!   lower speed or what was left over before can only make it later. The budget of late periods is shared by all blocks, at one
+//!   price again.
 //! - **Whole servers.** A server that serves at some moment of a block draws in the block at least what it draws asleep, and what
 //!   work there is costs at least the convex envelope of those that serve. Which serve is found by dynamic programming over the
 //!   blocks: the cheapest path of their numbers, kind by kind.
@@ -23,6 +27,8 @@
 //! blocks' least `energy - price · work`, and the price of all work, is at most the least energy). The best price is sought.
 
 use super::envelope::{Node, nodes};
+use super::search::LATE;
+use super::trial::Trial;
 use crate::balancer::Rule;
 use crate::heap::Heap;
 use crate::scenario::Scenario;
@@ -34,8 +40,10 @@ const BLOCK_S: f64 = 30.0;
 const WAITS_A_BLOCK: f64 = 10.0;
 /// More numbers of servers than this, over all kinds, are not searched.
 const MAX_STATES: usize = 20_000;
-/// Steps of the search for the price.
-const PRICES: usize = 40;
+/// Steps of the search for each price.
+const PRICES: usize = 30;
+/// The highest price of a late period that is tried, in joules that everything busy draws in a block.
+const DEAREST: f64 = 4.0;
 /// Requests that are told apart in number; more are taken for as many, which are at fewer servers.
 const MAX_PRESENT: usize = 512;
 
@@ -44,8 +52,10 @@ const MAX_PRESENT: usize = 512;
 struct Block {
     came_s: f64,
     tail_s: f64,
-    /// For each number of servers that serve, from one on: the mean share of them that is awake at least.
+    /// For each number of servers that serve, from one on: the mean share of them that is awake at least, and the periods that are
+    /// late at least.
     awake: Vec<f64>,
+    late: Vec<f64>,
 }
 
 /// The work of a run by blocks.
@@ -63,6 +73,7 @@ pub(super) struct Blocks {
     /// The block of now, and the time in it with so many requests there.
     at: usize,
     present_s: Vec<f64>,
+    trial: Option<Trial>,
 }
 
 impl Blocks {
@@ -92,6 +103,7 @@ impl Blocks {
             now_s: 0.0,
             at: 0,
             present_s: vec![0.0; MAX_PRESENT + 1],
+            trial: Trial::of(scenario),
         })
     }
 
@@ -103,6 +115,9 @@ impl Blocks {
         let at = ((at_s / self.length_s) as usize).min(last);
         let block = &mut self.blocks[at];
         block.came_s += size_s;
+        if let Some(trial) = &mut self.trial {
+            trial.add(at_s, size_s);
+        }
         if at_s >= (at + 1) as f64 * self.length_s - self.wait_s {
             block.tail_s += size_s;
         }
@@ -140,6 +155,10 @@ impl Blocks {
             && let Some(block) = self.blocks.get_mut(self.at)
         {
             block.awake = (1..=self.servers).map(awake).collect();
+            if let Some(trial) = &mut self.trial {
+                let from_s = self.at as f64 * self.length_s;
+                block.late = trial.late(from_s, from_s + self.length_s);
+            }
         }
         self.present_s.fill(0.0);
         self.at += 1;
@@ -240,7 +259,9 @@ impl Fleet {
         }
         let mut size = 1usize;
         for kind in &kinds {
-            size = size.checked_mul(kind.count + 1).filter(|size| *size <= MAX_STATES)?;
+            size = size
+                .checked_mul(kind.count + 1)
+                .filter(|size| *size <= MAX_STATES)?;
         }
         let states = (0..size).map(|at| state(&kinds, at)).collect();
         Some(Self { kinds, states })
@@ -320,7 +341,8 @@ impl Blocks {
         }
         let due_s = self.blocks.iter().map(|block| block.came_s).sum::<f64>()
             - self.blocks.last().map_or(0.0, |block| block.tail_s);
-        let at_price = |price: f64| {
+        let late_allowed = LATE.get() * scenario.periods() as f64;
+        let at_prices = |price: f64, of_late: f64| {
             let last = fleet.states.len() - 1;
             let mut costs = vec![f64::INFINITY; fleet.states.len()];
             costs[last] = 0.0;
@@ -329,22 +351,51 @@ impl Blocks {
                     fleet.switched(&mut costs, length_s);
                 }
                 for (cost, state) in costs.iter_mut().zip(&fleet.states) {
-                    let awake = state.servers.checked_sub(1).and_then(|at| block.awake.get(at));
-                    let awake = awake.filter(|_| at_random).copied().unwrap_or(0.0);
-                    *cost += state.least(price, *between, awake) * length_s;
+                    let of = |each: &[f64]| {
+                        let at = state.servers.checked_sub(1);
+                        at.and_then(|at| each.get(at).copied()).unwrap_or(0.0)
+                    };
+                    let awake = if at_random { of(&block.awake) } else { 0.0 };
+                    *cost += state.least(price, *between, awake) * length_s + of_late * of(&block.late);
                 }
             }
-            costs.into_iter().fold(f64::INFINITY, f64::min) + price * due_s
+            costs.into_iter().fold(f64::INFINITY, f64::min) + price * due_s - of_late * late_allowed
         };
-        // Concave in the price.
-        let (mut low, mut high) = (0.0, all.prices.last().copied().unwrap_or(0.0) * 1.5);
-        let mut best = at_price(low);
-        for _ in 0..PRICES {
-            let third = (high - low) / 3.0;
-            let (a, b) = (at_price(low + third), at_price(high - third));
-            best = best.max(a).max(b);
-            if a < b { low += third } else { high -= third }
-        }
-        Some(best)
+        // Concave in both prices.
+        let dearest_price = all.prices.last().copied().unwrap_or(0.0) * 1.5;
+        let dearest_late = match self.trial {
+            Some(_) => DEAREST * length_s * all.corners.last().map_or(0.0, |corner| corner.1),
+            None => 0.0,
+        };
+        let (price, _) = highest(dearest_price, |price| at_prices(price, 0.0));
+        let (of_late, _) = highest(dearest_late, |of_late| at_prices(price, of_late));
+        let (_, best) = highest(dearest_price, |price| at_prices(price, of_late));
+        let without = at_prices(price, 0.0);
+        Some(best.max(without))
     }
+}
+
+/// Where a concave function of what is between zero and this is the highest, and how high it is there, about.
+fn highest(most: f64, of: impl Fn(f64) -> f64) -> (f64, f64) {
+    let (mut low, mut high) = (0.0, most);
+    let mut best = (0.0, of(0.0));
+    for _ in 0..PRICES {
+        if high <= low {
+            break;
+        }
+        let third = (high - low) / 3.0;
+        let (one, other) = (low + third, high - third);
+        let (at_one, at_other) = (of(one), of(other));
+        for (at, value) in [(one, at_one), (other, at_other)] {
+            if value > best.1 {
+                best = (at, value);
+            }
+        }
+        if at_one < at_other {
+            low = one
+        } else {
+            high = other
+        }
+    }
+    best
 }

@@ -16,7 +16,7 @@ const REACH: usize = 8;
 const FASTER: usize = 2;
 
 /// Where servers can be switched so many periods may be late: as many as the joint law may by default.
-const LATE: Ratio = Ratio::new(0.005);
+pub(super) const LATE: Ratio = Ratio::new(0.005);
 
 struct Search<'a> {
     scenario: &'a Scenario,

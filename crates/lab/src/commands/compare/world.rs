@@ -37,6 +37,8 @@ enum Load {
     KnownDays(f64, f64),
     /// A day of 24 hours with that highest load.
     Day(f64),
+    /// The same, and what came in on the days before is on record.
+    KnownDay(f64),
     /// One of the two traces that the SLO-Power authors published, as `headroom compare --traces` names it.
     Published(&'static str),
     /// Two crowds, each after nearly an hour of quiet.
@@ -93,7 +95,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 24] = [
+static OWN: [World; 25] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -126,6 +128,13 @@ static OWN: [World; 24] = [
         what: "16 equal servers, one real day",
         nodes: || vec![small(16)],
         load: Load::Day(BUSY),
+        ..DAY
+    },
+    World {
+        name: "day-recalled",
+        what: "the same, and the load of the four days before is on record",
+        nodes: || vec![small(16)],
+        load: Load::KnownDay(BUSY),
         ..DAY
     },
     World {
@@ -321,6 +330,14 @@ fn days(days: usize, step_s: f64, seed: u64, most: PerSecond) -> Result<Trace, F
     Ok(trace.map_err(Failure::usage)?.named("days"))
 }
 
+/// What comes in, and what came in on the first days, which are on record.
+fn recorded(all: Trace) -> Result<(Trace, Option<Trace>), Failure> {
+    let (begins, ends) = (all.step() * (KNOWN_DAYS * DAY_VALUES) as f64, all.duration());
+    let before = all.clone().slice(Seconds::ZERO, begins).map_err(Failure::usage)?;
+    let trace = all.slice(begins, ends).map_err(Failure::usage)?;
+    Ok((trace, Some(before)))
+}
+
 impl World {
     /// All of them: the clusters, the published traces, the disturbances, then the families of traces.
     pub fn all() -> Vec<Self> {
@@ -375,11 +392,11 @@ impl World {
             Load::Family(family) => family.trace(capacity, seed).map_err(Failure::usage),
             Load::Days(most, step_s) => days(2, step_s, seed, capacity * most),
             Load::KnownDays(most, step_s) => {
-                let all = days(KNOWN_DAYS + 2, step_s, seed, capacity * most)?;
-                let (begins, ends) = (all.step() * (KNOWN_DAYS * DAY_VALUES) as f64, all.duration());
-                let before = all.clone().slice(Seconds::ZERO, begins).map_err(Failure::usage)?;
-                let trace = all.slice(begins, ends).map_err(Failure::usage)?;
-                return Ok((trace, Some(before)));
+                return recorded(days(KNOWN_DAYS + 2, step_s, seed, capacity * most)?);
+            }
+            Load::KnownDay(most) => {
+                let step_s = 86_400.0 / DAY_VALUES as f64;
+                return recorded(days(KNOWN_DAYS + 1, step_s, seed, capacity * most)?);
             }
             Load::Crowds => {
                 let hour = (0..360).map(|step| capacity * if step < 330 { 0.06 } else { BUSY });
