@@ -8,13 +8,17 @@
 //! | watts at a point, by the physics of the machines | `draw` |
 //! | the frequency by a power cap, where it has no lever of its own | `capped` |
 //! | what the load may grow to until another server could serve | `growth` |
-//! | for how long a server must not have been needed | `servers` |
-//! | that it stays known what a request costs at full speed: now and then a period there | [`Joint::excites`] |
+//! | how many servers that needs, and for how long one must not have been needed | `servers` |
+//! | the cheapest cores and frequency of those that serve | `points` |
+//! | what a period says of all these | `learn` |
+//! | that it stays known what a request costs at full speed: now and then a period there | `Joint::excites` |
 
 mod capped;
 mod draw;
 mod growth;
 mod keeper;
+mod learn;
+mod points;
 mod servers;
 mod tuning;
 
@@ -26,13 +30,13 @@ use crate::everything_on::{SETTLED_AFTER, load};
 use crate::headroom::choose::{Demand, Learned};
 use crate::headroom::cost::Cost;
 use crate::headroom::forecast::{Forecast, Forecaster};
-use crate::headroom::latency::{LatencyModel, Measured};
+use crate::headroom::latency::LatencyModel;
 use crate::headroom::power::PowerModel;
 use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{NodeObservation, Observation, Traffic};
 use crate::plant::{Plant, Slo};
-use crate::reflex::{Past, Planned, Queue, ReflexPlan};
+use crate::reflex::ReflexPlan;
 use crate::resize::{Cause, PowerState};
 use capped::Capped;
 use draw::Draw;
@@ -40,6 +44,7 @@ use growth::{Growth, When};
 use headroom_physics::MachineFigures;
 use headroom_units::{Hertz, Lever, PerSecond, Setting, Watts};
 use keeper::Keeper;
+use points::Point;
 use servers::Needed;
 
 /// More requests than this for each core in force, at a period's end, are a backlog.
@@ -48,24 +53,9 @@ const PRESENT_PER_CORE: f64 = 2.0;
 const AFTER_LATE: u32 = 3;
 /// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
 const MORE_SERVERS: usize = 3;
-/// Cores are parked only where the least that could be saved so is at least this share of the watts.
-const WORTH_PARKING: f64 = 0.01;
-/// The fewest cores that keep the SLO, and so many times as many, are tried.
-const MORE_CORES: [f64; 4] = [1.0, 1.3, 1.7, 2.2];
 
 /// A cap leaves the frequency that it stands for to all but one of so many cases.
 const CAP_FOR: f64 = 20.0;
-
-/// The load is taken to grow, within a boot, beyond the rates that are looked at with so many times the probability with which a
-/// period may be late; what is beyond the first is taken for that.
-const GROWN_BEYOND: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 25.0, 100.0];
-/// Of these the one that reasons name: exceeded as often as a period may be late.
-const GROWN_NAMED: usize = 0;
-/// What is less than this share of what decides is not looked at.
-const IGNORED: f64 = 0.01;
-
-/// The load grows to more within a boot as often as to less.
-const EVEN_ODDS: f64 = 0.5;
 
 /// Seconds for which more servers stay on than those from which the law had to retreat, and one more than are needed after one
 /// was lost.
@@ -124,18 +114,6 @@ pub struct Joint {
     steady: (usize, u32),
 }
 
-/// A number of servers with its best cores and frequency.
-#[derive(Clone, Copy, Debug)]
-struct Point {
-    servers: usize,
-    /// The share of their cores that is not parked.
-    on: f64,
-    limit: Option<Hertz>,
-    pace: f64,
-    watts: f64,
-    late: f64,
-}
-
 impl Joint {
     /// The law for an SLO, a cluster of these machines in the order in which they are switched on, and a service rate of μ
     /// requests per second and core at the highest frequency; `None` where there is no machine.
@@ -191,148 +169,6 @@ impl Joint {
         })
     }
 
-    fn serving(&self, observation: &Observation) -> usize {
-        match observation.nodes.is_empty() {
-            true => self.draw.servers(),
-            false => observation
-                .nodes
-                .iter()
-                .filter(|node| node.state.takes_requests())
-                .count()
-                .max(1),
-        }
-    }
-
-    /// Servers that serve, or will without another order.
-    fn ordered(&self, observation: &Observation) -> usize {
-        let on = |node: &&NodeObservation| {
-            matches!(
-                node.state,
-                PowerState::Booting | PowerState::Warming | PowerState::Serving
-            )
-        };
-        match observation.nodes.is_empty() {
-            true => self.draw.servers(),
-            false => observation.nodes.iter().filter(on).count(),
-        }
-    }
-
-    fn limit_in_force(&self, observation: &Observation) -> (Option<Hertz>, f64) {
-        if let Some(capped) = &self.capped {
-            return capped.in_force(observation.frequency.map(|reading| reading.value));
-        }
-        let limit = observation.in_force.frequency();
-        let highest = self.plant.frequency().map(|range| range.max());
-        let pace = limit
-            .zip(highest)
-            .map_or(1.0, |(limit, highest)| (limit / highest).clamp(0.05, 1.0));
-        (limit, pace)
-    }
-
-    /// The share of the cores of so many servers that is not parked.
-    fn on_in_force(&self, observation: &Observation, serving: usize) -> f64 {
-        let cores = observation.in_force.cores().filter(|_| self.plant.parks());
-        let share = cores.map_or(1.0, |cores| cores.get() / self.draw.cores(serving));
-        if share < 1.0 - 1e-6 { share } else { 1.0 }
-    }
-
-    /// Whether anything was limited that acts at once.
-    fn is_limited(&self, observation: &Observation, serving: usize) -> bool {
-        let slowed = match &self.capped {
-            Some(capped) => capped.limits(),
-            None => observation.in_force.frequency().is_some(),
-        };
-        slowed || self.on_in_force(observation, serving) < 1.0
-    }
-
-    /// Periods of this length until a server that is ordered now serves.
-    fn horizon(&self, length: f64) -> usize {
-        let horizon_s = self.draw.longest_boot_s() + self.tuning.warm_s;
-        (horizon_s / length.max(1e-3)).ceil() as usize
-    }
-
-    fn observe_growth(&mut self, rate: f64, length: f64) {
-        let horizon = self.horizon(length);
-        self.observed_s += length;
-        self.growth
-            .get_or_insert_with(|| Growth::new(horizon))
-            .observe(rate, length, &self.forecaster);
-    }
-
-    fn learn(&mut self, observation: &Observation, traffic: &Traffic) {
-        let length = observation.length.get();
-        let serving = self.serving(observation);
-        let on = self.on_in_force(observation, serving);
-        let cores = self.draw.cores(serving) * on;
-        let (limit, pace) = self.limit_in_force(observation);
-        let fired = observation.reflexes > 0;
-        self.steady = match self.steady.0 == serving {
-            true => (serving, self.steady.1.saturating_add(1)),
-            false => (serving, 0),
-        };
-        // A reflex lifts the cap in the middle of a period.
-        if let Some(capped) = self.capped.as_mut().filter(|_| !fired) {
-            capped.observe(observation.frequency.map(|reading| reading.value));
-        }
-        let Some(rate) = observation.arrival_rate().map(PerSecond::get) else {
-            return;
-        };
-        self.forecaster.observe(observation.period, rate, length);
-        self.observe_growth(rate, length);
-        let in_flight = traffic.in_flight as f64;
-        self.reflex.observe(&Past {
-            queue: Queue {
-                rate,
-                cost: self.cost.at(pace),
-                cores,
-                length,
-            },
-            in_flight: Some(traffic.mean_in_flight(observation.length)),
-            at_end: traffic.in_flight as f64,
-            fired,
-            late: traffic.latency_to_judge() > self.slo.target(),
-            limited: self.is_limited(observation, serving),
-        });
-        // After a server began to serve, cores seem parked that are its own, as long as its agent is not heard.
-        let unheard = on < 1.0 && self.steady.1 < SETTLED_AFTER;
-        if fired || unheard {
-            // Two points were in force, or it is not known which was: the period says nothing of either.
-            self.in_flight = Some((observation.period, in_flight));
-            return;
-        }
-        if let Some(share) = observation.utilisation {
-            // A server may serve before its agent is heard: what is in force, and the share, are then of the others alone.
-            let in_force = observation.in_force.cores().map_or(cores, |cores| cores.get());
-            let busy = share.get().clamp(0.0, 1.0) * in_force.max(cores);
-            let before = self
-                .in_flight
-                .filter(|(period, _)| period + 1 == observation.period);
-            let change = in_flight - before.map_or(in_flight, |(_, before)| before);
-            self.cost
-                .observe(busy * length, traffic.completions as f64, change, pace);
-        }
-        self.in_flight = Some((observation.period, in_flight));
-        let settled = |state: PowerState| matches!(state, PowerState::Serving | PowerState::Off);
-        let cost = self.cost.at(pace);
-        if let Some(power) = observation.power
-            && observation.nodes.iter().all(|node| settled(node.state))
-        {
-            let figures = self.draw.by_figures(serving, on, rate, cost, limit);
-            self.draw.observe(power.value.get(), figures);
-        }
-        if let Some(latency) = traffic.latency.filter(|latency| !latency.missed) {
-            self.latency.observe(&Measured {
-                cores,
-                load: rate * cost / cores,
-                cost,
-                completions: traffic.completions as f64,
-                length,
-                at_slo: latency.at_slo.get(),
-                median_and_p95: latency.distribution.map(|d| (d.p50.get(), d.p95.get())),
-            });
-        }
-    }
-
     fn demand(&self, forecast: &Forecast, observation: &Observation, traffic: &Traffic) -> Demand {
         let usual = PRESENT_PER_CORE * self.draw.cores(self.serving(observation)) + 3.0;
         let length = observation.length.get().max(1e-3);
@@ -353,227 +189,6 @@ impl Joint {
             power: &self.unused_power,
             caution: self.keeper.caution(),
         }
-    }
-
-    /// The cheapest frequency at which this share of the cores of so many servers keeps the SLO; the highest where none does,
-    /// and whether one does.
-    fn best_pace(&mut self, (servers, on): (usize, f64), demand: &Demand, allowed: f64) -> (Point, bool) {
-        let cores = self.draw.cores(servers) * on;
-        // The slowest that keeps it, by halving: a slower one is later.
-        let (mut fits, mut late) = (0, self.paces.len());
-        while late - fits > 1 {
-            let middle = fits + (late - fits) / 2;
-            let pace = self.paces[middle].1;
-            match self.learned().fits(demand, cores, pace, allowed) {
-                true => fits = middle,
-                false => late = middle,
-            }
-        }
-        let rate = demand.rate + demand.backlog;
-        let watts = |at: usize| {
-            let (limit, pace) = self.paces[at];
-            self.draw.watts(servers, on, rate, self.cost.at(pace), limit)
-        };
-        let best = (0..=fits)
-            .min_by(|a, b| watts(*a).total_cmp(&watts(*b)))
-            .unwrap_or(0);
-        let (limit, pace) = self.paces[best];
-        let watts = watts(best);
-        let late = self.learned().late(demand, cores, pace);
-        let point = Point {
-            servers,
-            on,
-            limit,
-            pace,
-            watts,
-            late,
-        };
-        (point, fits > 0 || late <= allowed)
-    }
-
-    /// The cheapest cores and frequency at which so many servers keep the SLO; everything where nothing does.
-    fn best_point(&mut self, servers: usize, demand: &Demand, allowed: f64) -> Point {
-        let (all, keeps) = self.best_pace((servers, 1.0), demand, allowed);
-        if !self.plant.parks() || !keeps {
-            return all;
-        }
-        // As many cores as there is work for, at the frequency chosen: no more can sleep.
-        let rate = demand.rate + demand.backlog;
-        let cores = self.draw.cores(servers);
-        let cost = self.cost.at(all.pace);
-        let fewest = (rate * cost / cores).clamp(1.0 / cores, 1.0);
-        let least = self.draw.watts(servers, fewest, rate, cost, all.limit);
-        if least > (1.0 - WORTH_PARKING) * all.watts {
-            return all;
-        }
-        // Whole cores of each server.
-        let step = self.plant.cores().step().get().max(servers as f64) / cores;
-        let (mut late, mut fits) = ((fewest / step).floor() as usize, (1.0 / step).floor() as usize);
-        while fits > late + 1 {
-            let middle = late + (fits - late) / 2;
-            let on = middle as f64 * step;
-            match self.learned().fits(demand, cores * on, 1.0, allowed) {
-                true => fits = middle,
-                false => late = middle,
-            }
-        }
-        let mut best = all;
-        for more in MORE_CORES {
-            let on = (fits as f64 * more).ceil() * step;
-            if on >= 1.0 {
-                break;
-            }
-            let (point, keeps) = self.best_pace((servers, on), demand, allowed);
-            if keeps && point.watts < best.watts {
-                best = point;
-            }
-        }
-        best
-    }
-
-    /// The next lower frequency for the same cores, where it is cheaper; the chosen one is the cheapest that may be.
-    fn next_cheaper(&mut self, chosen: &Point, demand: &Demand) -> Option<Point> {
-        let cores = self.draw.cores(chosen.servers) * chosen.on;
-        let rate = demand.rate + demand.backlog;
-        let slower = |(_, pace): &&(Option<Hertz>, f64)| *pace < chosen.pace;
-        let (limit, pace) = *self.paces.iter().find(slower)?;
-        let cost = self.cost.at(pace);
-        let watts = self.draw.watts(chosen.servers, chosen.on, rate, cost, limit);
-        (watts < chosen.watts).then(|| Point {
-            limit,
-            pace,
-            watts,
-            late: self.learned().late(demand, cores, pace),
-            ..*chosen
-        })
-    }
-
-    /// The best point of the servers that serve, bolder where a reflex is in time for what the model then expects to be late,
-    /// and the reflex planned for it.
-    fn best_now(
-        &mut self,
-        servers: usize,
-        demand: &Demand,
-        allowed: f64,
-        in_flight: u64,
-    ) -> (Point, Option<Planned>) {
-        if !self.tuning.reflex {
-            return (self.best_point(servers, demand, allowed), None);
-        }
-        let cores = self.draw.cores(servers);
-        let mut plan = self.reflex.clone();
-        let point = self.best_point(servers, demand, allowed * plan.bold());
-        let planned = plan.plan(
-            &mut self.learned(),
-            demand,
-            (cores * point.on, point.pace),
-            in_flight,
-        );
-        let (point, planned) = match planned.in_time {
-            true => (point, planned),
-            false => {
-                let point = self.best_point(servers, demand, allowed);
-                let planned = plan.plan(
-                    &mut self.learned(),
-                    demand,
-                    (cores * point.on, point.pace),
-                    in_flight,
-                );
-                (point, planned)
-            }
-        };
-        self.reflex = plan;
-        (point, Some(planned))
-    }
-
-    /// The rates that the load grows to while another server boots, or until it has, the highest first, each with the probability that it grows to
-    /// that and no further; `None` where nothing is known.
-    fn grown(&self, when: When) -> Option<Vec<(f64, f64)>> {
-        let growth = self.growth.as_ref()?;
-        let beyond = GROWN_BEYOND.map(|times| (times * self.tuning.late).min(EVEN_ODDS));
-        let rates = growth.highest(when, &beyond)?.rates;
-        let surge = growth.rate()? * self.tuning.surge;
-        let mut before = 0.0;
-        let each = rates.iter().zip(beyond).map(|(rate, beyond)| {
-            let share = beyond - std::mem::replace(&mut before, beyond);
-            (rate.max(surge), share)
-        });
-        let mut cases: Vec<(f64, f64)> = each.collect();
-        // The rest of the time it does not exceed the last.
-        if let Some(last) = cases.last_mut() {
-            last.1 += 1.0 - before;
-        }
-        Some(cases)
-    }
-
-    /// The probability that a period is late with so many servers at full speed when the load has grown so, the highest rate
-    /// first; no further than `enough`, and to within a part of what is `allowed`.
-    fn late_when_grown(
-        &mut self,
-        demand: &Demand,
-        grown: &[(f64, f64)],
-        servers: usize,
-        (allowed, enough): (f64, f64),
-    ) -> f64 {
-        let cores = self.draw.cores(servers);
-        let (mut late, mut rest) = (0.0, 1.0);
-        for (rate, share) in grown {
-            let grows = rate / demand.rate.max(1e-9);
-            // Averaged, and without what is left over or surprised just now: one period's noise must start no server.
-            let grown = Demand {
-                rate: *rate,
-                cases: demand
-                    .cases
-                    .iter()
-                    .map(|(rate, share)| (rate * grows, *share))
-                    .collect(),
-                backlog: 0.0,
-                surprise: 1.0,
-                ..demand.clone()
-            };
-            // Who falls behind is late in every period until others have booted.
-            let each = match *rate * self.cost.at(1.0) <= cores {
-                true => self.learned().late(&grown, cores, 1.0) * self.keeper.truth(),
-                false => 1.0,
-            };
-            late += share * each;
-            rest -= share;
-            // With less load it is late no more often.
-            if late > enough || each * rest < IGNORED * allowed {
-                break;
-            }
-        }
-        late
-    }
-
-    /// The fewest servers, of this many at least, that keep the SLO at full speed over all that the load may grow to then, and the
-    /// probability that a period is late with one less; `None` where there is no less, or nothing is known.
-    fn fewest_safe(
-        &mut self,
-        when: When,
-        demand: &Demand,
-        allowed: f64,
-        least: usize,
-    ) -> (usize, Option<f64>) {
-        let all = self.draw.servers();
-        let learned = self.observed_s >= self.tuning.learn_s;
-        let Some(grown) = self.grown(when).filter(|_| learned) else {
-            return (all, None);
-        };
-        let (mut late, mut fits) = (0, all);
-        while fits - late > 1 {
-            let middle = late + (fits - late) / 2;
-            match self.late_when_grown(demand, &grown, middle, (allowed, allowed)) <= allowed {
-                true => fits = middle,
-                false => late = middle,
-            }
-        }
-        // Servers that are lost once are lost again: their cause is seldom gone with them.
-        let spare = self.tuning.spare.max(usize::from(self.spare_for > 0));
-        let safe = (fits + spare).min(all).max(least);
-        let with_one_less =
-            (safe > 1).then(|| self.late_when_grown(demand, &grown, safe - 1, (allowed, 1.0)));
-        (safe, with_one_less)
     }
 
     /// The cap that holds about the frequency of a point, whatever but one case in [`CAP_FOR`] comes in; `None` where the
@@ -795,9 +410,7 @@ impl Law for Joint {
         }
         reasons.push(Reason::new(CHEAPEST, text, &numbers));
         self.expected_late = point.map(|point| point.late);
-        let grown = self
-            .grown(When::Within)
-            .and_then(|cases| Some(cases.get(GROWN_NAMED)?.0));
+        let grown = self.grown(When::Within).and_then(|cases| Some(cases.first()?.0));
         let grown = grown.unwrap_or(f64::INFINITY);
         let (mut risked, mut numbers) = (String::new(), vec![("servers", servers as f64)]);
         if let Some(late) = with_one_less {

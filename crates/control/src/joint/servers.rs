@@ -1,6 +1,109 @@
-//! How many servers: no more for longer than a boot is worth.
+//! How many servers: as many as keep the SLO over all that the load may grow to, and no more for longer than a boot is worth.
 
+use super::Joint;
+use super::growth::When;
+use crate::headroom::choose::Demand;
 use std::collections::VecDeque;
+
+/// The load is taken to grow, within a boot, beyond the rates that are looked at with so many times the probability with which a
+/// period may be late; what is beyond the first, which reasons name, is taken for that.
+const GROWN_BEYOND: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 25.0, 100.0];
+/// What is less than this share of what decides is not looked at.
+const IGNORED: f64 = 0.01;
+/// The load grows to more within a boot as often as to less.
+const EVEN_ODDS: f64 = 0.5;
+
+impl Joint {
+    /// The rates that the load grows to while another server boots, or until it has, the highest first, each with the probability that it grows to
+    /// that and no further; `None` where nothing is known.
+    pub(super) fn grown(&self, when: When) -> Option<Vec<(f64, f64)>> {
+        let growth = self.growth.as_ref()?;
+        let beyond = GROWN_BEYOND.map(|times| (times * self.tuning.late).min(EVEN_ODDS));
+        let rates = growth.highest(when, &beyond)?.rates;
+        let surge = growth.rate()? * self.tuning.surge;
+        let mut before = 0.0;
+        let each = rates.iter().zip(beyond).map(|(rate, beyond)| {
+            let share = beyond - std::mem::replace(&mut before, beyond);
+            (rate.max(surge), share)
+        });
+        let mut cases: Vec<(f64, f64)> = each.collect();
+        // The rest of the time it does not exceed the last.
+        if let Some(last) = cases.last_mut() {
+            last.1 += 1.0 - before;
+        }
+        Some(cases)
+    }
+
+    /// The probability that a period is late with so many servers at full speed when the load has grown so, the highest rate
+    /// first; no further than `enough`, and to within a part of what is `allowed`.
+    pub(super) fn late_when_grown(
+        &mut self,
+        demand: &Demand,
+        grown: &[(f64, f64)],
+        servers: usize,
+        (allowed, enough): (f64, f64),
+    ) -> f64 {
+        let cores = self.draw.cores(servers);
+        let (mut late, mut rest) = (0.0, 1.0);
+        for (rate, share) in grown {
+            let grows = rate / demand.rate.max(1e-9);
+            // Averaged, and without what is left over or surprised just now: one period's noise must start no server.
+            let grown = Demand {
+                rate: *rate,
+                cases: demand
+                    .cases
+                    .iter()
+                    .map(|(rate, share)| (rate * grows, *share))
+                    .collect(),
+                backlog: 0.0,
+                surprise: 1.0,
+                ..demand.clone()
+            };
+            // Who falls behind is late in every period until others have booted.
+            let each = match *rate * self.cost.at(1.0) <= cores {
+                true => self.learned().late(&grown, cores, 1.0) * self.keeper.truth(),
+                false => 1.0,
+            };
+            late += share * each;
+            rest -= share;
+            // With less load it is late no more often.
+            if late > enough || each * rest < IGNORED * allowed {
+                break;
+            }
+        }
+        late
+    }
+
+    /// The fewest servers, of this many at least, that keep the SLO at full speed over all that the load may grow to then, and the
+    /// probability that a period is late with one less; `None` where there is no less, or nothing is known.
+    pub(super) fn fewest_safe(
+        &mut self,
+        when: When,
+        demand: &Demand,
+        allowed: f64,
+        least: usize,
+    ) -> (usize, Option<f64>) {
+        let all = self.draw.servers();
+        let learned = self.observed_s >= self.tuning.learn_s;
+        let Some(grown) = self.grown(when).filter(|_| learned) else {
+            return (all, None);
+        };
+        let (mut late, mut fits) = (0, all);
+        while fits - late > 1 {
+            let middle = late + (fits - late) / 2;
+            match self.late_when_grown(demand, &grown, middle, (allowed, allowed)) <= allowed {
+                true => fits = middle,
+                false => late = middle,
+            }
+        }
+        // Servers that are lost once are lost again: their cause is seldom gone with them.
+        let spare = self.tuning.spare.max(usize::from(self.spare_for > 0));
+        let safe = (fits + spare).min(all).max(least);
+        let with_one_less =
+            (safe > 1).then(|| self.late_when_grown(demand, &grown, safe - 1, (allowed, 1.0)));
+        (safe, with_one_less)
+    }
+}
 
 /// What was needed over the last periods: a server goes only when it was not needed for as long as its absence must last to
 /// be worth a boot (the ski-rental rule, at most twice the least energy whatever comes; Gandhi et al., "AutoScale", 2012).

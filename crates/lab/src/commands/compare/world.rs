@@ -95,7 +95,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 25] = [
+static OWN: [World; 26] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -197,14 +197,15 @@ static OWN: [World; 25] = [
     },
     World {
         name: "node-loss",
-        what: "one of 4 servers loses its power for ten minutes at a third of the run",
-        faults: |_, end_s| {
-            vec![Fault::NodeLoss {
-                node: 2,
-                at_s: end_s / 3.0,
-                until_s: Some(end_s / 3.0 + 600.0),
-            }]
-        },
+        what: "one of 4 servers loses its power for ten minutes at a third of the run; joint is asked for a spare",
+        change: |setting| setting.law.joint.spare = 1,
+        faults: lost,
+        ..DAY
+    },
+    World {
+        name: "node-loss-bare",
+        what: "the same, and nobody asked for a spare",
+        faults: lost,
         ..DAY
     },
     World {
@@ -306,6 +307,15 @@ static OWN: [World; 25] = [
         ..DAY
     },
 ];
+
+/// One server loses its power for ten minutes at a third of the run.
+fn lost(_: usize, end_s: f64) -> Vec<Fault> {
+    vec![Fault::NodeLoss {
+        node: 2,
+        at_s: end_s / 3.0,
+        until_s: Some(end_s / 3.0 + 600.0),
+    }]
+}
 
 fn assume(setting: &mut Setting, factor: f64) {
     setting.control.assumed_rate_per_core_s = Some(setting.scenario.service.rate_per_core_s * factor);
