@@ -38,7 +38,7 @@ const FIRST_RETREAT: u32 = 30;
 const MAX_RETREAT: u32 = 960;
 /// What the model expected, and what came, in late periods: so many of each are supposed beforehand, the memory of them, and the
 /// least that is believed of a model that expects too many.
-const SUPPOSED: f64 = 2.0;
+const SUPPOSED: (f64, f64) = (4.0, 1.2);
 const JUDGED: f64 = 1.0 / 8000.0;
 const LEAST_TRUTH: f64 = 0.2;
 /// Periods without retreat after which the next is as short as the first.
@@ -70,8 +70,8 @@ impl Keeper {
             full: EverythingOn::default(),
             wealth: [1.0; 2],
             was_late: false,
-            expected: SUPPOSED,
-            came: SUPPOSED,
+            expected: SUPPOSED.0,
+            came: SUPPOSED.1,
             retreat: 0,
             next_retreat: FIRST_RETREAT,
             since_retreat: 0,
@@ -100,9 +100,9 @@ impl Keeper {
 
     /// Takes how probable it was that a period is late, and whether it was.
     pub(super) fn judge(&mut self, expected: f64, late: bool) {
-        let fade = |sum: &mut f64, more: f64| *sum += JUDGED * (SUPPOSED - *sum) + more;
-        fade(&mut self.expected, expected);
-        fade(&mut self.came, f64::from(u8::from(late)));
+        let fade = |sum: &mut f64, supposed: f64, more: f64| *sum += JUDGED * (supposed - *sum) + more;
+        fade(&mut self.expected, SUPPOSED.0, expected);
+        fade(&mut self.came, SUPPOSED.1, f64::from(u8::from(late)));
     }
 
     /// How much of what the model says of lateness comes true; one at most.

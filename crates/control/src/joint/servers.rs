@@ -59,11 +59,8 @@ impl Joint {
                 surprise: 1.0,
                 ..demand.clone()
             };
-            // Who falls behind is late in every period until others have booted.
-            let each = match *rate * self.cost.at(1.0) <= cores {
-                true => self.learned().late(&grown, cores, 1.0) * self.keeper.truth(),
-                false => 1.0,
-            };
+            let known = self.learned().late(&grown, cores, 1.0) * self.keeper.truth();
+            let each = known.max(self.falls_behind(*rate, cores, demand));
             late += share * each;
             rest -= share;
             // With less load it is late no more often.
@@ -72,6 +69,19 @@ impl Joint {
             }
         }
         late
+    }
+
+    /// The share of the time until another server could serve in which requests are late because what is left over grows: it takes
+    /// `T c / (λ - c)` until so much is left that a request waits for as long as the target.
+    fn falls_behind(&self, rate: f64, cores: f64, demand: &Demand) -> f64 {
+        let capacity = cores / self.cost.at(1.0);
+        let excess = rate - capacity;
+        if excess <= 0.0 {
+            return 0.0;
+        }
+        let horizon_s = self.horizon(demand.length) as f64 * demand.length;
+        let in_time_s = self.slo.target().get() * capacity / excess;
+        (1.0 - in_time_s / horizon_s).max(0.0)
     }
 
     /// The fewest servers, of this many at least, that keep the SLO at full speed over all that the load may grow to then, and the

@@ -1,6 +1,7 @@
 //! The worlds of `headroom compare --worlds`: clusters, loads and disturbances that no law was tuned on.
 
 use crate::args::WorldArgs;
+use crate::commands::demo::cluster::world as demo;
 use crate::simulate::{Setting, named_trace, recorded_load};
 use headroom_console::Failure;
 use headroom_physics::MachineFigures;
@@ -41,6 +42,8 @@ enum Load {
     KnownDay(f64),
     /// One of the two traces that the SLO-Power authors published, as `headroom compare --traces` names it.
     Published(&'static str),
+    /// The day of `headroom demo`, and those before it on record.
+    Demo,
     /// Two crowds, each after nearly an hour of quiet.
     Crowds,
     /// A family of generated traces.
@@ -95,7 +98,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 26] = [
+static OWN: [World; 27] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -135,6 +138,14 @@ static OWN: [World; 26] = [
         what: "the same, and the load of the four days before is on record",
         nodes: || vec![small(16)],
         load: Load::KnownDay(BUSY),
+        ..DAY
+    },
+    World {
+        name: "demo",
+        what: "the demo's day on one of its clusters: 8 small servers, a day in 90 s, and 5 % of the periods may be late",
+        nodes: demo::nodes,
+        load: Load::Demo,
+        change: demo::change,
         ..DAY
     },
     World {
@@ -414,6 +425,7 @@ impl World {
                 let trace = Trace::new("crowds", Seconds::new(10.0), rates);
                 trace.map_err(Failure::usage)
             }
+            Load::Demo => return demo::load(capacity, seed),
             Load::Day(most) => days(1, 86_400.0 / DAY_VALUES as f64, seed, capacity * most),
         };
         Ok((trace?, None))

@@ -2,7 +2,7 @@
 //! side by side (`cluster`), or on one machine, one law after another (here).
 
 mod bystanders;
-mod cluster;
+pub(crate) mod cluster;
 mod demo_machine;
 mod wiki;
 

@@ -9,6 +9,7 @@ mod mains;
 mod server;
 mod session;
 mod site;
+pub(crate) mod world;
 
 use super::bystanders::Used;
 use super::{DemoArgs, processors};

@@ -40,7 +40,7 @@ const STEP: Cores = Cores::new(0.1);
 const AFTER_THE_END: Seconds = Seconds::new(15.0);
 
 /// The time limits of servers that boot in seconds.
-fn tuning() -> PowerTuning {
+pub(super) fn tuning() -> PowerTuning {
     PowerTuning {
         boot_timeout_s: 30.0,
         warm_up_s: 0.5,
