@@ -64,10 +64,10 @@ impl Joint {
         slowed || self.on_in_force(observation, serving) < 1.0
     }
 
-    /// Periods of this length until a server that is ordered now serves.
+    /// Periods of this length until a server that is ordered now serves: what is observed of a period is decided at its end.
     pub(super) fn horizon(&self, length: f64) -> usize {
         let horizon_s = self.draw.longest_boot_s() + self.tuning.warm_s;
-        (horizon_s / length.max(1e-3)).ceil() as usize
+        (horizon_s / length.max(1e-3)).ceil() as usize + 1
     }
 
     pub(super) fn observe_growth(&mut self, rate: f64, length: f64) {

@@ -292,9 +292,9 @@ fn worlds_are_judged_one_by_one() {
         assert_eq!(names, ["fixed", "joint", "slo-power+static", "hpa-nodes"]);
         assert!((number(&laws[0], "cores.mean") - cores).abs() < 1e-6, "{world}");
         for law in laws {
-            // A bound supposes that every server stays as it is.
-            let disturbed = world["world"] == "slow-node";
-            assert_eq!(law["energy_over_bound_percent"].is_null(), disturbed, "{law}");
+            // A slow server is no way to go under the bound; who keeps the SLO is over it even in so short a run.
+            assert!(number(law, "energy_over_bound_percent.mean") > 0.0, "{law}");
+            assert!(number(law, "controllable_over_bound_percent.mean") > 0.0, "{law}");
             // What was saved is the sum of its causes.
             let causes = law["saved_percent_by"].as_array().unwrap();
             let saved: f64 = causes.iter().map(|cause| number(cause, "mean")).sum();

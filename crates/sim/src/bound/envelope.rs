@@ -185,7 +185,7 @@ pub(super) struct Node {
 impl Node {
     /// A pause between two services that is shorter than this saves nothing by being off, seconds.
     pub(super) fn break_even_s(&self) -> f64 {
-        let saved_w = self.asleep_w - self.off_w;
+        let saved_w = self.asleep_w + self.up_w - self.off_w;
         match saved_w > 0.0 {
             true => (self.boot_j + self.shutdown_j) / saved_w,
             false => f64::INFINITY,

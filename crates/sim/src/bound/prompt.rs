@@ -20,8 +20,8 @@
 //!   work there is costs at least the convex envelope of those that serve. Which serve is found by dynamic programming over the
 //!   blocks: the cheapest path of their numbers, kind by kind.
 //! - **Boots.** Each beginning of such an episode costs a boot, each end a shutdown, beyond what an off server draws. As its first
-//!   and last block may be served in part, what the server draws asleep for a block is taken off at each. L is at most half of the
-//!   break-even time, so that a pause within the blocks of an episode saves nothing.
+//!   and last block may be served in part, what the server draws for a block with its package up is taken off at each. L is at most
+//!   half of the time for which that pays for a boot, so that a pause within the blocks of an episode saves nothing.
 //!
 //! Work that may be done in one of two blocks is given a price, the same in all (weak duality: for any price the sum of the
 //! blocks' least `energy - price · work`, and the price of all work, is at most the least energy). The best price is sought.
@@ -272,7 +272,7 @@ impl Fleet {
         let mut stride = 1;
         for kind in &self.kinds {
             let radix = kind.count + 1;
-            let edge_j = (kind.node.asleep_w - kind.node.off_w) * block_s;
+            let edge_j = (kind.node.asleep_w + kind.node.up_w - kind.node.off_w) * block_s;
             let (up_j, down_j) = (kind.node.boot_j - edge_j, kind.node.shutdown_j - edge_j);
             let number = |at: usize| at / stride % radix;
             for at in 0..costs.len() {

@@ -55,6 +55,8 @@ const PAGE_CPU_MS: f64 = 0.5;
 /// The share of the periods that the law `joint` may have late. Of a day of 150 periods its usual half a percent is not one, and
 /// nothing could be learned of so rare an event.
 const LATE: f64 = 0.05;
+/// From the end of a boot until a server is sent requests: its wiki starts, and is found to answer.
+const SERVES_AFTER: Seconds = Seconds::new(1.5);
 /// How long what one core serves is measured.
 const CALIBRATION: Duration = Duration::from_secs(6);
 /// How long a load is tried.
@@ -361,7 +363,9 @@ fn law_config(name: LawName, length: Seconds) -> LawConfig {
     // What the law has a day for it has this day for.
     let compressed = length / DAY;
     config.joint.learn_s *= compressed;
-    config.joint.warm_s *= compressed;
+    config.joint.warm_s = SERVES_AFTER.get();
+    // What a core serves was measured, and how the load goes is on record.
+    config.joint.warm_up_periods = 1;
     config.joint.late = LATE;
     config
 }

@@ -5,6 +5,7 @@ use crate::commands::trace;
 use crate::simulate::Setting;
 use headroom_console::Failure;
 use headroom_control::LawName;
+use headroom_sim::balancer::Rule;
 use headroom_sim::power::Machine;
 use headroom_sim::scenario::NodeGroup;
 use headroom_units::{PerSecond, Seconds};
@@ -32,6 +33,7 @@ pub fn change(setting: &mut Setting) {
     service.period_s = PERIOD.as_secs_f64();
     service.rate_per_core_s = RATE_PER_CORE_S;
     service.target_ms = TARGET_MS;
+    setting.scenario.balancer.rule = Rule::LeastConnections {};
     setting.scenario.power_states = Some(session::tuning());
     setting.law.joint = law_config(LawName::JOINT, LENGTH).joint;
 }
