@@ -61,8 +61,9 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// As the node's parts take them.
+    /// As the node's parts take them: absolute, for what is undone later, and by others, is undone from another folder.
     pub fn roots(&self) -> Roots {
-        Roots::at(&self.sys, &self.proc)
+        let absolute = |tree: &PathBuf| std::path::absolute(tree).unwrap_or_else(|_| tree.clone());
+        Roots::at(absolute(&self.sys), absolute(&self.proc))
     }
 }

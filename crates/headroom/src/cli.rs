@@ -8,7 +8,8 @@ use clap::{CommandFactory, Parser};
 /// Keeps a web service inside its latency SLO on the fewest watts.
 ///
 /// Headroom measures every second how far a service's tail latency is below its SLO target, and turns that
-/// gap into saved energy: fewer CPU cores, a lower power cap. When latency nears the target it gives back at once.
+/// gap into saved energy: servers that are off, a lower frequency or power cap, cores parked so that they sleep. When latency
+/// nears the target it gives back at once. `headroom doctor` says what each of these can save on this machine.
 ///
 /// Start with `headroom demo` (nothing needed but root for cgroups) and `headroom doctor` (what this machine can do).
 #[derive(Debug, Parser)]

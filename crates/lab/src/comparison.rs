@@ -43,7 +43,8 @@ pub struct Row {
     /// Energy over the first law's under the same seed, less one, percent.
     pub energy_over_first_percent: Estimate,
     /// Energy over what a schedule that serves promptly needs at least, less one, percent; `None` where there is no bound, or where
-    /// the law let work wait, or left it undone, and so needed less.
+    /// the law let work wait, was late more often than the bound's half a percent of the periods, or left work undone, and so needed
+    /// less.
     pub energy_over_bound_percent: Option<Estimate>,
     /// The same of what levers can move: without the energy of no work at all.
     pub controllable_over_bound_percent: Option<Estimate>,
@@ -312,8 +313,10 @@ pub fn row(
             .map(|((saved, first_j), bound_j)| saved.total().get() / (first_j - bound_j) * 100.0);
         Estimate::of(&percent.collect::<Vec<f64>>())
     };
-    // The bound is one for schedules that serve promptly: who is under it let work wait, or left requests unanswered.
+    // The bound is one for schedules that serve promptly and are late in at most half a percent of the periods: who is under it
+    // let work wait, was late more often, or left requests unanswered.
     let is_above = |bounds: &&[f64]| joules.iter().zip(*bounds).all(|(joules, bound)| joules >= bound);
+    let movable = |bounds: &&[f64]| saved.iter().zip(*bounds).all(|((_, first), bound)| first > bound);
     let controllable = |(bounds, standing): (&[f64], Vec<f64>)| {
         let each = joules.iter().zip(bounds).zip(&standing);
         let percent =
@@ -321,7 +324,7 @@ pub fn row(
         Estimate::of(&percent.collect::<Vec<f64>>())
     };
     Some(Row {
-        saved_of_movable_percent: bounds.and_then(of_movable),
+        saved_of_movable_percent: bounds.filter(is_above).filter(movable).and_then(of_movable),
         saved_percent_by: [
             by(|s| s.work)?,
             by(|s| s.sleep)?,

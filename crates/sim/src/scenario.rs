@@ -497,6 +497,13 @@ impl Scenario {
                     return Err(ScenarioError::new(format!("{key}.parking"), why));
                 }
             }
+            if let Some(states) = &self.power_states {
+                let insensitive = self.service.frequency_insensitive_share;
+                let (boot_s, _) = NodeModel::new(group, insensitive).switch_times_s();
+                states
+                    .waits_for(boot_s)
+                    .map_err(|why| ScenarioError::new("power_states.boot_timeout_s", why))?;
+            }
             let capacity = group.capacity().power;
             let most = capacity.limit(Cores::new(group.fewest_cores));
             if let Some(lowest_w) = group.lowest_cap_w {

@@ -205,3 +205,44 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn no_run_that_keeps_the_slo_is_under_the_bound_however_short() {
+    for length_s in [20.0, 30.0, 31.0, 40.0, 80.0, 160.0] {
+        let scenario = Scenario {
+            duration_s: Some(length_s),
+            ..switched(4, vec![40.0])
+        };
+        let mut law = InTurn {
+            plant: scenario.plant().unwrap(),
+            settings: vec![(1.0, None)],
+            each: 1,
+        };
+        let totals = run(&scenario, &mut Bare(&mut law), 1, &mut |_| {}).unwrap();
+        let least = least(&scenario, 1).unwrap();
+        println!("{length_s} s: {:.0}, at least {:.0}", totals.energy, least.prompt);
+        assert_eq!(totals.periods_over, 0);
+        assert!(totals.energy >= least.prompt, "{length_s} s");
+    }
+}
+
+#[test]
+fn where_everything_on_is_late_the_bound_is_not_over_what_that_needs() {
+    let scenario = Scenario {
+        duration_s: Some(300.0),
+        allow_overload: true,
+        ..switched(4, vec![752.0])
+    };
+    let mut law = InTurn {
+        plant: scenario.plant().unwrap(),
+        settings: vec![(4.0, None)],
+        each: 1,
+    };
+    let totals = run(&scenario, &mut Bare(&mut law), 1, &mut |_| {}).unwrap();
+    let least = least(&scenario, 1).unwrap();
+    println!(
+        "{} late, {:.0}, at least {:.0}",
+        totals.periods_over, totals.energy, least.prompt
+    );
+    assert!(totals.periods_over > 3 && totals.energy >= least.prompt);
+}

@@ -189,6 +189,11 @@ fn what_is_wrong_is_named_with_key_value_and_rule() {
             "nodes.0.machine.base_w",
             "is -1",
         ),
+        (
+            "[power_states]\nboot_timeout_s = 30\n[[nodes]]\n[nodes.machine]\nkind = \"line\"\nboot_s = 30",
+            "power_states.boot_timeout_s",
+            "is 30, and a server boots in 30 s",
+        ),
         ("[delays]\ncap_s = -0.001", "delays.cap_s", "is -0.001"),
         ("[telemetry]\nloss = 2", "telemetry.loss", "is 2"),
         ("[telemetry]\ndelay_s = 61", "telemetry.delay_s", "is 61"),

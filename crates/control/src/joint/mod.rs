@@ -411,15 +411,17 @@ impl Law for Joint {
         reasons.push(Reason::new(CHEAPEST, text, &numbers));
         self.expected_late = point.map(|point| point.late);
         let grown = self.grown(When::Within).and_then(|cases| Some(cases.first()?.0));
-        let grown = grown.unwrap_or(f64::INFINITY);
+        let grows = match grown {
+            Some(rate) => format!("the load grows to {rate:.1}/s within a boot"),
+            None => "how the load grows within a boot is not known yet".to_owned(),
+        };
         let (mut risked, mut numbers) = (String::new(), vec![("servers", servers as f64)]);
         if let Some(late) = with_one_less {
             risked = format!(" (with one less late with {:.2} %)", late * 100.0);
             numbers.push(("one_less_late_probability", late));
         }
-        let text = format!(
-            "the load grows to {grown:.1}/s within a boot: {safe} servers are safe{risked}, {cheapest} cheapest, {servers} were needed"
-        );
+        let text =
+            format!("{grows}: {safe} servers are safe{risked}, {cheapest} cheapest, {servers} were needed");
         reasons.push(Reason::new(SERVERS, text, &numbers));
         let mut decision = Decision {
             setting: self.setting(servers, point, &demand),

@@ -121,6 +121,20 @@ impl PowerTuning {
         from_nothing.check("forgive_s", self.forgive_s)
     }
 
+    /// Checks that a boot that takes so long is waited for.
+    ///
+    /// # Errors
+    /// Why `boot_timeout_s` is too short, with both figures.
+    pub fn waits_for(&self, boot_s: f64) -> Result<(), String> {
+        if boot_s < self.boot_timeout_s {
+            return Ok(());
+        }
+        Err(format!(
+            "is {}, and a server boots in {boot_s} s, so each of its boots would be given up: give more than {boot_s}",
+            self.boot_timeout_s
+        ))
+    }
+
     /// The wait before a retry after this many failures in a row.
     pub(super) fn backoff_s(&self, failures: u32) -> f64 {
         let doublings = failures.saturating_sub(1).min(32);

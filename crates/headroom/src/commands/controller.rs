@@ -282,6 +282,12 @@ impl Cluster {
         // What cannot run together is refused before anything is done; so is a law that cannot reach its target.
         let context = start::context(slo, plant, machines.clone());
         start::stack(&config.law, document, &context, &config.control)?;
+        if let Some(parts) = &parts {
+            for machine in &machines {
+                let waits = parts.tuning.waits_for(machine.server.boot.get());
+                waits.map_err(|why| document.error("power.boot_timeout_s", why))?;
+            }
+        }
         if let Some(service_rate) = config.cluster.requests_per_core_s.map(PerSecond::new) {
             let context = LawContext {
                 service_rate,

@@ -15,7 +15,7 @@
 //! - **The SLO.** At most half a percent of the periods is late. Of servers that are all alike, how many periods of a block are late
 //!   with n of them is found by simulating them at full speed from empty, as the balancer's round robin spreads the requests: a
 //!   lower speed or what was left over before can only make it later. The budget of late periods is shared by all blocks, at one
-//!   price again.
+//!   price again. (Where everything on is late more often this is left out.)
 //! - **Whole servers.** A server that serves at some moment of a block draws in the block at least what it draws asleep, and what
 //!   work there is costs at least the convex envelope of those that serve. Which serve is found by dynamic programming over the
 //!   blocks: the cheapest path of their numbers, kind by kind.
@@ -316,10 +316,14 @@ fn state(kinds: &[Kind], at: usize) -> State {
 }
 
 impl Blocks {
-    /// The least energy of a schedule that serves this work promptly, joules; `None` where all servers together cannot, or their
-    /// kinds are too many to be searched.
+    /// The least energy of a schedule that serves this work promptly, joules; `None` where all servers together cannot, the run is
+    /// too short to be divided, or the kinds of servers are too many to be searched.
     pub(super) fn least_j(mut self, scenario: &Scenario) -> Option<f64> {
         self.advance(scenario.duration().get());
+        // Servers go between blocks.
+        if self.blocks.len() < 2 {
+            return None;
+        }
         let fleet = Fleet::of(scenario)?;
         let all = &fleet.states.last()?.whole;
         let at_random = matches!(
@@ -363,9 +367,13 @@ impl Blocks {
         };
         // Concave in both prices.
         let dearest_price = all.prices.last().copied().unwrap_or(0.0) * 1.5;
+        let everything_late: f64 = self.blocks.iter().filter_map(|block| block.late.last()).sum();
         let dearest_late = match self.trial {
-            Some(_) => DEAREST * length_s * all.corners.last().map_or(0.0, |corner| corner.1),
-            None => 0.0,
+            // Where not even everything on keeps it, nothing is asked of lateness.
+            Some(_) if everything_late <= late_allowed => {
+                DEAREST * length_s * all.corners.last().map_or(0.0, |corner| corner.1)
+            }
+            _ => 0.0,
         };
         let (price, _) = highest(dearest_price, |price| at_prices(price, 0.0));
         let (of_late, _) = highest(dearest_late, |of_late| at_prices(price, of_late));

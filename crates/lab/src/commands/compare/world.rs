@@ -1,4 +1,4 @@
-//! The worlds of `headroom compare --worlds`: clusters, loads and disturbances that no law was tuned on.
+//! The worlds of `headroom compare --worlds`: clusters, loads and disturbances.
 
 use crate::args::WorldArgs;
 use crate::commands::demo::cluster::world as demo;

@@ -198,7 +198,7 @@ fn sheet(args: &CompareArgs, field: &Field, results: &[OfWorld]) -> Sheet {
     };
     Sheet {
         kind: "headroom compare --worlds".to_owned(),
-        title: "Worlds that no law was tuned on".to_owned(),
+        title: "Laws compared, world by world".to_owned(),
         lead: verdict(results),
         facts: vec![
             format!("{seeds} seeds each, from seed {}", args.first_seed),
