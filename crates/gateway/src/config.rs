@@ -1,7 +1,7 @@
 //! What a user may set, with the defaults, and the checks that need no socket.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -354,6 +354,26 @@ impl Default for ForwardingConfig {
 }
 
 impl GatewayConfig {
+    /// Whether this backend's address, as it is written, is one that the gateway listens at.
+    fn listens_at(&self, backend: &BackendConfig) -> bool {
+        let Ok(uri) = backend.url.parse::<http::Uri>() else {
+            return false;
+        };
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let ip = match host {
+            "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            _ => host.parse().ok(),
+        };
+        let port = uri.port_u16().unwrap_or(80);
+        let listens = self.listen.iter().chain(self.tls.iter().map(|tls| &tls.listen));
+        ip.is_some_and(|ip: IpAddr| {
+            listens.into_iter().any(|address| {
+                let here = address.ip() == ip || (address.ip().is_unspecified() && ip.is_loopback());
+                address.port() == port && here
+            })
+        })
+    }
+
     /// Checks every value that can be judged without the network.
     ///
     /// # Errors
@@ -373,8 +393,16 @@ impl GatewayConfig {
         let count = self.backends.len();
         let allowed = "1 to 256 backends, each `{ url = \"http://host:port\" }`";
         need((1..=MAX_BACKENDS).contains(&count), "backends", &count, allowed)?;
-        for BackendConfig { weight, .. } in &self.backends {
-            need(*weight <= MAX_WEIGHT, "backends.weight", weight, "0 to 1000")?;
+        for backend in &self.backends {
+            need(
+                backend.weight <= MAX_WEIGHT,
+                "backends.weight",
+                &backend.weight,
+                "0 to 1000",
+            )?;
+            let own = self.listens_at(backend);
+            let allowed = "where the service listens; this is this gateway's own address, and each request would come back to it";
+            need(!own, "backends.url", &backend.url, allowed)?;
         }
         let (limits, health, times) = (&self.limits, &self.health, &self.timeouts);
         for (key, value, (least, most), allowed) in [

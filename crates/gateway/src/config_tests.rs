@@ -55,7 +55,7 @@ fn values_out_of_range_name_key_and_value() {
     };
     base.check().unwrap();
     type Spoil = fn(&mut GatewayConfig);
-    let spoilt: [(&str, Spoil); 8] = [
+    let spoilt: [(&str, Spoil); 10] = [
         ("limits.max_headers = 0: allowed is 1 to 1000", |it| {
             it.limits.max_headers = 0
         }),
@@ -68,6 +68,13 @@ fn values_out_of_range_name_key_and_value() {
         }),
         ("threads = 257: ", |it| it.threads = 257),
         ("backends.weight = 1001: ", |it| it.backends[0].weight = 1001),
+        ("backends.url = http://localhost:8080: ", |it| {
+            it.backends[0].url = "http://localhost:8080".into();
+        }),
+        ("backends.url = http://127.0.0.1: ", |it| {
+            it.listen = vec!["0.0.0.0:80".parse().unwrap()];
+            it.backends[0].url = "http://127.0.0.1".into();
+        }),
         ("backends = 0: ", |it| it.backends.clear()),
         ("listen = []: ", |it| it.listen.clear()),
     ];

@@ -67,3 +67,22 @@ impl Trees {
         Roots::at(absolute(&self.sys), absolute(&self.proc))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_are_absolute_so_that_others_can_undo_what_is_written_there() {
+        let trees = Trees {
+            sys: "emu".into(),
+            proc: "emu/proc".into(),
+        };
+        let here = std::env::current_dir().unwrap();
+        let roots = trees.roots();
+        assert_eq!(
+            (roots.sys, roots.proc_),
+            (here.join("emu"), here.join("emu/proc"))
+        );
+    }
+}
