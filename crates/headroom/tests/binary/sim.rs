@@ -172,13 +172,13 @@ fn a_wrong_scenario_is_one_error_with_its_place() {
 fn servers_that_boot_longer_than_the_forecast_reaches_or_draw_more_switched_off_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("s.toml");
-    let scenario = |change: fn(&mut MachineFigures), spare: u32| {
+    let scenario = |change: fn(&mut MachineFigures), spare: u32, timeout_s: f64| {
         let mut figures = MachineFigures::skylake(8);
         change(&mut figures);
         let machine = toml::Value::try_from(Kind::Figures(Box::new(figures))).unwrap();
         let table = toml::toml! {
             service = { period_s = 0.5 }
-            power_states = { warm_up_s = 5.0 }
+            power_states = { warm_up_s = 5.0, boot_timeout_s = timeout_s }
             nodes = [{ count = 3, cores = 8, machine = machine }]
             law = { name = "joint", joint = { spare = spare } }
         };
@@ -186,11 +186,23 @@ fn servers_that_boot_longer_than_the_forecast_reaches_or_draw_more_switched_off_
     };
     let long: fn(&mut MachineFigures) = |figures| figures.server.boot = Seconds::new(3600.0);
     let dear: fn(&mut MachineFigures) = |figures| figures.server.off = Watts::new(400.0);
-    let cases: [(_, u32, &[&str]); 3] = [
-        (long, 0, &["s.toml", "boots in 3600 s", "reaches 4096"]),
+    let cases: [(_, u32, f64, &[&str]); 4] = [
+        (long, 0, 7200.0, &["s.toml", "boots in 3600 s", "reaches 4096"]),
+        (
+            long,
+            0,
+            300.0,
+            &[
+                "s.toml",
+                "power_states.boot_timeout_s",
+                "is 300",
+                "boots in 3600 s",
+            ],
+        ),
         (
             dear,
             0,
+            300.0,
             &[
                 "s.toml",
                 "server.off",
@@ -201,11 +213,12 @@ fn servers_that_boot_longer_than_the_forecast_reaches_or_draw_more_switched_off_
         (
             |_| {},
             3,
+            300.0,
             &["s.toml", "law.joint.spare", "is 3 of 3 servers", "at most 2"],
         ),
     ];
-    for (change, spare, said) in cases {
-        fs::write(&file, scenario(change, spare)).unwrap();
+    for (change, spare, timeout_s, said) in cases {
+        fs::write(&file, scenario(change, spare, timeout_s)).unwrap();
         refused(format!("sim --no-record --scenario {}", text(&file)), said);
     }
 }
