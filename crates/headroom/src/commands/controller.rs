@@ -282,7 +282,10 @@ impl Cluster {
         // What cannot run together is refused before anything is done; so is a law that cannot reach its target.
         let context = start::context(slo, plant, machines.clone());
         start::stack(&config.law, document, &context, &config.control)?;
-        if let Some(parts) = &parts {
+        // Only these laws go by how long a machine is said to boot.
+        if let Some(parts) = &parts
+            && config.law.names.iter().any(|law| law.may_resize())
+        {
             for machine in &machines {
                 let waits = parts.tuning.waits_for(machine.server.boot.get());
                 waits.map_err(|why| document.error("power.boot_timeout_s", why))?;
