@@ -317,11 +317,12 @@ fn state(kinds: &[Kind], at: usize) -> State {
 
 impl Blocks {
     /// The least energy of a schedule that serves this work promptly, joules; `None` where all servers together cannot, the run is
-    /// too short to be divided, or the kinds of servers are too many to be searched.
+    /// too short for servers to be switched within it, or the kinds of servers are too many to be searched.
     pub(super) fn least_j(mut self, scenario: &Scenario) -> Option<f64> {
         self.advance(scenario.duration().get());
+        let switched = scenario.power_states.is_some();
         // Servers go between blocks.
-        if self.blocks.len() < 2 {
+        if switched && self.blocks.len() < 2 {
             return None;
         }
         let fleet = Fleet::of(scenario)?;
@@ -330,7 +331,6 @@ impl Blocks {
             scenario.balancer.rule,
             Rule::RoundRobin {} | Rule::LeastConnections {}
         );
-        let switched = scenario.power_states.is_some();
         let length_s = self.length_s;
         // Between these the work of a block lies, a second.
         let mut before = 0.0;

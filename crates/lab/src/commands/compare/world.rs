@@ -98,7 +98,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 27] = [
+static OWN: [World; 28] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -185,6 +185,20 @@ static OWN: [World; 27] = [
                 factor: 0.5,
                 at_s: 300.0,
                 until_s: end_s.max(301.0),
+            }]
+        },
+        ..DAY
+    },
+    World {
+        name: "slow-later",
+        what: "one of 4 servers at half speed for a sixth of the run, when others are off, half the load",
+        load: Load::Days(CALM, DAY_STEP_S),
+        faults: |_, end_s| {
+            vec![Fault::SlowNode {
+                node: 1,
+                factor: 0.5,
+                at_s: end_s / 3.0,
+                until_s: end_s / 2.0,
             }]
         },
         ..DAY
