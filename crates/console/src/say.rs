@@ -58,15 +58,21 @@ impl Write for StandardError {
 }
 
 /// Writes a line to standard error, as `eprintln!` does, but goes on where nobody reads it any more: a service must
-/// not end with the reader of its log.
+/// not end with the reader of its log. The line is written as a whole: other processes (a gateway's) write there too, and
+/// a formatted line written part by part would have theirs in its middle.
 #[macro_export]
 macro_rules! note {
-    ($($arg:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!($crate::say::StandardError, $($arg)*);
-    }};
+    ($($arg:tt)*) => {
+        $crate::say::line(::std::format!($($arg)*))
+    };
 }
 pub use crate::note;
+
+/// Writes a line to standard error in one piece; see [`note!`].
+pub fn line(mut text: String) {
+    text.push('\n');
+    let _ = StandardError.write_all(text.as_bytes());
+}
 
 /// Writes a result and a newline to standard output.
 ///
@@ -85,5 +91,18 @@ pub fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     match outcome {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         outcome => Ok(outcome.context("the result cannot be written to standard output")?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_written_as_a_whole_whatever_it_is_put_together_from() {
+        hold();
+        note!("serving {} on {}", "cgroup /web", 8080);
+        let lines = held().take().unwrap();
+        assert_eq!(lines, [b"serving cgroup /web on 8080\n".to_vec()]);
     }
 }
