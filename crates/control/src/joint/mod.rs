@@ -49,8 +49,10 @@ use servers::Needed;
 
 /// More requests than this for each core in force, at a period's end, are a backlog.
 const PRESENT_PER_CORE: f64 = 2.0;
-/// Periods at full speed after a late one.
-const AFTER_LATE: u32 = 3;
+/// Periods at full speed after a late one, at most, and the share of all periods that may be at full speed for that: where many may
+/// be late, to be at full speed after each would cost more than it was late for.
+const AFTER_LATE: f64 = 3.0;
+const SHARE_AFTER_LATE: f64 = 0.1;
 /// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
 const MORE_SERVERS: usize = 3;
 
@@ -102,7 +104,7 @@ pub struct Joint {
     after_late: u32,
     /// Periods since one was at full speed to learn.
     since_excited: u32,
-    /// How probable it was that the period that runs is late.
+    /// How probable it was that the period that runs is late, had it full speed.
     expected_late: Option<f64>,
     /// Periods in a row with everything on.
     full_for: u32,
@@ -274,6 +276,7 @@ impl Law for Joint {
             ..Decision::of(observation.in_force)
         };
         let Some(traffic) = &observation.traffic else {
+            self.expected_late = None;
             return hold("no telemetry: what is in force stays");
         };
         self.learn(observation, traffic);
@@ -305,7 +308,9 @@ impl Law for Joint {
         let length = observation.length.get();
         let load_then = self.keeper.load_of(traffic, length);
         self.keeper.observe(load_then, late, everything_on);
-        if let Some(expected) = self.expected_late.take() {
+        // What the model says is judged by periods at full speed alone: in others a reflex may have kept what it had not.
+        let at_full_speed = !self.is_limited(observation, serving);
+        if let Some(expected) = self.expected_late.take().filter(|_| at_full_speed) {
             self.keeper.judge(expected, late);
         }
         let allowed = self
@@ -326,7 +331,7 @@ impl Law for Joint {
             );
         }
         self.after_late = match late {
-            true => AFTER_LATE,
+            true => (SHARE_AFTER_LATE / self.tuning.late).min(AFTER_LATE).round() as u32,
             false => self.after_late.saturating_sub(1),
         };
         if self.keeper.retreat() > 0 {
@@ -409,7 +414,8 @@ impl Law for Joint {
             numbers.push(("cheaper_w", next.watts));
         }
         reasons.push(Reason::new(CHEAPEST, text, &numbers));
-        self.expected_late = point.map(|point| point.late);
+        let cores = self.draw.cores(serving);
+        self.expected_late = (self.after_late == 0).then(|| self.learned().late(&demand, cores, 1.0));
         let grown = self.grown(When::Within).and_then(|cases| Some(cases.first()?.0));
         let grows = match grown {
             Some(rate) => format!("the load grows to {rate:.1}/s within a boot"),

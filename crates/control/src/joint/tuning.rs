@@ -18,7 +18,8 @@ pub struct JointTuning {
     /// What the load may grow to within a boot whatever was observed, as a factor: servers stay on for it. A crowd that is larger
     /// than anything before finds too few servers until others have booted; only whoever knows that it may come can say so. 1.
     pub surge: f64,
-    /// Seconds for which no server is switched off at first, to learn how fast the load grows. 1800.
+    /// Seconds of load, observed or recalled, before the law goes by how fast it grows: until then every server is on, also those that
+    /// were off. 1800.
     pub learn_s: f64,
     /// From the first answer of a server until it counts, seconds. 10.
     pub warm_s: f64,

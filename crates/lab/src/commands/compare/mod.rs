@@ -42,7 +42,8 @@ pub struct CompareArgs {
     /// each whether joint is late no more often than asked, and needs the least energy of all laws of which that holds.
     #[arg(long, value_delimiter = ',', num_args = 0.., value_name = "WORLD,...", conflicts_with_all = ["traces", "step"])]
     pub worlds: Option<Vec<World>>,
-    /// How many seeds; every law meets the same arrivals and sizes under the same seed. By default 20, and with --worlds 3.
+    /// How many seeds; every law meets the same arrivals and sizes under the same seed. By default 20, and with --worlds 3. At
+    /// least 2: an interval of confidence needs as many.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=10_000))]
     pub seeds: Option<u64>,
     /// The first seed.
