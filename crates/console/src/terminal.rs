@@ -11,7 +11,7 @@ use ratatui::crossterm::{cursor, execute};
 use ratatui::{Frame, Terminal};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
-use rustix::termios::tcgetpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use std::io::{self, IsTerminal, Stderr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +44,13 @@ pub trait Scene: Send + 'static {
 pub struct Stage<M> {
     messages: Option<SyncSender<M>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The width of the terminal that standard output goes to, in characters; `None` where it goes elsewhere, or says none.
+pub fn columns() -> Option<usize> {
+    let out = io::stdout();
+    let size = tcgetwinsize(&out).ok().filter(|_| out.is_terminal())?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Opens a view where one is wanted and there is a terminal to show it in. A background job has none: the kernel stops one

@@ -5,11 +5,11 @@ use crate::check::savings;
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
+use headroom_console::terminal::columns;
 use headroom_node::order::Word;
 use headroom_node::power::MeterKind;
 use headroom_node::probe::{Finding, Kind, State, probe};
 use serde_json::json;
-use std::io::IsTerminal;
 
 /// `headroom doctor`.
 #[derive(Debug, Args)]
@@ -33,12 +33,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     if args.json {
         return say::result(json!({ "findings": findings, "savings": savings }));
     }
-    let colour = std::io::stdout().is_terminal();
-    let width = findings
-        .iter()
-        .map(|finding| finding.what.len())
-        .max()
-        .unwrap_or(0);
+    let page = Page::of_output();
     let mut text = String::new();
     for (kind, title) in [
         (Kind::Lever, "Levers: what can be turned to save power"),
@@ -50,21 +45,17 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     ] {
         text.push_str(&format!("{title}\n"));
         for finding in findings.iter().filter(|finding| finding.kind == kind) {
-            text.push_str(&paragraph(finding, width, colour));
+            page.finding(&mut text, finding);
         }
         text.push('\n');
     }
     if !savings.is_empty() {
-        text.push_str(
-            "Savings: what each lever can save of the same work, by the figures of a Skylake server with as many cores \
-             (`headroom up --check` goes by [machine])\n",
-        );
+        let title = "Savings: what each lever can save of the same work, by the figures of a Skylake server with as many cores \
+                     (`headroom up --check` goes by [machine])";
+        page.paragraph(&mut text, "", title);
         for saving in &savings {
-            text.push_str(&format!(
-                "  {:<width$} {}\n",
-                saving.lever,
-                savings::words(saving)
-            ));
+            page.paragraph(&mut text, "  ", saving.lever);
+            page.paragraph(&mut text, DETAIL, &savings::words(saving));
         }
         text.push('\n');
     }
@@ -86,27 +77,47 @@ fn verdict(lever: bool, power: bool) -> &'static str {
     }
 }
 
-fn paragraph(finding: &Finding, width: usize, colour: bool) -> String {
-    let (mark, code) = match finding.state {
-        State::Usable => ("yes    ", "32"),
-        State::Limited => ("limited", "33"),
-        State::Unusable => ("no     ", "31"),
-    };
-    let mark = if colour {
-        format!("\x1b[{code}m{mark}\x1b[0m")
-    } else {
-        mark.to_owned()
-    };
-    let mut text = format!("  {mark}  {:<width$} {}\n", finding.what, finding.why);
-    if let Some(remedy) = &finding.remedy {
-        text.push_str(&format!("           {:<width$} remedy: {remedy}\n", ""));
+/// Where details stand: below the names.
+const DETAIL: &str = "           ";
+
+/// How the output is written: in a terminal with colours and within its columns, elsewhere a fact a line.
+struct Page {
+    columns: Option<usize>,
+}
+
+impl Page {
+    fn of_output() -> Self {
+        Self { columns: columns() }
     }
-    if finding.state != State::Usable {
-        text.push_str(&format!(
-            "           {:<width$} looked at: {}\n",
-            "",
-            finding.evidence.display()
-        ));
+
+    fn paragraph(&self, text: &mut String, indent: &str, words: &str) {
+        let options = textwrap::Options::new(self.columns.unwrap_or(usize::MAX))
+            .initial_indent(indent)
+            .subsequent_indent(indent);
+        text.push_str(&textwrap::fill(words, options));
+        text.push('\n');
     }
-    text
+
+    fn finding(&self, text: &mut String, finding: &Finding) {
+        let (mark, code) = match finding.state {
+            State::Usable => ("yes    ", "32"),
+            State::Limited => ("limited", "33"),
+            State::Unusable => ("no     ", "31"),
+        };
+        match self.columns {
+            Some(_) => text.push_str(&format!("  \x1b[{code}m{mark}\x1b[0m  {}\n", finding.what)),
+            None => text.push_str(&format!("  {mark}  {}\n", finding.what)),
+        }
+        self.paragraph(text, DETAIL, &finding.why);
+        if let Some(remedy) = &finding.remedy {
+            self.paragraph(text, DETAIL, &format!("remedy: {remedy}"));
+        }
+        if finding.state != State::Usable {
+            self.paragraph(
+                text,
+                DETAIL,
+                &format!("looked at: {}", finding.evidence.display()),
+            );
+        }
+    }
 }

@@ -399,17 +399,9 @@ impl Screen {
 
 /// A text in lines of at most so many characters, broken between words.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.len() - 1;
-        let joined = lines[last].chars().count() + 1 + word.chars().count();
-        match lines[last].is_empty() {
-            true => lines[last].push_str(word),
-            false if joined <= width => lines[last].extend([" ", word]),
-            false => lines.push(format!("  {word}")),
-        }
-    }
-    lines.into_iter().map(|line| cut(&line, width)).collect()
+    let options = textwrap::Options::new(width).subsequent_indent("  ");
+    let lines = textwrap::wrap(text, options);
+    lines.iter().map(|line| cut(line, width)).collect()
 }
 
 /// At most so many characters of a text; one that is longer ends in a sign.
@@ -528,7 +520,7 @@ mod tests {
             "…│",
             "Power with every server on 185.0 W",
             "2 of the parts in the record only; 1 of the plots in the record only",
-            "9.0 s scale-up:",
+            "9.0 s  scale-up:",
             "full speed",
             "7 of the reasons in the record only",
         ] {
