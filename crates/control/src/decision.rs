@@ -102,7 +102,7 @@ pub struct Reason {
     pub text: String,
     /// The numbers, by name with the unit last.
     pub numbers: Vec<(Cow<'static, str>, f64)>,
-    /// The levers of the law that gives it, as a [`Stack`](crate::Stack) joins several; empty where it is of none.
+    /// The levers that it is of: where the law names none, all of the law's, as a [`Stack`](crate::Stack) joins several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levers: Vec<Lever>,
 }

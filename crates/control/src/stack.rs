@@ -261,9 +261,13 @@ impl Stack {
             if let Some(decision) = member.decide(observation) {
                 all.expected_rate = all.expected_rate.or(decision.expected_rate);
                 reflexes.extend(decision.reflex.map(|reflex| (reflex, &*member.levers)));
+                // A law of several levers may say of which each reason is.
                 let reasons = decision.reasons.into_iter();
                 all.reasons
-                    .extend(reasons.map(|reason| reason.of(&member.levers)));
+                    .extend(reasons.map(|reason| match reason.levers.is_empty() {
+                        true => reason.of(&member.levers),
+                        false => reason,
+                    }));
             }
             wait = wait.min(member.every - member.periods);
             let setting = member.setting.unwrap_or(observation.in_force);

@@ -21,7 +21,7 @@ use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_control::LawNames;
 use headroom_record::statistics::Estimate;
-use headroom_sim::bound::{Least, clairvoyant, least};
+use headroom_sim::bound::{Least, WAIT_TARGETS, clairvoyant, least};
 use headroom_sim::{SavedByCause, ScenarioError, run_many};
 use headroom_units::Joules;
 use serde::Serialize;
@@ -43,7 +43,7 @@ pub struct Row {
     /// Energy over the first law's under the same seed, less one, percent.
     pub energy_over_first_percent: Estimate,
     /// Energy over what a schedule that serves promptly needs at least, less one, percent; `None` where there is no bound, or where
-    /// the law let work wait, was late more often than the bound's half a percent of the periods, or left work undone, and so needed
+    /// the law let work wait, was late more often than `law.joint.late` allows, or left work undone, and so needed
     /// less.
     pub energy_over_bound_percent: Option<Estimate>,
     /// The same of what levers can move: without the energy of no work at all.
@@ -100,7 +100,7 @@ impl Runner {
     fn run(&self, setting: &Setting, seed: u64) -> Result<Figures, Failure> {
         match self {
             Self::Law(laws) => figures(setting, laws.clone(), seed),
-            Self::Clairvoyant => clairvoyant(&setting.scenario, seed, WIDTH)
+            Self::Clairvoyant => clairvoyant(&setting.scenario, seed, WIDTH, setting.asked())
                 .map(|bound| Figures::of(&bound.totals))
                 .map_err(|error| setting.run_error(error)),
         }
@@ -199,7 +199,8 @@ impl Field {
             .flat_map(|world| (0..self.seeds.len()).map(move |seed| (world, seed)))
             .collect();
         let mut done = run_many(&plan, self.threads, |_, (world, seed)| {
-            least(&worlds[*world][*seed].scenario, self.seeds[*seed])
+            let setting = &worlds[*world][*seed];
+            least(&setting.scenario, self.seeds[*seed], setting.asked())
         })
         .into_iter();
         worlds
@@ -224,7 +225,8 @@ impl Field {
     ) -> Result<(Vec<Row>, Vec<String>), Failure> {
         let (done, _) = self.run(worlds);
         let (mut rows, mut remarks) = (Vec::new(), Vec::new());
-        for ((results, bounds), trace) in done.into_iter().zip(self.bounds(worlds)).zip(traces) {
+        let each = done.into_iter().zip(self.bounds(worlds));
+        for ((results, bounds), (trace, settings)) in each.zip(traces.iter().zip(worlds)) {
             let bounds = bounds
                 .map_err(|error| remarks.push(format!("no bound: {error}")))
                 .ok();
@@ -235,8 +237,9 @@ impl Field {
             let first = results.first().map_or(&[][..], Vec::as_slice);
             for (runner, runs) in self.runners.iter().zip(&results) {
                 let name = runner.name();
-                for ((run, bound), seed) in runs.iter().zip(bounds.iter().flatten()).zip(&self.seeds) {
-                    check_bound(&name, trace, *seed, run, *bound)?;
+                let of_seed = settings.iter().zip(bounds.iter().flatten()).zip(&self.seeds);
+                for (run, ((setting, bound), seed)) in runs.iter().zip(of_seed) {
+                    check_bound(&name, trace, *seed, run, (setting, *bound))?;
                 }
                 rows.extend(row(runner.name(), trace, runs, first, bounds.as_deref()));
             }
@@ -248,21 +251,38 @@ impl Field {
 /// Of the requests that came, those that may be without an answer at the end in a run that answered what was due.
 const FEW_UNANSWERED: f64 = 0.002;
 
-/// Refuses a run that used less than the bound although it answered its requests: then the bound is none.
+/// Refuses a run that used less than a bound although it did what those do that the bound is for: then it is none.
 ///
 /// # Errors
 /// Such a run.
-pub fn check_bound(law: &str, trace: &str, seed: u64, run: &Figures, least: Least) -> Result<(), Failure> {
-    let bound_j = least.any.get();
+pub fn check_bound(
+    law: &str,
+    trace: &str,
+    seed: u64,
+    run: &Figures,
+    (setting, least): (&Setting, Least),
+) -> Result<(), Failure> {
     let answered = run.unanswered as f64 <= FEW_UNANSWERED * run.requests as f64;
-    if answered && run.energy_j < bound_j * (1.0 - 1e-9) {
-        return Err(Failure::Run(anyhow!(
-            "{law} on {trace}, seed {seed}, used {:.1} J, less than the {bound_j:.1} J that no schedule can go under, and left {} of \
-             {} requests unanswered: that is an error of the bound. Please report it, with the scenario",
-            run.energy_j,
-            run.unanswered,
-            run.requests
-        )));
+    // No work waited for longer than the slowest request took.
+    let prompt = run.unanswered == 0
+        && run.latency_max_ms <= WAIT_TARGETS * setting.scenario.service.target_ms
+        && run.periods_over <= setting.asked().get();
+    let bounds = [
+        (answered, least.any, "no schedule"),
+        (prompt, least.prompt, "none that keeps the SLO promptly"),
+    ];
+    for (is_of_those, bound, whose) in bounds {
+        if is_of_those && run.energy_j < bound.get() * (1.0 - 1e-9) {
+            return Err(Failure::Run(anyhow!(
+                "{law} on {trace}, seed {seed}, used {:.1} J, less than the {:.1} J that {whose} can go under, was late in {:.2} % of the \
+                 periods, and left {} of {} requests unanswered: that is an error of the bound. Please report it, with the scenario",
+                run.energy_j,
+                bound.get(),
+                run.periods_over * 100.0,
+                run.unanswered,
+                run.requests
+            )));
+        }
     }
     Ok(())
 }
@@ -313,7 +333,7 @@ pub fn row(
             .map(|((saved, first_j), bound_j)| saved.total().get() / (first_j - bound_j) * 100.0);
         Estimate::of(&percent.collect::<Vec<f64>>())
     };
-    // The bound is one for schedules that serve promptly and are late in at most half a percent of the periods: who is under it
+    // The bound is one for schedules that serve promptly and are late no more often than `law.joint.late`: who is under it
     // let work wait, was late more often, or left requests unanswered.
     let is_above = |bounds: &&[f64]| joules.iter().zip(*bounds).all(|(joules, bound)| joules >= bound);
     let movable = |bounds: &&[f64]| saved.iter().zip(*bounds).all(|((_, first), bound)| first > bound);

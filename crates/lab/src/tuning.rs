@@ -215,7 +215,9 @@ impl Search<'_> {
         let bounds: Option<Vec<f64>> = judge
             .iter()
             .zip(1 + self.seeds..)
-            .map(|((setting, _), seed)| Some(least(&setting.scenario, seed).ok()?.prompt.get()))
+            .map(|((setting, _), seed)| {
+                Some(least(&setting.scenario, seed, setting.asked()).ok()?.prompt.get())
+            })
             .collect();
         outcome(
             self,

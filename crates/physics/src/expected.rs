@@ -5,6 +5,7 @@
 //! periods, m ln(4/3) for a mean m, or the next background timer.
 
 use crate::cores::{background_s, state_power_w};
+use crate::frequency::Pace;
 use crate::governor::{Settled, settled};
 use crate::machine::MachineFigures;
 use headroom_units::{Cores, PerSecond, Watts};
@@ -80,6 +81,13 @@ pub fn idle_power_at(machine: &MachineFigures, load: Load, voltage: f64) -> Idle
         uncore: (processor.uncore - saved) * packages,
         deep: if deep { 1.0 } else { 0.0 },
     }
+}
+
+/// What a server that is on draws under a load, with its cores at a pace: its platform, its packages, busy and idle cores.
+pub fn server_power(machine: &MachineFigures, load: Load, pace: &Pace) -> Watts {
+    let busy = load.busy.get().clamp(0.0, machine.processor.cores as f64);
+    let idle = idle_power_at(machine, load, pace.voltage);
+    machine.platform + pace.busy * busy + idle.cores + idle.uncore
 }
 
 /// How cores were in one idle state.

@@ -192,7 +192,6 @@ impl MachineFigures {
             (0.0..=1e5).contains(&background),
             "give 0 to 100000 wake-ups per second and core",
         )?;
-        self.server.check()?;
         let (off, asleep) = (self.server.off.get(), self.asleep().get());
         check(
             "server.off",
@@ -202,7 +201,8 @@ impl MachineFigures {
                 "give watts, at most the {asleep:.2} W of the machine on and asleep: one that draws more switched off \
                  saves nothing by it"
             ),
-        )
+        )?;
+        self.server.check()
     }
 
     /// The frequencies, for work of which a share does not depend on the frequency.

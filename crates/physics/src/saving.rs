@@ -1,6 +1,6 @@
 //! What a lever can save on a machine, for the same work, and by which cause.
 
-use crate::expected::{Load, idle_power, idle_power_at};
+use crate::expected::{Load, idle_power, server_power};
 use crate::frequency::Level;
 use crate::machine::MachineFigures;
 use headroom_units::{Cores, Hertz, PerSecond, Seconds, Watts};
@@ -103,8 +103,7 @@ fn watts(
         wakeups: PerSecond::new(work / request.get()),
         on,
     };
-    let idle = idle_power_at(machine, load, pace.voltage);
-    Some(machine.platform + idle.cores + idle.uncore + pace.busy * busy)
+    Some(server_power(machine, load, &pace))
 }
 
 /// The best of some settings, each of cores and a level; the first has everything on.

@@ -59,6 +59,18 @@ impl ServerFigures {
                 "give 0 to 3600 seconds",
             )?;
         }
+        // A server that boots or shuts down draws what an off one does, and more.
+        for (key, power, time) in [
+            ("server.booting", self.booting, self.boot),
+            ("server.shutting_down", self.shutting_down, self.shutdown),
+        ] {
+            check(
+                key,
+                power.get(),
+                power >= self.off || time <= Seconds::ZERO,
+                format!("give at least what it draws off, {:.1} watts", self.off.get()),
+            )?;
+        }
         Ok(())
     }
 
@@ -114,5 +126,17 @@ mod tests {
                 .to_string()
                 .starts_with("server.boot is -1")
         );
+        let bad = ServerFigures {
+            off: Watts::new(20.0),
+            shutting_down: Watts::new(19.0),
+            ..ServerFigures::default()
+        };
+        let why = bad.check().unwrap_err().to_string();
+        assert!(why.starts_with("server.shutting_down is 19"), "{why}");
+        let at_once = ServerFigures {
+            shutdown: Seconds::ZERO,
+            ..bad
+        };
+        assert!(at_once.check().is_ok(), "it never shuts down");
     }
 }

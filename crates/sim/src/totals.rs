@@ -27,6 +27,8 @@ pub struct RunLatency {
     pub p99: Seconds,
     /// 99.9th percentile.
     pub p999: Seconds,
+    /// The slowest.
+    pub max: Seconds,
     /// The SLO's percentile.
     pub at_slo: Seconds,
 }
@@ -171,13 +173,14 @@ impl Sums {
     pub(crate) fn totals(self, end: &End) -> Totals {
         let slo_percentile = end.slo_percentile;
         let latency = self.latencies.mean().map(|mean| {
-            let [p50, p95, p99, p999] = self.latencies.at([0.5, 0.95, 0.99, 0.999]);
+            let [p50, p95, p99, p999, max] = self.latencies.at([0.5, 0.95, 0.99, 0.999, 1.0]);
             RunLatency {
                 mean,
                 p50,
                 p95,
                 p99,
                 p999,
+                max,
                 at_slo: self.latencies.at([slo_percentile.get()])[0],
             }
         });

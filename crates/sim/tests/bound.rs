@@ -5,9 +5,12 @@ use headroom_control::{Decision, Fixed, Guardian, Law, Observation, Plant, Reaso
 use headroom_sim::bound::{clairvoyant, least, lower_bound};
 use headroom_sim::scenario::NodeGroup;
 use headroom_sim::{Bare, Fault, Scenario, Totals, run};
-use headroom_units::{Hertz, Joules, Lever, Seconds, Setting};
+use headroom_units::{Hertz, Joules, Lever, Ratio, Seconds, Setting};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
 use proptest::prelude::*;
+
+/// As many of the periods may be late as the joint law may have by default.
+const LATE: Ratio = Ratio::new(0.005);
 
 fn scenario() -> Scenario {
     let rates = (0..12).map(|hour| 140.0 + 90.0 * f64::from(hour).sin()).collect();
@@ -19,7 +22,7 @@ fn the_bound_encloses_what_is_possible() {
     let scenario = scenario();
     let plant = scenario.plant().unwrap();
     for seed in [1, 2] {
-        let bound = clairvoyant(&scenario, seed, 4).unwrap();
+        let bound = clairvoyant(&scenario, seed, 4, LATE).unwrap();
         assert_eq!(bound.least.any, lower_bound(&scenario, seed).unwrap());
         assert_eq!(
             bound.totals.periods_over, 0,
@@ -54,7 +57,13 @@ fn a_wider_search_finds_no_worse() {
         duration_s: Some(40.0),
         ..scenario()
     };
-    let found = |width| clairvoyant(&scenario, 3, width).unwrap().totals.energy.get();
+    let found = |width| {
+        clairvoyant(&scenario, 3, width, LATE)
+            .unwrap()
+            .totals
+            .energy
+            .get()
+    };
     let (narrow, wide) = (found(1), found(12));
     println!("{narrow} {wide}");
     assert!(wide <= narrow * 1.001, "{narrow} {wide}");
@@ -78,12 +87,12 @@ fn what_no_bound_is_defined_for_is_refused() {
     }];
     let faulty = Scenario { faults, ..scenario() };
     assert!(
-        clairvoyant(&faulty, 1, 1)
+        clairvoyant(&faulty, 1, 1, LATE)
             .unwrap_err()
             .to_string()
             .starts_with("faults: is not empty")
     );
-    assert_eq!(least(&faulty, 1).unwrap_err().key, "faults");
+    assert_eq!(least(&faulty, 1, LATE).unwrap_err().key, "faults");
     // Where nodes are slow at times, no schedule needs less than where they are not.
     let slowed = Scenario {
         faults: vec![Fault::SlowNode {
@@ -94,10 +103,10 @@ fn what_no_bound_is_defined_for_is_refused() {
         }],
         ..scenario()
     };
-    assert_eq!(least(&slowed, 1), least(&scenario(), 1));
+    assert_eq!(least(&slowed, 1, LATE), least(&scenario(), 1, LATE));
     let mut slow = scenario();
     slow.delays.cores_s = 1.0;
-    let refused = clairvoyant(&slow, 1, 1).unwrap_err().to_string();
+    let refused = clairvoyant(&slow, 1, 1, LATE).unwrap_err().to_string();
     assert!(
         refused.starts_with("delays.cores_s: is 1: ") && refused.contains("less than service.period_s, 1"),
         "{refused}"
@@ -160,7 +169,7 @@ fn whole_servers_and_the_slo_bring_the_bound_near_what_is_achieved() {
         each: 1,
     };
     let totals = run(&scenario, &mut Bare(&mut law), 1, &mut |_| {}).unwrap();
-    let least = least(&scenario, 1).unwrap();
+    let least = least(&scenario, 1, LATE).unwrap();
     let (achieved, prompt, any) = (totals.energy.get(), least.prompt.get(), least.any.get());
     println!(
         "{achieved:.0} achieved, {prompt:.0} and {any:.0} at least, {:?} late",
@@ -197,12 +206,12 @@ proptest! {
         let settings = settings.into_iter().map(|(servers, ghz)| (f64::from(servers), ghz)).collect();
         let mut law = InTurn { plant, settings, each };
         let totals = run(&scenario, &mut Bare(&mut law), seed, &mut |_| {}).unwrap();
-        let least = least(&scenario, seed).unwrap();
+        let least = least(&scenario, seed, LATE).unwrap();
         prop_assert!(least.any <= least.prompt);
         let late = totals.share_over().map_or(0.0, |share| share.get());
-        if late <= 0.005 && totals.failed == 0 {
-            prop_assert!(totals.energy >= least.prompt, "{} under {}", totals.energy, least.prompt);
-        }
+        // Cases that keep the SLO are drawn until there are as many as are asked for.
+        prop_assume!(late <= LATE.get() && totals.failed == 0);
+        prop_assert!(totals.energy >= least.prompt, "{} under {}", totals.energy, least.prompt);
     }
 }
 
@@ -214,7 +223,7 @@ fn beside_its_bound(scenario: &Scenario, servers: f64) -> (Totals, Joules) {
         each: 1,
     };
     let totals = run(scenario, &mut Bare(&mut law), 1, &mut |_| {}).unwrap();
-    let least = least(scenario, 1).unwrap().prompt;
+    let least = least(scenario, 1, LATE).unwrap().prompt;
     println!(
         "{} of {} late, {:.0}, at least {least:.0}",
         totals.periods_over, totals.periods, totals.energy

@@ -1,9 +1,9 @@
 //! What the servers draw, by the physics of each, corrected by what is measured.
 
 use crate::headroom::kalman::Kalman;
-use headroom_physics::expected::{Load, idle_power};
+use headroom_physics::expected::{Load, server_power};
 use headroom_physics::{Frequencies, MachineFigures};
-use headroom_units::{Cores, Hertz, PerSecond, Watts};
+use headroom_units::{Cores, Hertz, PerSecond};
 
 /// How far the figures may be off: an offset, as a share of what all draw, and a factor.
 const OFFSET_DEVIATION: f64 = 0.1;
@@ -52,13 +52,17 @@ impl Draw {
 
     /// What a server must be away for, so that it is worth its boot, seconds; infinite where it never is.
     pub(super) fn break_even_s(&self, server: usize) -> f64 {
-        let Some((machine, _)) = self.machines.get(server) else {
+        let Some((machine, levels)) = self.machines.get(server) else {
             return f64::INFINITY;
         };
-        let idle = machine.platform + idle(machine, machine.processor.cores, 0.0, 0.0);
+        let at_rest = Load {
+            busy: Cores::ZERO,
+            wakeups: PerSecond::ZERO,
+            on: machine.processor.cores,
+        };
         machine
             .server
-            .break_even(idle)
+            .break_even(server_power(machine, at_rest, &levels.at(levels.top())))
             .map_or(f64::INFINITY, |time| time.get())
     }
 
@@ -90,8 +94,12 @@ impl Draw {
                 true => ((cores as f64 * self.usable * on).ceil() as usize).clamp(1, cores),
                 false => cores,
             };
-            let busy = (share * cost).min(on as f64);
-            (machine.platform + levels.at(level).busy * busy + idle(machine, on, busy, share)).get()
+            let load = Load {
+                busy: Cores::new((share * cost).min(on as f64)),
+                wakeups: PerSecond::new(share),
+                on,
+            };
+            server_power(machine, load, &levels.at(level)).get()
         });
         each.sum()
     }
@@ -118,15 +126,4 @@ impl Draw {
             self.correction.set_state([offset, factor.max(0.2)]);
         }
     }
-}
-
-/// What the idle cores of a machine draw, and its packages, where so many cores serve a load.
-fn idle(machine: &MachineFigures, on: usize, busy: f64, rate: f64) -> Watts {
-    let load = Load {
-        busy: Cores::new(busy),
-        wakeups: PerSecond::new(rate),
-        on,
-    };
-    let power = idle_power(machine, load);
-    power.cores + power.uncore
 }

@@ -11,10 +11,12 @@
 //! | how many servers that needs, and for how long one must not have been needed | `servers` |
 //! | the cheapest cores and frequency of those that serve | `points` |
 //! | what a period says of all these | `learn` |
+//! | why, in words and numbers | `explain` |
 //! | that it stays known what a request costs at full speed: now and then a period there | `Joint::excites` |
 
 mod capped;
 mod draw;
+mod explain;
 mod growth;
 mod keeper;
 mod learn;
@@ -40,7 +42,8 @@ use crate::reflex::ReflexPlan;
 use crate::resize::{Cause, PowerState};
 use capped::Capped;
 use draw::Draw;
-use growth::{Growth, When};
+use explain::UNOBSERVED;
+use growth::Growth;
 use headroom_physics::MachineFigures;
 use headroom_units::{Hertz, Lever, PerSecond, Setting, Watts};
 use keeper::Keeper;
@@ -53,9 +56,6 @@ const PRESENT_PER_CORE: f64 = 2.0;
 /// be late, to be at full speed after each would cost more than it was late for.
 const AFTER_LATE: f64 = 3.0;
 const SHARE_AFTER_LATE: f64 = 0.1;
-/// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
-const MORE_SERVERS: usize = 3;
-
 /// A cap leaves the frequency that it stands for to all but one of so many cases.
 const CAP_FOR: f64 = 20.0;
 
@@ -67,14 +67,6 @@ const FLOOR_S: f64 = 7200.0;
 /// at full speed: servers are planned by what they do there, and at a lower frequency nothing tells it.
 const UNSURE: f64 = 0.04;
 const EXCITED_EVERY: u32 = 20;
-
-const WARM_UP: &str = "warm-up";
-const UNOBSERVED: &str = "hold-unobserved";
-const CHEAPEST: &str = "cheapest-point";
-const FULL_SPEED: &str = "full-speed-after-late";
-const EXCITED: &str = "full-speed-to-learn";
-const RETREAT: &str = "retreat";
-const SERVERS: &str = "servers-for-the-horizon";
 
 /// The law.
 #[derive(Clone, Debug)]
@@ -246,7 +238,7 @@ impl Joint {
     }
 
     /// Everything on, and why.
-    fn everything(&mut self, rule: &'static str, text: String, forecast: &Forecast) -> Decision {
+    fn everything(&mut self, why: Reason, forecast: &Forecast) -> Decision {
         if let Some(capped) = &mut self.capped {
             capped.lift();
         }
@@ -256,8 +248,54 @@ impl Joint {
             setting: self.plant.full().with(Lever::Servers, servers),
             expected_rate: Some(PerSecond::new(forecast.rate)),
             reflex: None,
-            reasons: vec![Reason::new(rule, text, &[])],
+            reasons: vec![why],
         }
+    }
+
+    /// Judges the period that ended, by whether it was late; the share of periods like the next that may be late.
+    fn judge(&mut self, observation: &Observation, traffic: &Traffic, expected_rate: f64) -> f64 {
+        let serving = self.serving(observation);
+        let all = self.draw.servers();
+        let length = observation.length.get();
+        let limited = self.is_limited(observation, serving);
+        // A period that a reflex raised had the lower point that was chosen for it: if late, it is so by that choice.
+        let is_full = serving == all && !limited && observation.reflexes == 0;
+        self.full_for = match is_full {
+            true => self.full_for.saturating_add(1),
+            false => 0,
+        };
+        // Before, it may still answer what was left over when less was on.
+        let everything_on = self.full_for > SETTLED_AFTER;
+        let late = traffic.latency_to_judge() > self.slo.target();
+        let retreating = self.keeper.retreat() > 0;
+        let load_then = self.keeper.load_of(traffic, length);
+        self.keeper.observe(load_then, late, everything_on);
+        // What the model says is judged by periods at full speed alone: in others a reflex may have kept what it had not.
+        if let Some(expected) = self.expected_late.take().filter(|_| !limited) {
+            self.keeper.judge(expected, late);
+        }
+        let lasts = (FLOOR_S / length.max(1e-3)) as u32;
+        self.floor.1 = self.floor.1.saturating_sub(1);
+        let is_lost = |node: &NodeObservation| node.state == PowerState::Failed(Cause::Lost);
+        self.spare_for = match observation.nodes.iter().any(is_lost) {
+            true => lasts,
+            false => self.spare_for.saturating_sub(1),
+        };
+        if self.keeper.retreat() > 0 && !retreating {
+            // What so few servers could not do they will not be asked for again soon.
+            self.floor = ((serving + 1).max(self.floor()).min(all), lasts);
+        }
+        self.after_late = match late {
+            true => (SHARE_AFTER_LATE / self.tuning.late).min(AFTER_LATE).round() as u32,
+            false => self.after_late.saturating_sub(1),
+        };
+        self.keeper
+            .rate(load(expected_rate, traffic.in_flight as f64, length))
+    }
+
+    /// Servers that stay on, whatever is believed, since the law had to retreat from fewer.
+    fn floor(&self) -> usize {
+        if self.floor.1 > 0 { self.floor.0 } else { 1 }
     }
 }
 
@@ -283,155 +321,45 @@ impl Law for Joint {
         let Some(forecast) = self.forecaster.next() else {
             return hold("no arrival rate yet: what is in force stays");
         };
-        let expected_rate = Some(PerSecond::new(forecast.rate));
-        let all = self.draw.servers();
         self.periods = self.periods.saturating_add(1);
         if self.periods <= self.tuning.warm_up_periods {
-            let text = format!(
-                "period {} of {} to observe first: everything on",
-                self.periods, self.tuning.warm_up_periods
-            );
-            return self.everything(WARM_UP, text, &forecast);
+            let why = self.why_warm_up();
+            return self.everything(why, &forecast);
         }
-        let serving = self.serving(observation);
-        // A period that a reflex raised had the lower point that was chosen for it: if late, it is so by that choice.
-        let is_full = serving == all && !self.is_limited(observation, serving) && observation.reflexes == 0;
-        self.full_for = if is_full {
-            self.full_for.saturating_add(1)
-        } else {
-            0
-        };
-        // Before, it may still answer what was left over when less was on.
-        let everything_on = self.full_for > SETTLED_AFTER;
-        let late = traffic.latency_to_judge() > self.slo.target();
-        let retreating = self.keeper.retreat() > 0;
-        let length = observation.length.get();
-        let load_then = self.keeper.load_of(traffic, length);
-        self.keeper.observe(load_then, late, everything_on);
-        // What the model says is judged by periods at full speed alone: in others a reflex may have kept what it had not.
-        let at_full_speed = !self.is_limited(observation, serving);
-        if let Some(expected) = self.expected_late.take().filter(|_| at_full_speed) {
-            self.keeper.judge(expected, late);
-        }
-        let allowed = self
-            .keeper
-            .rate(load(forecast.rate, traffic.in_flight as f64, length));
-        self.floor.1 = self.floor.1.saturating_sub(1);
-        let is_lost = |node: &NodeObservation| node.state == PowerState::Failed(Cause::Lost);
-        self.spare_for = match observation.nodes.iter().any(is_lost) {
-            true => (FLOOR_S / length.max(1e-3)) as u32,
-            false => self.spare_for.saturating_sub(1),
-        };
-        if self.keeper.retreat() > 0 && !retreating {
-            // What so few servers could not do they will not be asked for again soon.
-            let before = if self.floor.1 > 0 { self.floor.0 } else { 1 };
-            self.floor = (
-                (serving + 1).max(before).min(all),
-                (FLOOR_S / length.max(1e-3)) as u32,
-            );
-        }
-        self.after_late = match late {
-            true => (SHARE_AFTER_LATE / self.tuning.late).min(AFTER_LATE).round() as u32,
-            false => self.after_late.saturating_sub(1),
-        };
+        let allowed = self.judge(observation, traffic, forecast.rate);
         if self.keeper.retreat() > 0 {
-            let text = format!(
-                "periods were late far more often than {:.2} %: the model is not to be trusted, everything on for {} more periods",
-                allowed * 100.0,
-                self.keeper.retreat()
-            );
-            self.needed.observe(observation.period, all, 0);
-            return self.everything(RETREAT, text, &forecast);
+            self.needed.observe(observation.period, self.draw.servers(), 0);
+            let why = self.why_retreat(allowed);
+            return self.everything(why, &forecast);
+        }
+        if allowed > self.tuning.late {
+            // What is saved then is paid in periods that are later still, which no caution gets back.
+            self.needed.observe(observation.period, self.draw.servers(), 0);
+            let why = self.why_all(allowed);
+            return self.everything(why, &forecast);
         }
         let demand = self.demand(&forecast, observation, traffic);
+        let serving = self.serving(observation);
         let (now, planned) = self.best_now(serving, &demand, allowed, traffic.in_flight);
-        let floor = if self.floor.1 > 0 { self.floor.0 } else { 1 };
-        let (safe, with_one_less) = self.fewest_safe(When::Within, &demand, allowed, floor);
-        let (soon, _) = self.fewest_safe(When::AtEnd, &demand, allowed, floor);
-        let most = (safe + MORE_SERVERS).min(all);
-        let cheapest = (safe..=most)
-            .map(|servers| self.best_point(servers, &demand, allowed))
-            .min_by(|a, b| a.watts.total_cmp(&b.watts))
-            .map_or(safe, |point| point.servers);
-        let away = self.draw.break_even_s(all - 1) / observation.length.get().max(1e-3);
-        let kept = self
-            .needed
-            .observe(observation.period, cheapest, away as u64)
-            .max(safe);
-        // Those that serve, boot or go: none more than these is started for what may come before it could serve.
-        let servers = kept.min(self.ordered(observation).max(soon));
+        let servers = self.plan_servers(observation, &demand, allowed);
+        let excited = self.excites(&now.point);
         let mut reasons = Vec::new();
-        let excited = self.excites(&now);
-        let point = (self.after_late == 0 && !excited).then_some(&now);
         if excited {
-            let unsure = self.cost.unsure(1.0);
-            let text = format!(
-                "full speed for a period: what a request costs there is known to ± {:.0} % only, from {:.0} % of the frequency",
-                unsure * 100.0,
-                now.pace * 100.0
-            );
-            reasons.push(Reason::new(EXCITED, text, &[("unsure", unsure)]));
+            reasons.push(self.why_excited(&now.point));
         }
         if self.after_late > 0 {
-            let text = format!(
-                "{}: full speed for {} periods",
-                traffic.late_in_words(self.slo, self.slo.target()),
-                self.after_late
-            );
-            reasons.push(Reason::new(FULL_SPEED, text, &[]));
+            reasons.push(self.why_full_speed(traffic));
         }
-        let text = format!(
-            "{:.1}/s ± {:.1} expected: {} servers with {:.0} % of their cores at {:.0} % of the frequency are late with {:.2} %, {:.1} W",
-            forecast.rate,
-            forecast.deviation,
-            now.servers,
-            now.on * 100.0,
-            now.pace * 100.0,
-            now.late * 100.0,
-            now.watts
-        );
-        let next = self.next_cheaper(&now, &demand);
-        let text = match &next {
-            Some(next) => format!(
-                "{text}; at {:.0} % with {:.2} %, {:.1} W",
-                next.pace * 100.0,
-                next.late * 100.0,
-                next.watts
-            ),
-            None => format!("{text}; nothing is cheaper"),
-        };
-        let mut numbers = vec![
-            ("expected_rate_per_s", forecast.rate),
-            ("cores_on", self.draw.cores(serving) * now.on),
-            ("pace", now.pace),
-            ("late_probability", now.late),
-            ("expected_w", now.watts),
-            ("caution", self.keeper.caution()),
-        ];
-        if let Some(next) = &next {
-            numbers.push(("cheaper_pace", next.pace));
-            numbers.push(("cheaper_late_probability", next.late));
-            numbers.push(("cheaper_w", next.watts));
+        reasons.push(self.why_point(&now, &forecast, &demand));
+        if self.plant.bounds(Lever::Servers).is_some() {
+            reasons.push(self.why_servers(&servers, allowed));
         }
-        reasons.push(Reason::new(CHEAPEST, text, &numbers));
         let cores = self.draw.cores(serving);
         self.expected_late = (self.after_late == 0).then(|| self.learned().late(&demand, cores, 1.0));
-        let grown = self.grown(When::Within).and_then(|cases| Some(cases.first()?.0));
-        let grows = match grown {
-            Some(rate) => format!("the load grows to {rate:.1}/s within a boot"),
-            None => "how the load grows within a boot is not known yet".to_owned(),
-        };
-        let (mut risked, mut numbers) = (String::new(), vec![("servers", servers as f64)]);
-        if let Some(late) = with_one_less {
-            risked = format!(" (with one less late with {:.2} %)", late * 100.0);
-            numbers.push(("one_less_late_probability", late));
-        }
-        let text =
-            format!("{grows}: {safe} servers are safe{risked}, {cheapest} cheapest, {servers} were needed");
-        reasons.push(Reason::new(SERVERS, text, &numbers));
+        let point = (self.after_late == 0 && !excited).then_some(&now.point);
         let mut decision = Decision {
-            setting: self.setting(servers, point, &demand),
-            expected_rate,
+            setting: self.setting(servers.on, point, &demand),
+            expected_rate: Some(PerSecond::new(forecast.rate)),
             reflex: None,
             reasons,
         };

@@ -5,6 +5,8 @@ use crate::headroom::choose::Demand;
 use crate::reflex::Planned;
 use headroom_units::Hertz;
 
+/// The frequency is limited only where that saves at least this share of the watts: by less the figures do not know that it does.
+const WORTH_LIMITING: f64 = 0.02;
 /// Cores are parked only where the least that could be saved so is at least this share of the watts.
 const WORTH_PARKING: f64 = 0.01;
 /// The fewest cores that keep the SLO, and so many times as many, are tried.
@@ -20,6 +22,16 @@ pub(super) struct Point {
     pub(super) pace: f64,
     pub(super) watts: f64,
     pub(super) late: f64,
+}
+
+/// The point of a period, and what it was allowed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen {
+    pub(super) point: Point,
+    /// The share of such periods that may be late.
+    pub(super) allowed: f64,
+    /// How many times as often it may be late by the model, as a reflex saves the rest.
+    pub(super) saved_by_reflex: f64,
 }
 
 impl Joint {
@@ -47,9 +59,9 @@ impl Joint {
             let (limit, pace) = self.paces[at];
             self.draw.watts(servers, on, rate, self.cost.at(pace), limit)
         };
-        let best = (0..=fits)
-            .min_by(|a, b| watts(*a).total_cmp(&watts(*b)))
-            .unwrap_or(0);
+        let cheapest = (0..=fits).min_by(|a, b| watts(*a).total_cmp(&watts(*b)));
+        let worth = |at: &usize| watts(*at) <= (1.0 - WORTH_LIMITING) * watts(0);
+        let best = cheapest.filter(worth).unwrap_or(0);
         let (limit, pace) = self.paces[best];
         let watts = watts(best);
         let late = self.learned().late(demand, cores, pace);
@@ -129,33 +141,37 @@ impl Joint {
         demand: &Demand,
         allowed: f64,
         in_flight: u64,
-    ) -> (Point, Option<Planned>) {
+    ) -> (Chosen, Option<Planned>) {
         if !self.tuning.reflex {
-            return (self.best_point(servers, demand, allowed), None);
+            let point = self.best_point(servers, demand, allowed);
+            return (
+                Chosen {
+                    point,
+                    allowed,
+                    saved_by_reflex: 1.0,
+                },
+                None,
+            );
         }
         let cores = self.draw.cores(servers);
         let mut plan = self.reflex.clone();
-        let point = self.best_point(servers, demand, allowed * plan.bold());
-        let planned = plan.plan(
-            &mut self.learned(),
-            demand,
-            (cores * point.on, point.pace),
-            in_flight,
-        );
-        let (point, planned) = match planned.in_time {
-            true => (point, planned),
-            false => {
-                let point = self.best_point(servers, demand, allowed);
-                let planned = plan.plan(
-                    &mut self.learned(),
-                    demand,
-                    (cores * point.on, point.pace),
-                    in_flight,
-                );
-                (point, planned)
-            }
+        let mut with = |law: &mut Self, saved_by_reflex: f64| {
+            let point = law.best_point(servers, demand, allowed * saved_by_reflex);
+            let at = (cores * point.on, point.pace);
+            let planned = plan.plan(&mut law.learned(), demand, at, in_flight);
+            let chosen = Chosen {
+                point,
+                allowed,
+                saved_by_reflex,
+            };
+            (chosen, planned)
         };
+        let bold = self.reflex.bold();
+        let (mut chosen, mut planned) = with(self, bold);
+        if !planned.in_time {
+            (chosen, planned) = with(self, 1.0);
+        }
         self.reflex = plan;
-        (point, Some(planned))
+        (chosen, Some(planned))
     }
 }

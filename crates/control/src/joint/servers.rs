@@ -3,11 +3,14 @@
 use super::Joint;
 use super::growth::When;
 use crate::headroom::choose::Demand;
+use crate::observation::Observation;
 use std::collections::VecDeque;
 
 /// The load is taken to grow, within a boot, beyond the rates that are looked at with so many times the probability with which a
 /// period may be late; what is beyond the first, which reasons name, is taken for that.
 const GROWN_BEYOND: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 25.0, 100.0];
+/// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
+const MORE_SERVERS: usize = 3;
 /// What is less than this share of what decides is not looked at.
 const IGNORED: f64 = 0.01;
 /// Requests wait for as long as the target when so much of it is left over on the mean: arrivals come in bunches, and the queues of
@@ -16,7 +19,55 @@ const EACH_WAITS: f64 = 0.3;
 /// The load grows to more within a boot as often as to less.
 const EVEN_ODDS: f64 = 0.5;
 
+/// How many servers, and what decided it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerPlan {
+    /// So many are to be on.
+    pub(super) on: usize,
+    /// The fewest that keep the SLO over all that the load may grow to within a boot.
+    pub(super) safe: usize,
+    /// Of these or some more, those that are the cheapest.
+    pub(super) cheapest: usize,
+    /// The fewest that keep it at what the load may have grown to at the end of a boot: no more are started.
+    pub(super) at_end: usize,
+    /// The probability that a period is late with one less than are safe; `None` where it is not known, or none is less.
+    pub(super) one_less_late: Option<f64>,
+    /// The highest rate that is looked at, requests a second; `None` where it is not known yet.
+    pub(super) grown_to: Option<f64>,
+}
+
 impl Joint {
+    /// How many servers are to be on from now on, where a share `allowed` of the periods may be late.
+    pub(super) fn plan_servers(
+        &mut self,
+        observation: &Observation,
+        demand: &Demand,
+        allowed: f64,
+    ) -> ServerPlan {
+        let (all, floor) = (self.draw.servers(), self.floor());
+        let (safe, one_less_late) = self.fewest_safe(When::Within, demand, allowed, floor);
+        let (at_end, _) = self.fewest_safe(When::AtEnd, demand, allowed, floor);
+        let most = (safe + MORE_SERVERS).min(all);
+        let cheapest = (safe..=most)
+            .map(|servers| self.best_point(servers, demand, allowed))
+            .min_by(|a, b| a.watts.total_cmp(&b.watts))
+            .map_or(safe, |point| point.servers);
+        let away = self.draw.break_even_s(all - 1) / observation.length.get().max(1e-3);
+        let kept = self
+            .needed
+            .observe(observation.period, cheapest, away as u64)
+            .max(safe);
+        ServerPlan {
+            // Those that serve, boot or go: none more than these is started for what may come before it could serve.
+            on: kept.min(self.ordered(observation).max(at_end)),
+            safe,
+            cheapest,
+            at_end,
+            one_less_late,
+            grown_to: self.grown(When::Within).and_then(|cases| Some(cases.first()?.0)),
+        }
+    }
+
     /// The rates that the load grows to while another server boots, or until it has, the highest first, each with the probability that it grows to
     /// that and no further; `None` where nothing is known.
     pub(super) fn grown(&self, when: When) -> Option<Vec<(f64, f64)>> {

@@ -193,3 +193,129 @@ fn what_requests_cost_at_full_speed_stays_known_at_a_low_frequency() {
     assert!(reasons > 0 && at_full == reasons, "{at_full} {reasons}");
     assert!(at_full < 1_500 / 20, "{at_full}");
 }
+
+/// Four servers of eight cores that serve a steady load, of which so many periods are late.
+fn steadily(
+    law: &mut Joint,
+    periods: std::ops::Range<u64>,
+    lost: bool,
+    late: impl Fn(u64) -> bool,
+) -> Vec<Decision> {
+    let plant = plant([4.0, 32.0, 1.0], [160.0, 6.0, 168.0])
+        .with_frequency(frequencies(0.8, 2.2))
+        .with_servers(4);
+    let mut serving = 4;
+    let decide = |number: u64| {
+        let node = |server: usize| NodeObservation {
+            state: match server < serving {
+                _ if lost && server == 3 => resize::PowerState::Failed(resize::Cause::Lost),
+                true => resize::PowerState::Serving,
+                false => resize::PowerState::Off,
+            },
+            capacity: Capacity::Unknown,
+        };
+        let nodes: Vec<_> = (0..4).map(node).collect();
+        let on = nodes.iter().filter(|node| node.state.takes_requests()).count() as f64;
+        let at_slo = Seconds::from_millis(if late(number) { 400.0 } else { 15.0 });
+        let latency = Latency {
+            at_slo,
+            missed: false,
+            distribution: None,
+        };
+        let traffic = Traffic {
+            arrivals: 2_000,
+            completions: 2_000,
+            in_flight: 8,
+            latency: Some(latency),
+            ..Traffic::default()
+        };
+        let decision = law.decide(&Observation {
+            period: number,
+            length: Seconds::new(1.0),
+            in_force: plant.full().with(Lever::Cores, Some(8.0 * on)),
+            traffic: Some(traffic),
+            utilisation: Some(Ratio::new(1.0 / on)),
+            nodes,
+            ..Observation::default()
+        });
+        serving = decision.setting.get(Lever::Servers).unwrap() as usize;
+        decision
+    };
+    periods.map(decide).collect()
+}
+
+fn four_servers(late: f64) -> Joint {
+    let plant = plant([4.0, 32.0, 1.0], [160.0, 6.0, 168.0])
+        .with_frequency(frequencies(0.8, 2.2))
+        .with_servers(4);
+    let tuning = JointTuning {
+        learn_s: 100.0,
+        late,
+        ..JointTuning::default()
+    };
+    let machines = vec![MachineFigures::skylake(8); 4];
+    Joint::new(slo(250.0), plant, &machines, PerSecond::new(250.0), tuning).unwrap()
+}
+
+fn servers(decision: &Decision) -> f64 {
+    decision.setting.get(Lever::Servers).unwrap()
+}
+
+/// The load is that of one server: 2,000 requests of 4 ms a second on 8 cores each would keep busy all of one's.
+#[test]
+fn servers_that_are_not_needed_go_and_the_reason_is_that_of_the_servers() {
+    let mut law = four_servers(0.005);
+    let decisions = steadily(&mut law, 0..1_000, false, |_| false);
+    assert!(decisions[..100].iter().all(|decision| servers(decision) == 4.0));
+    let last = decisions.last().unwrap();
+    assert!((2.0..4.0).contains(&servers(last)), "{last:?}");
+    let reason = last.reason_of(Lever::Servers).unwrap();
+    assert_eq!(reason.rule, "servers-for-the-horizon");
+    let number = |name: &str| reason.numbers.iter().find(|(key, _)| key == name).unwrap().1;
+    assert_eq!(number("servers"), servers(last));
+    assert_eq!(number("allowed"), 0.005);
+    assert!(
+        number("one_less_late_probability") > 0.005,
+        "what is risked with one less is more than is allowed: {reason:?}"
+    );
+    assert_eq!(last.reason_of(Lever::Frequency).unwrap().rule, "cheapest-point");
+}
+
+#[test]
+fn after_a_server_was_lost_one_more_stays_on() {
+    let steady = steadily(&mut four_servers(0.005), 0..1_000, false, |_| false);
+    let mut law = four_servers(0.005);
+    steadily(&mut law, 0..900, false, |_| false);
+    steadily(&mut law, 900..905, true, |_| false);
+    let after = steadily(&mut law, 905..1_400, false, |_| false);
+    assert_eq!(
+        servers(after.last().unwrap()),
+        servers(steady.last().unwrap()) + 1.0
+    );
+}
+
+#[test]
+fn a_law_that_retreated_keeps_more_servers_than_it_had_for_two_hours() {
+    let mut law = four_servers(0.005);
+    let before = servers(steadily(&mut law, 0..1_000, false, |_| false).last().unwrap());
+    // Late with fewer servers, and not with all.
+    let retreats = steadily(&mut law, 1_000..1_030, false, |period| period < 1_006);
+    let rule = |decision: &&Decision| decision.reasons[0].rule == "retreat";
+    assert!(retreats.iter().filter(rule).count() > 10, "{retreats:?}");
+    let after = steadily(&mut law, 1_030..3_000, false, |_| false);
+    assert!(servers(after.last().unwrap()) > before);
+}
+
+/// Where everything on is late more often than asked, being later still is no saving: everything stays on, and the law says so.
+#[test]
+fn nothing_is_saved_where_everything_on_is_late_too_often() {
+    let often = |period: u64| period.is_multiple_of(25);
+    let decisions = steadily(&mut four_servers(0.005), 0..3_000, false, often);
+    assert!(decisions.iter().all(|decision| servers(decision) == 4.0));
+    let last = decisions.last().unwrap();
+    assert_eq!(last.reasons[0].rule, "late-with-everything-on");
+    assert!(last.setting.frequency().is_none());
+    // As often as asked is no reason.
+    let decisions = steadily(&mut four_servers(0.1), 0..3_000, false, often);
+    assert!(servers(decisions.last().unwrap()) < 4.0);
+}

@@ -29,6 +29,8 @@ pub struct Figures {
     pub latency_mean_ms: f64,
     /// P95 of all requests.
     pub latency_p95_ms: f64,
+    /// The slowest request.
+    pub latency_max_ms: f64,
     /// Mean over the periods of each period's latency at the SLO's percentile; NaN where only totals are known.
     pub latency_period_ms: f64,
     /// Share of the judged periods over the target.
@@ -64,6 +66,7 @@ impl Figures {
             power_ratio: share(totals.power_ratio()),
             latency_mean_ms: totals.latency.map_or(0.0, |latency| latency.mean.as_millis()),
             latency_p95_ms: totals.latency.map_or(0.0, |latency| latency.p95.as_millis()),
+            latency_max_ms: totals.latency.map_or(0.0, |latency| latency.max.as_millis()),
             latency_period_ms: f64::NAN,
             periods_over: share(totals.share_over()),
             cores: totals.cores_mean.get(),

@@ -52,7 +52,9 @@ impl Watched<'_> {
             host: headroom_record::host(),
             started_at: SystemTime::now(),
             // None where it cannot be said: of a closed loop, of nodes that fail.
-            energy_bound: least(scenario, self.seed).ok().map(|least| least.prompt),
+            energy_bound: least(scenario, self.seed, self.setting.asked())
+                .ok()
+                .map(|least| least.prompt),
             nodes: Vec::new(),
             provenance: origin::provenance()
                 .configured_by(&self.setting.text())

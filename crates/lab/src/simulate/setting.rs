@@ -12,7 +12,7 @@ use headroom_physics::{Machine, MachineFigures};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
 use headroom_sim::{Fault, RunError, Scenario, ScenarioError};
-use headroom_units::{Lever, PerSecond, Seconds};
+use headroom_units::{Lever, PerSecond, Ratio, Seconds};
 use headroom_workload::ArrivalProcess;
 use headroom_workload::Trace;
 use headroom_workload::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
@@ -136,6 +136,11 @@ impl Default for Setting {
 }
 
 impl Setting {
+    /// The share of periods that may be late, which the joint law is asked for and the bound allows.
+    pub fn asked(&self) -> Ratio {
+        Ratio::new(self.law.joint.late)
+    }
+
     fn of(file: File, document: Option<Document>) -> Self {
         let has_arrivals = file.arrivals.is_some();
         let default = Scenario::default();

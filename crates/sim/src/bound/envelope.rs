@@ -8,7 +8,7 @@ use crate::scenario::{NodeGroup, Scenario};
 use headroom_physics::MachineFigures;
 use headroom_physics::cores::state_power_w;
 use headroom_physics::machine::ProcessorFigures;
-use headroom_units::Joules;
+use headroom_units::{Joules, Ratio};
 
 /// The convex envelope of the least power over the rate of work, piecewise linear: power at no work, then segments by
 /// rising price.
@@ -227,17 +227,18 @@ pub(super) fn nodes(scenario: &Scenario) -> impl Iterator<Item = Node> {
 pub struct Least {
     /// Any schedule that answers what is due, however late.
     pub any: Joules,
-    /// Any schedule that leaves no work waiting for longer than four targets of the SLO.
+    /// Any schedule that leaves no work waiting for longer than four targets of the SLO, and has no more periods late than allowed.
     pub prompt: Joules,
     /// Any schedule, of no work at all: all servers asleep, and where they can be switched all but one off. No lever moves it.
     pub standing: Joules,
 }
 
-/// The least energy of schedules, however clever: see the [module](super).
+/// The least energy of schedules, however clever, of which [`Least::prompt`] has at most a share `late` of the periods late: see the
+/// [module](super).
 ///
 /// # Errors
 /// [`ScenarioError`] where the scenario is no world, is a closed loop, or has faults that do anything but slow nodes.
-pub fn least(scenario: &Scenario, seed: u64) -> Result<Least, ScenarioError> {
+pub fn least(scenario: &Scenario, seed: u64, late: Ratio) -> Result<Least, ScenarioError> {
     check(scenario)?;
     let length_s = scenario.duration().get();
     let due_s = length_s - scenario.service.target_ms / 1e3;
@@ -255,7 +256,7 @@ pub fn least(scenario: &Scenario, seed: u64) -> Result<Least, ScenarioError> {
     let envelope = Envelope::new(scenario);
     let most = envelope.segments.iter().map(|segment| segment.0).sum::<f64>();
     let any_j = length_s * envelope.watts((work_s / length_s).min(most));
-    let prompt_j = blocks.and_then(|blocks| blocks.least_j(scenario));
+    let prompt_j = blocks.and_then(|blocks| blocks.least_j(scenario, late));
     let one_w = nodes(scenario).map(|node| node.asleep_w - node.off_w);
     let one_w = match scenario.power_states {
         Some(_) => one_w.fold(f64::INFINITY, f64::min),
@@ -273,7 +274,8 @@ pub fn least(scenario: &Scenario, seed: u64) -> Result<Least, ScenarioError> {
 /// # Errors
 /// As [`least`].
 pub fn lower_bound(scenario: &Scenario, seed: u64) -> Result<Joules, ScenarioError> {
-    Ok(least(scenario, seed)?.any)
+    // Whatever may be late: the energy of any schedule does not go by it.
+    Ok(least(scenario, seed, Ratio::ZERO)?.any)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::scenario::{Scenario, Telemetry};
 use crate::totals::Totals;
 use crate::world::{Bare, run};
 use headroom_control::Plant;
-use headroom_physics::expected::{Load, idle_power};
+use headroom_physics::expected::{Load, server_power};
 use headroom_physics::{MachineFigures, ServerFigures};
 use headroom_units::{Cores, Hertz, Lever, PerSecond, Ratio, Seconds, Setting};
 
@@ -80,13 +80,13 @@ pub(super) fn clairvoyant(scenario: &Scenario, seed: u64, late: Ratio) -> Result
         let mut law = Replay::new(plant, Vec::new());
         let totals = run(&seen, &mut Bare(&mut law), seed, &mut |_| {})?;
         return Ok(Bound {
-            least: least(scenario, seed)?,
+            least: least(scenario, seed, late)?,
             totals,
             schedule: Vec::new(),
         });
     };
     Ok(Bound {
-        least: least(scenario, seed)?,
+        least: least(scenario, seed, late)?,
         totals,
         schedule,
     })
@@ -154,11 +154,8 @@ impl Hindsight {
                 wakeups: PerSecond::new(rate * share),
                 on: machine.processor.cores,
             };
-            let idle = idle_power(machine, load);
-            machine.platform.get()
-                + idle.cores.get()
-                + idle.uncore.get()
-                + busy * machine.processor.frequency.busy_at_top().get()
+            let levels = machine.frequencies(0.0);
+            server_power(machine, load, &levels.at(levels.top())).get()
         });
         each.sum()
     }

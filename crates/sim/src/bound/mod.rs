@@ -36,6 +36,7 @@ mod search;
 mod trial;
 
 pub use envelope::{Least, least, lower_bound};
+pub use prompt::WAIT_TARGETS;
 pub use replay::Replay;
 pub use search::clairvoyant;
 

@@ -12,9 +12,10 @@
 //!   many are there at least at each moment follows from the arrivals alone. Where m are there and a balancer spreads them over n
 //!   servers no worse than at random, each is awake with the probability 1 - (1 - 1/n)^m, and while it is a package of it is up.
 //!   (Where the balancer goes by weights or sizes this is left out.)
-//! - **The SLO.** At most half a percent of the periods is late. Of servers that are all alike, how many periods of a block are late
+//! - **The SLO.** At most a share of the periods that is given is late. Of servers that are all alike, how many periods of a block are late
 //!   with n of them is found by simulating them at full speed from empty, as the balancer's round robin spreads the requests: a
-//!   lower speed or what was left over before can only make it later. The budget of late periods is shared by all blocks, at one
+//!   lower speed or what was left over before can only make a request later. (That these can also move late requests into fewer
+//!   periods is not proven to be impossible; no run was found that does.) The budget of late periods is shared by all blocks, at one
 //!   price again. (Where everything on is late more often this is left out.)
 //! - **Whole servers.** A server that serves at some moment of a block draws in the block at least what it draws asleep, and what
 //!   work there is costs at least the convex envelope of those that serve. Which serve is found by dynamic programming over the
@@ -27,14 +28,14 @@
 //! blocks' least `energy - price · work`, and the price of all work, is at most the least energy). The best price is sought.
 
 use super::envelope::{Node, nodes};
-use super::search::LATE;
 use super::trial::Trial;
 use crate::balancer::Rule;
 use crate::heap::Heap;
 use crate::scenario::Scenario;
+use headroom_units::Ratio;
 
 /// How long work may wait, in targets of the SLO.
-const WAIT_TARGETS: f64 = 4.0;
+pub const WAIT_TARGETS: f64 = 4.0;
 /// The length of a block, seconds, and the least of it in waits.
 const BLOCK_S: f64 = 30.0;
 const WAITS_A_BLOCK: f64 = 10.0;
@@ -318,7 +319,7 @@ fn state(kinds: &[Kind], at: usize) -> State {
 impl Blocks {
     /// The least energy of a schedule that serves this work promptly, joules; `None` where all servers together cannot, the run is
     /// too short for servers to be switched within it, or the kinds of servers are too many to be searched.
-    pub(super) fn least_j(mut self, scenario: &Scenario) -> Option<f64> {
+    pub(super) fn least_j(mut self, scenario: &Scenario, late: Ratio) -> Option<f64> {
         self.advance(scenario.duration().get());
         let switched = scenario.power_states.is_some();
         // Servers go between blocks.
@@ -345,7 +346,7 @@ impl Blocks {
         }
         let due_s = self.blocks.iter().map(|block| block.came_s).sum::<f64>()
             - self.blocks.last().map_or(0.0, |block| block.tail_s);
-        let late_allowed = LATE.get() * scenario.periods() as f64;
+        let late_allowed = late.get() * scenario.periods() as f64;
         let at_prices = |price: f64, of_late: f64| {
             let last = fleet.states.len() - 1;
             let mut costs = vec![f64::INFINITY; fleet.states.len()];

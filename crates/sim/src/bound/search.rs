@@ -15,9 +15,6 @@ const REACH: usize = 8;
 /// How many frequencies above the lowest that keeps the SLO are kept as choices: a faster one leaves less behind.
 const FASTER: usize = 2;
 
-/// Where servers can be switched so many periods may be late: as many as the joint law may by default.
-pub(super) const LATE: Ratio = Ratio::new(0.005);
-
 struct Search<'a> {
     scenario: &'a Scenario,
     world: World<'a>,
@@ -33,9 +30,9 @@ struct Search<'a> {
 /// # Errors
 /// As [`run`]; and [`RunError::Scenario`] where the scenario has faults, is a closed loop, or delays decisions by a period or
 /// more.
-pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize) -> Result<Bound, RunError> {
+pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize, late: Ratio) -> Result<Bound, RunError> {
     if scenario.power_states.is_some() {
-        return super::fleet::clairvoyant(scenario, seed, LATE);
+        return super::fleet::clairvoyant(scenario, seed, late);
     }
     check_sound(scenario)?;
     check_delays(scenario)?;
@@ -49,7 +46,7 @@ pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize) -> Result<Bound
     // Nor does it look at anything: it has nothing to wait for.
     unbound.telemetry = Telemetry::default();
     Ok(Bound {
-        least: least(scenario, seed)?,
+        least: least(scenario, seed, late)?,
         totals: run(&unbound, &mut Bare(&mut law), seed, &mut |_| {})?,
         schedule,
     })
@@ -280,7 +277,7 @@ mod tests {
         for scenario in [alike, unlike] {
             let search = Search::new(&scenario).unwrap();
             let (schedule, counted_j) = search.schedule(5, 2);
-            let bound = clairvoyant(&scenario, 5, 2).unwrap();
+            let bound = clairvoyant(&scenario, 5, 2, Ratio::new(0.005)).unwrap();
             assert_eq!(bound.schedule, schedule);
             let metered_j = bound.totals.energy.get();
             assert!(

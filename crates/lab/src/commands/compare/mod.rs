@@ -66,7 +66,7 @@ pub struct CompareArgs {
 
 /// What is said of the bound under every table that has it.
 const BOUND_REMARK: &str = "simulated: every figure is a model's; \"over the bound\" is energy over what no schedule can go under \
-                            that leaves no work waiting for longer than four targets and is late in at most 0.5 % of the periods, \
+                            that leaves no work waiting for longer than four targets and is late no more often than `law.joint.late` (0.5 % of the periods), \
                             even one that knows every request beforehand (\"-\": none is known, or the law let work wait, was late \
                             more often, or left some undone)";
 /// The laws and the seeds where none are asked for.

@@ -2,12 +2,11 @@
 //! more often than that. Pure: figures in, verdict out.
 
 use headroom_record::statistics::Estimate;
+use headroom_units::Ratio;
 use serde::Serialize;
 
 /// The law of whom it is asked.
 pub const OURS: &str = "joint";
-/// How often a period may be late, percent: `late` of `[law.joint]`, by default.
-pub const ASKED_PERCENT: f64 = 0.5;
 /// Where even the first law, everything on, is late more often, as often as that times this.
 pub const OVER_FIRST: f64 = 1.2;
 
@@ -58,15 +57,15 @@ pub struct Ordering {
     pub exceptions: Vec<String>,
 }
 
-/// Judges it against the law of the name `first`; `None` where [`OURS`] was not run, or nothing beside it.
-pub fn ordering(laws: &[Measured], first: &str) -> Option<Ordering> {
+/// Judges it against the law of the name `first`, where a share `asked` of the periods may be late; `None` where [`OURS`] was not run, or nothing beside it.
+pub fn ordering(laws: &[Measured], first: &str, asked: Ratio) -> Option<Ordering> {
     let ours = laws
         .iter()
         .find(|law| law.law == OURS)
         .filter(|_| laws.len() > 1)?;
     let late = |law: &Measured| Estimate::of(&law.late_percent).map_or(f64::INFINITY, |late| late.mean);
     let reference = laws.iter().find(|law| law.law == first).map_or(0.0, late);
-    let kept_percent = ASKED_PERCENT.max(OVER_FIRST * reference);
+    let kept_percent = asked.as_percent().max(OVER_FIRST * reference);
     let mut found = Ordering {
         verdict: Verdict::Holds,
         kept_percent,
@@ -120,6 +119,8 @@ pub fn ordering(laws: &[Measured], first: &str) -> Option<Ordering> {
 mod tests {
     use super::*;
 
+    const ASKED: Ratio = Ratio::new(0.005);
+
     fn law(name: &str, energy_j: [f64; 3], late_percent: [f64; 3]) -> Measured {
         Measured {
             law: name.to_owned(),
@@ -135,7 +136,7 @@ mod tests {
             law("slo-power", [84.0, 85.0, 86.0], [0.2, 0.3, 0.4]),
             law("k8s-as-run", [70.0, 71.0, 72.0], [19.0, 20.0, 21.0]),
         ];
-        ordering(&laws, "fixed").unwrap()
+        ordering(&laws, "fixed", ASKED).unwrap()
     }
 
     #[test]
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(found.verdict, Verdict::Holds);
         assert_eq!(found.kept_by, ["fixed", "slo-power"]);
         assert!(found.exceptions.is_empty());
-        assert_eq!(found.kept_percent, ASKED_PERCENT);
+        assert_eq!(found.kept_percent, 0.5);
     }
 
     #[test]
@@ -185,12 +186,12 @@ mod tests {
             law(OURS, [99.0; 3], [8.0; 3]),
             law("slo-power", [90.0; 3], [9.0; 3]),
         ];
-        let found = ordering(&late, "fixed").unwrap();
+        let found = ordering(&late, "fixed", ASKED).unwrap();
         assert!((found.kept_percent - 8.4).abs() < 1e-9);
         assert_eq!(found.verdict, Verdict::Holds);
         assert_eq!(found.kept_by, ["fixed"]);
-        assert_eq!(ordering(&late[..1], "fixed"), None);
-        assert_eq!(ordering(&late[1..2], "fixed"), None, "nobody to be before");
+        assert_eq!(ordering(&late[..1], "fixed", ASKED), None);
+        assert_eq!(ordering(&late[1..2], "fixed", ASKED), None, "nobody to be before");
     }
 
     #[test]
@@ -199,6 +200,9 @@ mod tests {
             law("fixed", [100.0; 3], [0.0; 3]),
             law(OURS, [100.0; 3], [0.0; 3]),
         ];
-        assert_eq!(ordering(&equal, "fixed").unwrap().verdict, Verdict::WithinChance);
+        assert_eq!(
+            ordering(&equal, "fixed", ASKED).unwrap().verdict,
+            Verdict::WithinChance
+        );
     }
 }

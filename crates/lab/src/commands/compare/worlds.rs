@@ -1,7 +1,7 @@
 //! `headroom compare --worlds`: laws in worlds that none was tuned on, and whether the joint law keeps what it says in each.
 
 use super::CompareArgs;
-use super::ordering::{ASKED_PERCENT, Measured, OURS, OVER_FIRST, Ordering, Verdict, ordering};
+use super::ordering::{Measured, OURS, OVER_FIRST, Ordering, Verdict, ordering};
 use super::world::World;
 use super::{BOUND_REMARK, field, provenance};
 use crate::comparison::{CLAIRVOYANT, Field, Row, Runs, check_bound, row};
@@ -96,17 +96,18 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     for ((((world, trace), settings), done), bounds) in
         chosen.iter().zip(&traces).zip(&worlds).zip(done).zip(bounds)
     {
-        let nodes = settings
-            .first()
-            .map_or(0, |setting| setting.scenario.each_node().count());
+        let Some(setting) = settings.first() else {
+            continue;
+        };
         for (runner, runs) in field.runners.iter().zip(&done) {
-            for ((run, bound), seed) in runs.iter().zip(bounds.iter().flatten()).zip(&field.seeds) {
+            let of_seed = settings.iter().zip(bounds.iter().flatten()).zip(&field.seeds);
+            for (run, ((setting, bound), seed)) in runs.iter().zip(of_seed) {
                 if let Ok(run) = run {
-                    check_bound(&runner.name(), world.name, *seed, run, *bound)?;
+                    check_bound(&runner.name(), world.name, *seed, run, (setting, *bound))?;
                 }
             }
         }
-        results.push(of_world(&field, world, nodes, trace, done, bounds));
+        results.push(of_world(&field, world, setting, trace, done, bounds));
     }
     let took_s = started.elapsed().as_secs_f64();
     say::note!("{runs} runs in {took_s:.1} s, {} at once", field.threads);
@@ -136,7 +137,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
 fn of_world(
     field: &Field,
     world: &World,
-    nodes: usize,
+    setting: &Setting,
     trace: &Trace,
     done: Vec<Runs>,
     bounds: Result<Vec<Least>, ScenarioError>,
@@ -170,7 +171,7 @@ fn of_world(
     OfWorld {
         world: world.name,
         what: world.what,
-        nodes,
+        nodes: setting.scenario.each_node().count(),
         length_s: trace.duration().get(),
         mean_per_s: trace.mean().get(),
         most_per_s: trace.peak().get(),
@@ -179,7 +180,7 @@ fn of_world(
             .filter_map(|(law, runs)| row(law.clone(), world.name, runs, first, bounds.as_deref()))
             .collect(),
         failed,
-        ordering: ordering(&measured, &field.first()),
+        ordering: ordering(&measured, &field.first(), setting.asked()),
     }
 }
 
@@ -210,7 +211,7 @@ fn sheet(args: &CompareArgs, field: &Field, results: &[OfWorld]) -> Sheet {
                  the same arrivals and sizes. --json has the 95 % intervals"
             ),
             format!(
-                "the claim holds where {OURS} is late in at most {ASKED_PERCENT} % of the periods or {OVER_FIRST} times what {first} \
+                "the claim holds where {OURS} is late no more often than `law.joint.late` allows, 0.5 % of the periods by default, or {OVER_FIRST} times what {first} \
                  is, and needs less energy than every law that is late no more often than that; \"chance\" where it does not in \
                  the means, but the 95 % intervals of the differences seed by seed include zero"
             ),
