@@ -11,7 +11,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 pub struct WorldArgs {
     /// The scenario; by default the three servers of the SLO-Power paper. `headroom sim --example` prints one that
-    /// explains every key.
+    /// explains every key. In a world of `compare --worlds` its service, delays, telemetry and laws count; servers, load and faults
+    /// are the world's.
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
     /// How long each value of a trace is held, in seconds.

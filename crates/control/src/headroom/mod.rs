@@ -70,7 +70,7 @@ const PERIOD_S: RangeInclusive<f64> = 1e-3..=86_400.0;
 const TOLD_SURPRISE: f64 = 1.05;
 
 const WARM_UP: &str = "warm-up";
-const UNSEEN: &str = "hold-unseen";
+const UNSEEN: &str = "hold-unobserved";
 const CHEAPEST: &str = "cheapest-point";
 const KEEP: &str = "keep-point";
 const LATE: &str = "late-takes-nothing";

@@ -134,7 +134,7 @@ impl Law for K8sAsRun {
                 Some(utilisation) => self.scale(now, utilisation),
                 None => {
                     let text = "utilisation could not be read: the cores stay".to_owned();
-                    (now, Reason::new("hold-unseen", text, &[("cores", now.get())]))
+                    (now, Reason::new("hold-unobserved", text, &[("cores", now.get())]))
                 }
             }
         };

@@ -241,7 +241,7 @@ impl Hpa {
         let Some((metric, proposal)) = proposal else {
             let text =
                 "a metric could not be had, and no other asks for more pods: nothing changes".to_owned();
-            let reason = Reason::new("hold-unseen", text, &[("pods", f64::from(current))]);
+            let reason = Reason::new("hold-unobserved", text, &[("pods", f64::from(current))]);
             return (self.allocation(current), vec![reason]);
         };
         let normalised = self

@@ -60,15 +60,6 @@ pub(super) enum When {
     AtEnd,
 }
 
-/// The highest rates to be expected.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Highest {
-    /// Requests per second, one for each probability that was asked for.
-    pub rates: Vec<f64>,
-    /// Whose word it is.
-    pub predictor: Predictor,
-}
-
 /// What the highest rate came to over what was predicted.
 #[derive(Clone, Debug, Default)]
 struct Ratios {
@@ -245,32 +236,29 @@ impl Growth {
         self.rate
     }
 
-    /// The rates that are exceeded then with at most each of these probabilities, and never less than that of now, by
+    /// The rates (requests per second) that are exceeded then with at most each of these probabilities, and never less than that of now, by
     /// the predictor that is the surest at the first; `None` before anything is known.
-    pub(super) fn highest(&self, when: When, probabilities: &[f64]) -> Option<Highest> {
+    pub(super) fn highest(&self, when: When, probabilities: &[f64]) -> Option<Vec<f64>> {
         let ratios = match when {
             When::Within => &self.within,
             When::AtEnd => &self.at_end,
         };
         let rate = self.rate?;
         let surest = *probabilities.first()?;
-        let each = PREDICTORS.iter().zip(ratios).zip(self.predicted);
-        let known = each.filter_map(|((predictor, ratios), predicted)| {
-            let predicted = predicted.filter(|_| !ratios.sorted.is_empty())?;
-            let unseen = |probability| ratios.unseen(probability, self.per_horizon()).max(1.0);
-            let spread = ratios.spread(surest).max(unseen(surest));
-            Some((spread, predictor, predicted, ratios))
-        });
-        let (_, predictor, predicted, ratios) =
-            known.min_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
-        let unseen = |probability| ratios.unseen(probability, self.per_horizon()).max(1.0);
+        let unseen = |ratios: &Ratios, probability| ratios.unseen(probability, self.per_horizon()).max(1.0);
+        let known = ratios
+            .iter()
+            .zip(self.predicted)
+            .filter_map(|(ratios, predicted)| {
+                let predicted = predicted.filter(|_| !ratios.sorted.is_empty())?;
+                let spread = ratios.spread(surest).max(unseen(ratios, surest));
+                Some((spread, predicted, ratios))
+            });
+        let (_, predicted, ratios) = known.min_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
         let exceeded = |probability: &f64| {
-            (predicted * ratios.exceeded_by(*probability)).max(rate * unseen(*probability))
+            (predicted * ratios.exceeded_by(*probability)).max(rate * unseen(ratios, *probability))
         };
-        Some(Highest {
-            rates: probabilities.iter().map(exceeded).collect(),
-            predictor: *predictor,
-        })
+        Some(probabilities.iter().map(exceeded).collect())
     }
 
     /// Telemetry was lost: what is between is not growth.
@@ -295,7 +283,7 @@ mod tests {
     }
 
     fn factor(growth: &Growth, probability: f64) -> f64 {
-        growth.highest(When::Within, &[probability]).unwrap().rates[0] / growth.rate().unwrap()
+        growth.highest(When::Within, &[probability]).unwrap()[0] / growth.rate().unwrap()
     }
 
     /// A count with the noise of one, from a small generator.
@@ -370,7 +358,7 @@ mod tests {
         // Just before the rise the load of the day is expected.
         let before = growth(8 * 400 + 198);
         assert!(
-            before.highest(When::Within, &[0.05]).unwrap().rates[0] > 200.0,
+            before.highest(When::Within, &[0.05]).unwrap()[0] > 200.0,
             "{:?}",
             before.highest(When::Within, &[0.05])
         );

@@ -73,7 +73,7 @@ impl Joint {
     pub(super) fn grown(&self, when: When) -> Option<Vec<(f64, f64)>> {
         let growth = self.growth.as_ref()?;
         let beyond = GROWN_BEYOND.map(|times| (times * self.tuning.late).min(EVEN_ODDS));
-        let rates = growth.highest(when, &beyond)?.rates;
+        let rates = growth.highest(when, &beyond)?;
         let surge = growth.rate()? * self.tuning.surge;
         let mut before = 0.0;
         let each = rates.iter().zip(beyond).map(|(rate, beyond)| {

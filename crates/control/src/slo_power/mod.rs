@@ -320,7 +320,7 @@ impl SloPower {
         let text = "utilisation could not be read: nothing is saved while it is unknown".to_owned();
         (
             self.plant.allocation(&observation.in_force),
-            vec![Reason::new("hold-unseen", text, &[])],
+            vec![Reason::new("hold-unobserved", text, &[])],
         )
     }
 }

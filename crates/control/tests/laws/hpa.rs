@@ -117,7 +117,7 @@ fn a_metric_that_is_missing_takes_nothing_away() {
     for _ in 0..14 {
         world.second(None, 100);
     }
-    assert_eq!(rules(&world.second(None, 100)), ["hold-unseen"]);
+    assert_eq!(rules(&world.second(None, 100)), ["hold-unobserved"]);
     assert_eq!(world.in_force.cores().unwrap(), Cores::new(20.0));
     // With two metrics, the one that is there may ask for more but not for fewer: 24/s x 0.8 = 19.2 a pod.
     let both = HpaTuning {
@@ -125,7 +125,7 @@ fn a_metric_that_is_missing_takes_nothing_away() {
         ..without_window
     };
     let mut world = World::new(hpa(both), 20.0);
-    for (arrivals, rule, cores) in [(100, "hold-unseen", 20.0), (576, "scale-up", 30.0)] {
+    for (arrivals, rule, cores) in [(100, "hold-unobserved", 20.0), (576, "scale-up", 30.0)] {
         for _ in 0..14 {
             world.second(None, arrivals);
         }
@@ -339,6 +339,6 @@ fn as_run_as_many_nodes_as_steps_are_accepted_whatever_the_step() {
 fn as_run_it_stays_where_the_utilisation_is_unknown() {
     let mut world = World::new(as_run(1), 10.0);
     world.second(None, 100);
-    assert_eq!(rules(&world.second(None, 100)), ["hold-unseen"]);
+    assert_eq!(rules(&world.second(None, 100)), ["hold-unobserved"]);
     assert_eq!(world.in_force.cores().unwrap(), Cores::new(10.0));
 }

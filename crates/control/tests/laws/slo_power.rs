@@ -190,7 +190,7 @@ fn the_cap_stays_above_the_consumption_by_a_tenth_and_an_unknown_consumption_sto
     blind.power = None;
     assert_eq!(rule(&law.decide(&blind)), "hold-cap");
     blind.utilisation = None;
-    assert_eq!(rule(&law.decide(&blind)), "hold-unseen");
+    assert_eq!(rule(&law.decide(&blind)), "hold-unobserved");
 }
 
 #[test]

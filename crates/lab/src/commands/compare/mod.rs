@@ -40,6 +40,7 @@ pub struct CompareArgs {
     /// small requests, a heavy tail; and families of generated traces: other lengths, a tenth and ten times the load, weeks,
     /// another rhythm, flash crowds, ramps, steps, walks, bursts, next to nothing, next to everything, silence. Prints for
     /// each whether joint is late no more often than asked, and needs the least energy of all laws of which that holds.
+    /// A name that is none of them lists all.
     #[arg(long, value_delimiter = ',', num_args = 0.., value_name = "WORLD,...", conflicts_with_all = ["traces", "step"])]
     pub worlds: Option<Vec<World>>,
     /// How many seeds; every law meets the same arrivals and sizes under the same seed. By default 20, and with --worlds 3. At

@@ -142,7 +142,7 @@ static OWN: [World; 28] = [
     },
     World {
         name: "demo",
-        what: "the demo's day on one of its clusters: 8 small servers, a day in 90 s, and 5 % of the periods may be late",
+        what: "the demo's day on one of its clusters of small servers, in 90 s; 5 % of the periods may be late",
         nodes: demo::nodes,
         load: Load::Demo,
         change: demo::change,

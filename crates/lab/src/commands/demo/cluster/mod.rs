@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Servers of each cluster.
-const SERVERS: usize = 8;
+const SERVERS: usize = 12;
 /// The share of this machine that stands for all servers of both clusters: the rest is for gateways, load and controllers.
 const SERVICE_SHARE: f64 = 0.5;
 /// The control period.
