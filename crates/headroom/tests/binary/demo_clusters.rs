@@ -69,9 +69,9 @@ fn two_laws_change_places_on_the_same_requests_and_nothing_is_left() {
     for run in runs {
         assert_eq!(run["energy_j"]["source"], "emulated", "{run}");
         assert_eq!(run["provenance"]["load"], runs[0]["provenance"]["load"]);
-        // Of eight servers, between all of them off and all of them busy.
+        // Of twelve servers, between all of them off and all of them busy.
         let watts = number(run, "power_w.consumed_mean");
-        assert!((8.0 * 3.0..8.0 * 52.0).contains(&watts), "{run}");
+        assert!((12.0 * 3.0..12.0 * 52.0).contains(&watts), "{run}");
     }
     for run in [&runs[1], &runs[3]] {
         let notes = run["notes"].to_string();
