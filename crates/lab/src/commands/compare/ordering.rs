@@ -190,6 +190,9 @@ mod tests {
         assert!((found.kept_percent - 8.4).abs() < 1e-9);
         assert_eq!(found.verdict, Verdict::Holds);
         assert_eq!(found.kept_by, ["fixed"]);
+        // Who is asked for more is judged by that.
+        let asked = Ratio::from_percent(10.0);
+        assert_eq!(ordering(&late, "fixed", asked).unwrap().kept_percent, 10.0);
         assert_eq!(ordering(&late[..1], "fixed", ASKED), None);
         assert_eq!(ordering(&late[1..2], "fixed", ASKED), None, "nobody to be before");
     }
