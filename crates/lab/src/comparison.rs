@@ -263,9 +263,11 @@ pub fn check_bound(
     (setting, least): (&Setting, Least),
 ) -> Result<(), Failure> {
     let answered = run.unanswered as f64 <= FEW_UNANSWERED * run.requests as f64;
-    // No work waited for longer than the slowest request took.
-    let prompt = run.unanswered == 0
-        && run.latency_max_ms <= WAIT_TARGETS * setting.scenario.service.target_ms
+    // No work waited for longer than the slowest request took, or the oldest that was left.
+    let waited_ms = run.latency_max_ms.max(run.oldest_at_end_ms);
+    let prompt = run.failed == 0
+        && !run.oldest_at_end_ms.is_nan()
+        && waited_ms <= WAIT_TARGETS * setting.scenario.service.target_ms
         && run.periods_over <= setting.asked().get();
     let bounds = [
         (answered, least.any, "no schedule"),
@@ -372,4 +374,66 @@ pub fn row(
         trace: trace.to_owned(),
         runs: runs.to_vec(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_control::LawName;
+
+    /// A minute with everything on, and a bound that is above what it used for the schedules that keep the SLO promptly alone.
+    fn minute() -> (Setting, Figures, Least) {
+        let mut setting = Setting::default();
+        setting.scenario.duration_s = Some(60.0);
+        let run = figures(&setting, LawName::FIXED, 1).unwrap();
+        assert_eq!((run.failed, run.periods_over), (0, 0.0), "{run:?}");
+        let bound = least(&setting.scenario, 1, setting.asked()).unwrap();
+        let broken = Least {
+            prompt: Joules::new(run.energy_j * 1.01),
+            ..bound
+        };
+        (setting, run, broken)
+    }
+
+    #[test]
+    fn a_run_under_a_bound_is_refused_where_it_did_what_the_bound_is_for() {
+        let (setting, run, broken) = minute();
+        let refused = |run: &Figures, setting: &Setting, least: Least| {
+            check_bound("fixed", "a minute", 1, run, (setting, least)).is_err()
+        };
+        assert!(refused(&run, &setting, broken));
+        let sound = least(&setting.scenario, 1, setting.asked()).unwrap();
+        assert!(!refused(&run, &setting, sound));
+
+        // What is late more often than asked, lets a request wait, leaves an old one, or fails one, may be under that bound.
+        let mut run_late = run;
+        run_late.periods_over = 0.01;
+        assert!(!refused(&run_late, &setting, broken));
+        let mut asks_less = setting.clone();
+        asks_less.law.joint.late = 0.02;
+        assert!(refused(&run_late, &asks_less, broken), "it goes by what is asked");
+        let mut waits = run;
+        waits.latency_max_ms = 1.01 * WAIT_TARGETS * setting.scenario.service.target_ms;
+        assert!(!refused(&waits, &setting, broken));
+        let mut leaves_one = run;
+        leaves_one.oldest_at_end_ms = waits.latency_max_ms;
+        assert!(!refused(&leaves_one, &setting, broken));
+        let mut fails_one = run;
+        fails_one.failed = 1;
+        assert!(!refused(&fails_one, &setting, broken));
+
+        // The bound of any schedule holds for these too.
+        let any = Least {
+            any: broken.prompt,
+            ..broken
+        };
+        for run in [run_late, waits, leaves_one, fails_one] {
+            assert!(refused(&run, &setting, any), "{run:?}");
+        }
+        // None holds where much of the work was not done.
+        let mut idle = run;
+        idle.failed = run.requests / 10;
+        idle.unanswered = idle.failed;
+        assert!(!refused(&idle, &setting, any));
+    }
 }

@@ -81,14 +81,18 @@ impl Comparison {
     }
 }
 
-/// Gives every run but the first its comparison with the first.
-pub fn compare_with_first(runs: &mut [RunSummary]) {
-    let Some((first, others)) = runs.split_first_mut() else {
-        return;
-    };
-    first.comparison = None;
-    for run in others {
-        run.comparison = Some(Comparison::of(run, first));
+/// Which of these runs one is compared with: the last before it of the law of the first, so that of runs in pairs each is compared
+/// with that beside it; nothing of the first.
+pub fn reference(runs: &[RunSummary], at: usize) -> Option<&RunSummary> {
+    let law = &runs.first()?.law;
+    runs.get(..at)?.iter().rfind(|run| run.law == *law)
+}
+
+/// Gives every run but the first its comparison with its [`reference`].
+pub fn compare_with_reference(runs: &mut [RunSummary]) {
+    for at in 0..runs.len() {
+        let comparison = reference(runs, at).map(|reference| Comparison::of(&runs[at], reference));
+        runs[at].comparison = comparison;
     }
 }
 

@@ -207,7 +207,7 @@ fn each_run_but_the_first_carries_its_comparison() {
         run("headroom", 750.0),
     ];
     runs[1].conditions.levers_lost_periods = 3;
-    compare_with_first(&mut runs);
+    compare_with_reference(&mut runs);
     let json = serde_json::to_value(&runs).unwrap();
     assert!(json[0].get("comparison").is_none());
     assert_eq!(json[1]["comparison"]["holds"], false);
@@ -220,4 +220,25 @@ fn each_run_but_the_first_carries_its_comparison() {
     );
     assert_eq!(json[2]["comparison"]["saving"], 0.25);
     assert_eq!(json[2]["comparison"]["against"], "fixed");
+}
+
+#[test]
+fn of_runs_in_pairs_each_is_compared_with_that_beside_it() {
+    let mut runs = [
+        run("fixed", 1000.0),
+        run("joint", 600.0),
+        run("fixed", 2000.0),
+        run("joint", 1000.0),
+    ];
+    for (number, run) in (1..).zip(&mut runs) {
+        run.run = Some(RunId(number));
+    }
+    compare_with_reference(&mut runs);
+    let saved = |at: usize| runs[at].comparison.as_ref().unwrap().saving.unwrap().get();
+    assert!((saved(1) - 0.4).abs() < 1e-9 && (saved(3) - 0.5).abs() < 1e-9);
+    // What the reference itself differs by says what chance does.
+    assert!((saved(2) + 1.0).abs() < 1e-9);
+    let table = summary_table(&runs);
+    assert!(table.contains("joint (run 4)"), "{table}");
+    assert!(table.contains("saving against the last fixed before"), "{table}");
 }

@@ -90,7 +90,7 @@ pub mod validate;
 mod writer;
 
 pub use archive::{Archive, PastLoad, RunInfo, RunState};
-pub use compare::{Comparison, compare_with_first, late_reference};
+pub use compare::{Comparison, compare_with_reference, late_reference};
 pub use error::Error;
 pub use limits::Limits;
 pub use model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunId, RunMeta, Slo, World};

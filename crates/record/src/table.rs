@@ -2,7 +2,7 @@
 
 use crate::archive::RunInfo;
 use crate::clock::{unix_ms, utc_text};
-use crate::compare::Comparison;
+use crate::compare::{Comparison, reference};
 use crate::figures::{ENERGY, Figure, OVER, SERVICE};
 use crate::summary::RunSummary;
 use crate::text::{NONE, number_or_none};
@@ -64,14 +64,18 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
     text
 }
 
-/// What each run is called beside the others: by its law; by its name and number too, where another has the same law.
-pub(crate) fn labels(summaries: &[RunSummary]) -> Vec<String> {
-    let label = |run: &RunSummary| {
-        let alike = summaries.iter().filter(|other| other.law == run.law).count() > 1;
-        let number = run.run.map(|run| format!(", run {run}")).unwrap_or_default();
-        match alike {
-            true => format!("{} ({}{number})", run.law, run.name),
-            false => run.law.clone(),
+/// What each run is called beside the others: by its law; where another has the same law by its number too, or, where that does not
+/// tell them apart, by its name and number.
+pub(crate) fn labels<'a>(summaries: impl IntoIterator<Item = &'a RunSummary>) -> Vec<String> {
+    let summaries: Vec<&RunSummary> = summaries.into_iter().collect();
+    let label = |run: &&RunSummary| {
+        let alike = || summaries.iter().filter(|other| other.law == run.law);
+        let numbered = alike().filter(|other| other.run == run.run).count() == 1;
+        match (alike().count() > 1, run.run) {
+            (false, _) => run.law.clone(),
+            (true, Some(number)) if numbered => format!("{} (run {number})", run.law),
+            (true, Some(number)) => format!("{} ({}, run {number})", run.law, run.name),
+            (true, None) => format!("{} ({})", run.law, run.name),
         }
     };
     summaries.iter().map(label).collect()
@@ -85,17 +89,28 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     let labels = labels(summaries);
     let mut remarks = Vec::new();
     let mut savings = vec![NONE.to_owned()];
-    for (summary, label) in summaries.iter().zip(&labels).skip(1) {
-        let comparison = Comparison::of(summary, first);
+    let mut references = BTreeSet::new();
+    for ((at, summary), label) in summaries.iter().enumerate().zip(&labels).skip(1) {
+        let Some(reference) = reference(summaries, at) else {
+            continue;
+        };
+        let against = summaries.iter().position(|run| std::ptr::eq(run, reference));
+        let against = &labels[against.unwrap_or_default()];
+        references.insert(against);
+        let comparison = Comparison::of(summary, reference);
         savings.push(match comparison.saving {
             Some(share) => format!("{:.1}", share.as_percent()),
             None => {
                 let why = comparison.refusal().unwrap_or_default();
-                remarks.push(format!("{label} against {}: {why}", labels[0]));
+                remarks.push(format!("{label} against {against}: {why}"));
                 "n/c".to_owned()
             }
         });
     }
+    let against = match references.len() {
+        1 => labels[0].clone(),
+        _ => format!("the last {} before", first.law),
+    };
     let mut noted: Vec<(&str, Vec<&str>)> = Vec::new();
     for (summary, label) in summaries.iter().zip(&labels) {
         for note in &summary.notes {
@@ -161,7 +176,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     if summaries.len() > 1 {
         metrics.push(Metric {
             key: true,
-            ..metric(&format!("saving against {}", labels[0]), "%", savings)
+            ..metric(&format!("saving against {against}"), "%", savings)
         });
     }
     metrics.extend(rows(&SERVICE));
@@ -170,8 +185,11 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         .flat_map(|run| run.nodes.iter().flat_map(|nodes| nodes.state_s.keys()))
         .collect();
     for state in states {
-        let seconds = |run: &RunSummary| run.nodes.as_ref()?.state_s.get(state).copied();
-        metrics.push(numbers(&format!("nodes {state}"), "node s", &seconds, 0));
+        let mean = |run: &RunSummary| {
+            let seconds = run.nodes.as_ref()?.state_s.get(state)?;
+            Some(seconds / run.duration_s.get())
+        };
+        metrics.push(numbers(&format!("nodes {state}, mean"), "", &mean, 2));
     }
     (metrics, remarks)
 }

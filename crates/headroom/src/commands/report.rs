@@ -6,7 +6,7 @@ use headroom_console::Failure;
 use headroom_console::file;
 use headroom_console::say;
 use headroom_record::report::runs_html;
-use headroom_record::{Archive, RunInfo, compare_with_first, summary_table, table};
+use headroom_record::{Archive, RunInfo, compare_with_reference, summary_table, table};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
         .iter()
         .map(|run| archive.summary(run.id))
         .collect::<Result<Vec<_>, _>>()?;
-    compare_with_first(&mut summaries);
+    compare_with_reference(&mut summaries);
     let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
     file::write(&args.out, &runs_html(&archive, &ids)?)?;
     let only = |option: &str| match runs.as_slice() {

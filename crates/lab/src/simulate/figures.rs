@@ -5,7 +5,7 @@ use headroom_console::Failure;
 use headroom_control::LawNames;
 use headroom_record::statistics::{ForecastError, Mean};
 use headroom_sim::{EnergyByCause, Outcome, Totals};
-use headroom_units::{Cores, Ratio};
+use headroom_units::{Cores, Ratio, Seconds};
 use serde::Serialize;
 
 /// The figures of one run. Latencies in milliseconds, power in watts, shares of 1.
@@ -48,6 +48,10 @@ pub struct Figures {
     pub requests: u64,
     /// Of these, the requests that failed, or were not answered at the end.
     pub unanswered: u64,
+    /// Age of the oldest request that was in flight at the end, 0 where none was; NaN where only totals are known.
+    pub oldest_at_end_ms: f64,
+    /// Of those that arrived, the requests that failed.
+    pub failed: u64,
     /// Reflexes that raised something between two decisions.
     pub reflexes: u64,
 }
@@ -75,6 +79,8 @@ impl Figures {
             forecast_nrmse: None,
             requests: totals.offered,
             unanswered: totals.failed + totals.in_flight,
+            oldest_at_end_ms: f64::NAN,
+            failed: totals.failed,
             reflexes: totals.reflexes,
         }
     }
@@ -90,10 +96,12 @@ pub fn figures(setting: &Setting, laws: impl Into<LawNames>, seed: u64) -> Resul
     let mut latency_ms = Mean::default();
     let mut forecast = ForecastError::default();
     let mut range = (Cores::new(f64::INFINITY), Cores::ZERO);
+    let mut oldest = None;
     let mut sink = |outcome: &Outcome<'_>| {
         if let Some(latency) = outcome.traffic.latency {
             latency_ms.add(latency.at_slo.as_millis());
         }
+        oldest = outcome.traffic.oldest_in_flight;
         // Against the rate as the law was given it, where it was given one.
         let rate = outcome
             .observation
@@ -109,6 +117,7 @@ pub fn figures(setting: &Setting, laws: impl Into<LawNames>, seed: u64) -> Resul
     Ok(Figures {
         latency_period_ms: latency_ms.value().unwrap_or(f64::NAN),
         cores_range: (range.0.get(), range.1.get()),
+        oldest_at_end_ms: oldest.map_or(0.0, Seconds::as_millis),
         forecast_nrmse: forecast
             .over_mean()
             .zip(forecast.over_range())

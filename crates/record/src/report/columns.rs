@@ -2,6 +2,7 @@
 
 use super::key::Key;
 use crate::model::PeriodRecord;
+use crate::totals::WARM_UP_PERIODS;
 use headroom_units::Seconds;
 use std::collections::BTreeMap;
 
@@ -88,7 +89,8 @@ impl Moment {
     pub(crate) fn add(&mut self, period: &PeriodRecord, target: Option<Seconds>) {
         self.end_s = (period.at + period.duration).get();
         let over = period.slo_latency.zip(target);
-        let over = over.is_some_and(|(latency, target)| latency > target);
+        let judged = period.index >= WARM_UP_PERIODS;
+        let over = judged && over.is_some_and(|(latency, target)| latency > target);
         self.over |= over;
         self.periods += 1;
         self.periods_over += u32::from(over);

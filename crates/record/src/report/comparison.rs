@@ -6,7 +6,7 @@ use super::html::{banner, bar, escape, figure, header, page, thinning};
 use super::origin::provenance;
 use super::{distribution, palette, panels, run};
 use crate::clock::{unix_ms, utc_text};
-use crate::compare::Comparison;
+use crate::compare::{Comparison, reference};
 use crate::summary::RunSummary;
 use crate::table::{labels, metrics};
 use headroom_units::Ratio;
@@ -18,11 +18,26 @@ pub(crate) fn render(runs: &[RunData]) -> String {
     let colours = palette::colours(&laws);
     let summaries: Vec<RunSummary> = runs.iter().map(|run| run.summary.clone()).collect();
     let labels = labels(&summaries);
-    let title = format!("{} on {}", labels.join(" against "), traces(runs));
+    let mut distinct: Vec<&str> = Vec::new();
+    for law in laws {
+        if !distinct.contains(&law) {
+            distinct.push(law);
+        }
+    }
+    // Many names make no title.
+    let title = match distinct.len() == runs.len() {
+        true => format!("{} on {}", distinct.join(" against "), traces(runs)),
+        false => format!(
+            "{} on {}, {} runs",
+            distinct.join(" against "),
+            traces(runs),
+            runs.len()
+        ),
+    };
     let mut body = header("headroom comparison", &title, &verdict(&summaries), &facts(runs));
     let (lines, remarks) = metrics(&summaries);
     body.push_str(&banner("Know before you read the figures", &remarks));
-    body.push_str(&bars(&summaries, &colours));
+    body.push_str(&bars(&summaries, &labels, &colours));
     let mut head = run::heads(&[("", ""), ("", "unit")]);
     let dot = |(label, colour): (&String, &usize)| {
         format!("<span class=\"dot c{colour}\"></span>{}", escape(label))
@@ -49,12 +64,12 @@ pub(crate) fn render(runs: &[RunData]) -> String {
     if let Some(plot) = distribution::render(runs, &colours) {
         let _ = write!(body, "<h2>How fast was it?</h2>\n{plot}");
     }
-    body.push_str(&rules(&summaries, &colours));
+    body.push_str(&rules(&summaries, &labels, &colours));
     body.push_str(&provenance(&summaries));
     let hover: Vec<Value> = runs
         .iter()
-        .zip(&colours)
-        .map(|(data, colour)| run::hover(data, *colour))
+        .zip(labels.iter().zip(&colours))
+        .map(|(data, (label, colour))| run::hover(data, label, *colour))
         .collect();
     page(&title, &body, Some(&run::crosshair(hover, whole_span(runs))))
 }
@@ -67,25 +82,25 @@ fn traces(runs: &[RunData]) -> String {
 
 /// What the comparison comes to, in a sentence for each run after the first.
 fn verdict(summaries: &[RunSummary]) -> String {
-    let Some(first) = summaries.first() else {
-        return String::new();
-    };
     let labels = labels(summaries);
     let sentences: Vec<String> = summaries
         .iter()
         .zip(&labels)
-        .skip(1)
-        .map(|(summary, label)| {
+        .enumerate()
+        .filter_map(|(at, (summary, label))| {
+            let first = reference(summaries, at)?;
+            let against = summaries.iter().position(|run| std::ptr::eq(run, first))?;
+            let against = &labels[against];
             let comparison = Comparison::of(summary, first);
             let energy = match comparison.saving {
                 Some(share) => {
                     let (percent, less) = (share.as_percent(), share >= Ratio::ZERO);
                     let (percent, less) = (figure(percent.abs()), if less { "less" } else { "more" });
-                    format!("{label} used {percent} % {less} energy than {}", labels[0])
+                    format!("{label} used {percent} % {less} energy than {against}")
                 }
                 None => {
                     let why = comparison.refusal().unwrap_or_default();
-                    format!("{label} against {}: {why}", labels[0])
+                    format!("{label} against {against}: {why}")
                 }
             };
             let source = match (comparison.saving, summary.energy_j.source) {
@@ -96,7 +111,7 @@ fn verdict(summaries: &[RunSummary]) -> String {
                 Some(over) => format!(", with {} % {}", figure(over.as_percent()), summary.slo.missing()),
                 None => String::new(),
             };
-            format!("{energy}{source}{slo}.")
+            Some(format!("{energy}{source}{slo}."))
         })
         .collect();
     sentences.join(" ")
@@ -121,17 +136,17 @@ fn facts(runs: &[RunData]) -> String {
 }
 
 /// Energy as bars; only of runs whose energies may be compared with the first's.
-fn bars(summaries: &[RunSummary], colours: &[usize]) -> String {
+fn bars(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> String {
     let Some(first) = summaries.first() else {
         return String::new();
     };
-    let comparable: Vec<(&RunSummary, usize, f64)> = summaries
+    let comparable: Vec<(&String, usize, f64)> = summaries
         .iter()
-        .zip(colours)
+        .zip(labels.iter().zip(colours))
         .enumerate()
         .filter(|(number, (summary, _))| *number == 0 || Comparison::of(summary, first).holds)
         .map(|(_, one)| one)
-        .filter_map(|(summary, colour)| Some((summary, *colour, summary.energy_j.value?.get())))
+        .filter_map(|(summary, (label, colour))| Some((label, *colour, summary.energy_j.value?.get())))
         .collect();
     let most = comparable.iter().map(|(.., joules)| *joules).fold(0.0, f64::max);
     if comparable.len() < 2 || most <= 0.0 {
@@ -141,10 +156,10 @@ fn bars(summaries: &[RunSummary], colours: &[usize]) -> String {
     let mut html = format!(
         "<figure class=\"bars\" role=\"img\" aria-label=\"Energy by law\"><figcaption><b>Energy</b> <span class=\"unit\">J, {source}</span></figcaption>\n"
     );
-    for (summary, colour, joules) in comparable {
+    for (label, colour, joules) in comparable {
         let percent = (joules / most * 100.0).clamp(0.0, 100.0);
         html.push_str(&bar(
-            &summary.law,
+            label,
             colour,
             percent,
             &format!("{} J", figure(joules)),
@@ -155,14 +170,14 @@ fn bars(summaries: &[RunSummary], colours: &[usize]) -> String {
     html
 }
 
-fn rules(summaries: &[RunSummary], colours: &[usize]) -> String {
+fn rules(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> String {
     let mut html = String::from("<h2>Which rules decided?</h2>\n<div class=\"columns\">\n");
-    for (summary, colour) in summaries.iter().zip(colours) {
+    for (summary, (label, colour)) in summaries.iter().zip(labels.iter().zip(colours)) {
         let _ = writeln!(
             html,
             "<table><caption><span class=\"dot c{colour}\"></span>{}</caption><thead><tr><th>rule</th>\
              <th class=\"n\">decisions</th></tr></thead><tbody>",
-            escape(&summary.law)
+            escape(label)
         );
         for (rule, count) in run::by_count(&summary.decisions) {
             let _ = writeln!(

@@ -4,6 +4,7 @@ use super::data::RunData;
 use super::html::{escape, figure};
 use super::plot::{LEFT, RIGHT, Shape, WIDTH, swatch, tick_below, tick_of_value};
 use super::scale::Scale;
+use crate::table::labels;
 use std::fmt::Write;
 
 const HEIGHT: f64 = 190.0;
@@ -15,21 +16,24 @@ const STEPS_A_DECADE: u32 = 40;
 /// The plot: percentile to the right, each tenfold of rarity as far as the one before; latency up. `None` where no
 /// request was answered.
 pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
-    let with_latency: Vec<(&RunData, usize)> = runs
+    let labels = labels(runs.iter().map(|run| &run.summary));
+    let with_latency: Vec<(&RunData, &String, usize)> = runs
         .iter()
+        .zip(&labels)
         .zip(colours.iter().copied())
-        .filter(|(run, _)| !run.latencies.is_empty())
+        .map(|((run, label), colour)| (run, label, colour))
+        .filter(|(run, ..)| !run.latencies.is_empty())
         .collect();
-    let most = with_latency.iter().map(|(run, _)| run.latencies.len()).max()?;
+    let most = with_latency.iter().map(|(run, ..)| run.latencies.len()).max()?;
     // A percentile beyond 1 - 1/n is the slowest request alone.
     let decades = (most as f64).log10().clamp(2.0, 6.0);
     let target_ms = with_latency
         .iter()
-        .filter_map(|(run, _)| run.target_ms())
+        .filter_map(|(run, ..)| run.target_ms())
         .fold(0.0, f64::max);
     let mut ends: Vec<f64> = with_latency
         .iter()
-        .flat_map(|(run, _)| [run.latencies.value_at_quantile(0.01), run.latencies.max()])
+        .flat_map(|(run, ..)| [run.latencies.value_at_quantile(0.01), run.latencies.max()])
         .map(|micros| micros as f64 / 1e3)
         .collect();
     let scale = match Scale::for_latency(&mut ends, target_ms) {
@@ -47,8 +51,8 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
         "<figure class=\"panel still\">\n<figcaption><b>Latency by percentile</b> <span class=\"unit\">ms</span>\
          <span class=\"legend\">",
     );
-    for (run, colour) in &with_latency {
-        html.push_str(&swatch(&format!("c{colour}"), Shape::Line, &run.summary.law));
+    for (_, label, colour) in &with_latency {
+        html.push_str(&swatch(&format!("c{colour}"), Shape::Line, label));
     }
     let _ = writeln!(
         html,
@@ -73,7 +77,7 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
             tick_below(&mut html, x(nines), (TOP, foot), 17.0, label);
         }
     }
-    for (run, colour) in &with_latency {
+    for (run, _, colour) in &with_latency {
         let reach = (run.latencies.len() as f64).log10().clamp(0.3, decades);
         let steps = (reach * f64::from(STEPS_A_DECADE)).ceil() as u32;
         let mut path = String::new();
@@ -91,7 +95,7 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
         }
         let _ = writeln!(html, "<path class=\"line c{colour}\" d=\"{path}\"/>");
     }
-    if let Some(slo) = with_latency.first().and_then(|(first, _)| first.info.meta.slo) {
+    if let Some(slo) = with_latency.first().and_then(|(first, ..)| first.info.meta.slo) {
         let (at, level) = (x(nines(slo.percentile)), y(slo.target.as_millis()));
         let label = format!("{} \u{2264} {} ms", slo.name(), figure(slo.target.as_millis()));
         let _ = writeln!(

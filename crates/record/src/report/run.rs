@@ -56,7 +56,7 @@ pub(crate) fn render(run: &RunData) -> String {
     page(
         &title,
         &body,
-        Some(&crosshair(vec![hover(run, colour)], run.span())),
+        Some(&crosshair(vec![hover(run, &summary.law, colour)], run.span())),
     )
 }
 
@@ -448,7 +448,7 @@ pub(crate) fn crosshair(runs: Vec<Value>, span: (f64, f64)) -> Value {
 }
 
 /// What the crosshair shows of a run: for each point its time, values and reason.
-pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
+pub(crate) fn hover(run: &RunData, label: &str, colour: usize) -> Value {
     let mut series: Vec<Value> = Vec::new();
     for (key, column) in run.columns.iter() {
         let label = run.title(key);
@@ -464,7 +464,7 @@ pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
         series.push(json!({"label": label, "unit": key.unit(), "values": values, "quiet": quiet}));
     }
     json!({
-        "law": run.summary.law,
+        "law": label,
         "colour": format!("c{colour}"),
         "at": run.moments.iter().map(|moment| millis(moment.at_s)).collect::<Vec<_>>(),
         "end": run.moments.last().map(|moment| millis(moment.end_s)),

@@ -84,7 +84,7 @@ fn render(pairs: &[(Validation, [RunData; 2])], remarks: &[String]) -> String {
             body.push_str(&plot);
         }
         for (data, colour) in runs.iter().zip(COLOURS) {
-            hover.push(run::hover(data, colour));
+            hover.push(run::hover(data, &data.summary.law, colour));
         }
     }
     let summaries: Vec<RunSummary> = pairs

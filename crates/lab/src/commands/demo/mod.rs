@@ -29,7 +29,7 @@ use headroom_node::power::PowerModel;
 use headroom_node::restore;
 use headroom_physics::MachineFigures;
 use headroom_record::report::runs_html;
-use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
+use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_reference, summary_table};
 use headroom_runtime::live::guard::namespace::Place;
 use headroom_runtime::live::run::{RunPlan, Watchers, World};
 use headroom_runtime::live::view::View;
@@ -304,7 +304,7 @@ fn stage(
         }
         summaries.push(summary);
     }
-    compare_with_first(&mut summaries);
+    compare_with_reference(&mut summaries);
     Ok(Some(summaries))
 }
 

@@ -8,6 +8,7 @@ use crate::report::columns::{Column, Moment, largest};
 use crate::report::data::RunData;
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
+use crate::totals::WARM_UP_PERIODS;
 
 /// Colours of further sensors of a panel, and of levers beside a sensor.
 const SENSORS: [&str; 5] = ["c2 thin dashed", "c4 thin", "c6 thin", "c3 thin", "c1 thin"];
@@ -90,12 +91,9 @@ fn latency<'a>(span: (f64, f64), run: &'a RunData, main: &str) -> Option<Panel<'
         }
     }
     panel.marks = latency_marks(run);
-    let over = if run.periods_per_point == 1 {
-        "; shaded: over T"
-    } else {
-        "; shaded: mostly over T"
-    };
-    let late = ("over", over, spans(&run.moments, Moment::mostly_over));
+    let how = if run.periods_per_point == 1 { "" } else { "mostly " };
+    let over = format!("; shaded: {how}over T (the first {WARM_UP_PERIODS} periods are not judged)");
+    let late = ("over", over.as_str(), spans(&run.moments, Moment::mostly_over));
     let lost = (
         "lost",
         "; grey: telemetry lost",

@@ -8,6 +8,8 @@ use crate::report::columns::{Column, Moment};
 use crate::report::data::{RunData, whole_span};
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
+use crate::table::labels;
+use crate::totals::WARM_UP_PERIODS;
 use std::collections::BTreeSet;
 
 /// The panels of several runs, a line for each.
@@ -54,15 +56,16 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
             .filter(|key| !key.is_lever() && key.axis() == lever.axis());
         lever.is_lever() && sensors.clone().any(|sensor| pick(run, *sensor).is_some())
     };
-    let mut panels = vec![latency(span, runs, colours)];
+    let labels = labels(runs.iter().map(|run| &run.summary));
+    let mut panels = vec![latency(span, runs, &labels, colours)];
     for key in &keys {
-        let mut drawn: Vec<(&RunData, usize, &Column)> = Vec::new();
+        let mut drawn: Vec<(&RunData, &String, usize, &Column)> = Vec::new();
         let mut limits: Vec<(&RunData, usize, Key, &Column)> = Vec::new();
-        for (run, colour) in runs.iter().zip(colours.iter().copied()) {
+        for ((run, label), colour) in runs.iter().zip(&labels).zip(colours.iter().copied()) {
             let Some(column) = pick(run, *key).filter(|_| !beside(run, *key)) else {
                 continue;
             };
-            drawn.push((run, colour, column));
+            drawn.push((run, label, colour, column));
             let levers = keys.iter().filter(|lever| lever.is_lever() && !key.is_lever());
             let levers = levers.filter(|lever| lever.axis() == key.axis());
             limits.extend(levers.filter_map(|lever| Some((run, colour, *lever, run.columns.get(*lever)?))));
@@ -88,11 +91,14 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
                 .lines
                 .push(line(run, column, String::new(), &class, Shape::Step));
         }
-        for (run, colour, column) in drawn {
-            let label = run.summary.law.clone();
-            panel
-                .lines
-                .push(line(run, column, label, &format!("c{colour}"), shape(*key)));
+        for (run, label, colour, column) in drawn {
+            panel.lines.push(line(
+                run,
+                column,
+                label.clone(),
+                &format!("c{colour}"),
+                shape(*key),
+            ));
         }
         panels.push(panel);
     }
@@ -113,18 +119,21 @@ fn sources(runs: &[RunData]) -> String {
     named.collect::<Vec<_>>().join(" and ")
 }
 
-fn latency<'a>(span: (f64, f64), runs: &'a [RunData], colours: &[usize]) -> Panel<'a> {
+fn latency<'a>(span: (f64, f64), runs: &'a [RunData], labels: &[String], colours: &[usize]) -> Panel<'a> {
     let all: Vec<&RunData> = runs.iter().collect();
     let mut names: Vec<String> = runs.iter().map(RunData::slo_name).collect();
     names.dedup();
     let title = latency_title(&names.join(", "), runs.first());
     let mut panel = panel(span, title, "ms", TALL + 20.0, latency_scale(&all, &[Key::Slo]));
-    for (run, colour) in runs.iter().zip(colours) {
+    for (run, (label, colour)) in runs.iter().zip(labels.iter().zip(colours)) {
         if let Some(column) = run.columns.get(Key::Slo) {
-            let label = run.summary.law.clone();
-            panel
-                .lines
-                .push(line(run, column, label, &format!("c{colour}"), Shape::Line));
+            panel.lines.push(line(
+                run,
+                column,
+                label.clone(),
+                &format!("c{colour}"),
+                Shape::Line,
+            ));
         }
     }
     if let Some(first) = runs.first() {
@@ -151,6 +160,9 @@ fn latency<'a>(span: (f64, f64), runs: &'a [RunData], colours: &[usize]) -> Pane
         } else {
             "; strips below: over T"
         });
+        panel
+            .title
+            .push_str(&format!(" (the first {WARM_UP_PERIODS} periods are not judged)"));
     }
     panel
 }

@@ -23,7 +23,7 @@ use headroom_console::{Failure, Stop, say, terminal};
 use headroom_control::{LawConfig, LawName, LoadHistory, Slo};
 use headroom_node::Roots;
 use headroom_physics::MachineFigures;
-use headroom_record::{Limits, Recorder, RunSummary, compare_with_first};
+use headroom_record::{Limits, Recorder, RunSummary, compare_with_reference};
 use headroom_runtime::live::Frame;
 use headroom_runtime::live::admin::Status;
 use headroom_runtime::live::guard::namespace::Place;
@@ -264,7 +264,7 @@ fn on(
         summaries.append(&mut pair);
     }
     drop(board);
-    compare_with_first(&mut summaries);
+    compare_with_reference(&mut summaries);
     Ok(Some(summaries))
 }
 
