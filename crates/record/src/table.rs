@@ -120,11 +120,10 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
             }
         }
     }
-    remarks.extend(
-        noted
-            .into_iter()
-            .map(|(note, runs)| format!("{}: {note}", runs.join(", "))),
-    );
+    remarks.extend(noted.into_iter().map(|(note, runs)| match runs.len() {
+        each if each > 2 && each == summaries.len() => format!("all: {note}"),
+        _ => format!("{}: {note}", runs.join(", ")),
+    }));
     let same_slo = summaries.iter().all(|summary| {
         summary.slo.percentile == first.slo.percentile && summary.slo.target_ms == first.slo.target_ms
     });

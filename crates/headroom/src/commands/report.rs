@@ -25,8 +25,8 @@ pub struct RecordArgs {
 /// `headroom report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The runs: an id, a name (or the beginning of one) or `latest`. Several are compared, the first being what
-    /// savings are measured against.
+    /// The runs: an id, a name (or the beginning of one) or `latest`. Several are compared:
+    /// savings are against the first, or the last of its law before the run.
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
     /// Where the record is.

@@ -15,6 +15,7 @@ use super::html::figure;
 use super::key::Key;
 use super::plot::{Line, Mark, Panel, Shape};
 use super::scale::{Axis, Scale};
+use crate::totals::WARM_UP_PERIODS;
 use headroom_units::Ratio;
 
 const TALL: f64 = 170.0;
@@ -95,11 +96,15 @@ fn latency_scale(runs: &[&RunData], keys: &[Key]) -> Scale {
 }
 
 /// The title of a latency panel: of which percentile, and what is marked.
+/// A run's first periods may be late although none counts.
+const UNJUDGED: &str = "the first 10 periods are not judged";
+const _: () = assert!(WARM_UP_PERIODS == 10, "the words say another number");
+
 fn latency_title(names: &str, run: Option<&RunData>) -> String {
     match run.map_or(0, |run| latency_marks(run).len()) {
         0 => format!("Latency: {names}"),
-        1 => format!("Latency: {names}, its target T"),
-        _ => format!("Latency: {names}, its target T and guard αT"),
+        1 => format!("Latency: {names}, its target T; {UNJUDGED}"),
+        _ => format!("Latency: {names}, its target T and guard αT; {UNJUDGED}"),
     }
 }
 

@@ -8,7 +8,6 @@ use crate::report::columns::{Column, Moment, largest};
 use crate::report::data::RunData;
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
-use crate::totals::WARM_UP_PERIODS;
 
 /// Colours of further sensors of a panel, and of levers beside a sensor.
 const SENSORS: [&str; 5] = ["c2 thin dashed", "c4 thin", "c6 thin", "c3 thin", "c1 thin"];
@@ -92,7 +91,7 @@ fn latency<'a>(span: (f64, f64), run: &'a RunData, main: &str) -> Option<Panel<'
     }
     panel.marks = latency_marks(run);
     let how = if run.periods_per_point == 1 { "" } else { "mostly " };
-    let over = format!("; shaded: {how}over T (the first {WARM_UP_PERIODS} periods are not judged)");
+    let over = format!("; shaded: {how}over T");
     let late = ("over", over.as_str(), spans(&run.moments, Moment::mostly_over));
     let lost = (
         "lost",

@@ -9,7 +9,6 @@ use crate::report::data::{RunData, whole_span};
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
 use crate::table::labels;
-use crate::totals::WARM_UP_PERIODS;
 use std::collections::BTreeSet;
 
 /// The panels of several runs, a line for each.
@@ -160,9 +159,6 @@ fn latency<'a>(span: (f64, f64), runs: &'a [RunData], labels: &[String], colours
         } else {
             "; strips below: over T"
         });
-        panel
-            .title
-            .push_str(&format!(" (the first {WARM_UP_PERIODS} periods are not judged)"));
     }
     panel
 }
