@@ -1,6 +1,6 @@
 //! How often periods may be late, kept whatever the model believes.
 //!
-//! Three things, each of which the model cannot talk its way around:
+//! Four things, each of which the model cannot talk its way around:
 //!
 //! - **Caution**, in ln of the percentile, by adaptive conformal control with a fixed error rate (Gibbs and Candès, "Adaptive
 //!   conformal inference under distribution shift", 2021; Angelopoulos, Candès and Tibshirani, "Conformal PID control for
@@ -9,6 +9,8 @@
 //!   (bound / step) / n. It never falls below zero: a model is not made bolder for having been too careful.
 //! - **A rate that everything on was observed to have.** Where even with everything on more periods are late than asked, the
 //!   rate is what was observed then, by its lower confidence bound, at such a load or less, and never what a model says.
+//! - **One budget.** What is late although everything is on, which nothing helps, is late all the same: it is taken off what may be
+//!   late at other loads. So an overload of an hour is not paid for a second time in the calm hours.
 //! - **Retreat**: two bets against "late at most at twice the rate" are kept as wealth (Ramdas et al., "Game-theoretic
 //!   statistics and safe anytime-valid inference", 2023): a high stake, which finds several late periods among a few, and a low
 //!   one, which finds a rate of some times what is asked over hundreds. Late periods come in runs, as what one leaves over is
@@ -41,6 +43,10 @@ const MAX_RETREAT: u32 = 960;
 const SUPPOSED: (f64, f64) = (4.0, 1.2);
 const JUDGED: f64 = 1.0 / 8000.0;
 const LEAST_TRUTH: f64 = 0.2;
+/// What a period takes away of what is remembered of periods that were late whatever was on.
+const EXCUSES_FORGET: f64 = 1.0 / 20_000.0;
+/// Of what is late whatever is on, the share that may be late beside it where that is all that is asked and more.
+const BESIDE: f64 = 0.1;
 /// Periods without retreat after which the next is as short as the first.
 const FORGIVEN: u32 = 4 * MAX_RETREAT;
 
@@ -51,6 +57,8 @@ pub(super) struct Keeper {
     asked: f64,
     caution: f64,
     full: EverythingOn,
+    /// Periods that were late whatever was on, and all, fading.
+    excused: (f64, f64),
     /// Of the bet on bursts, and of that on the rate.
     wealth: [f64; 2],
     was_late: bool,
@@ -68,6 +76,7 @@ impl Keeper {
             asked,
             caution: 0.0,
             full: EverythingOn::default(),
+            excused: (0.0, 1.0 / asked.max(1e-6)),
             wealth: [1.0; 2],
             was_late: false,
             expected: SUPPOSED.0,
@@ -88,9 +97,19 @@ impl Keeper {
         self.retreat
     }
 
-    /// The share of periods of this load that may be late.
+    /// The share of periods of this load that may be late: what everything on is late there, where that is more than asked; else what is
+    /// left of what is asked.
     pub(super) fn rate(&self, load: f64) -> f64 {
-        self.full.rate(self.asked, load)
+        match self.full.rate(self.asked, load) {
+            observed if observed > self.asked => observed,
+            _ => self.left(),
+        }
+    }
+
+    /// What is left of the share asked for when what was late whatever was on is taken off.
+    fn left(&self) -> f64 {
+        let excused = self.excused.0 / self.excused.1;
+        (self.asked - excused).max(BESIDE * excused).min(self.asked)
     }
 
     /// As [`EverythingOn::load_of`].
@@ -115,6 +134,9 @@ impl Keeper {
         let error = f64::from(u8::from(late));
         self.full.observe(load, everything_on.then_some(late));
         let rate = self.rate(load);
+        let is_excused = late && (everything_on || rate > self.asked);
+        self.excused.0 += f64::from(u8::from(is_excused)) - EXCUSES_FORGET * self.excused.0;
+        self.excused.1 += 1.0 - EXCUSES_FORGET * self.excused.1;
         self.caution = (self.caution + STEP * (error - AIM * rate)).clamp(0.0, MAX_CAUTION);
         self.retreat = self.retreat.saturating_sub(1);
         let in_run = std::mem::replace(&mut self.was_late, late);
@@ -232,6 +254,33 @@ mod tests {
             keeper.observe(LOAD, period % 10 == 0, true);
         }
         assert!((0.08..0.12).contains(&keeper.rate(LOAD)), "{}", keeper.rate(LOAD));
+    }
+
+    #[test]
+    fn what_nothing_helps_is_taken_off_what_may_be_late_at_other_loads() {
+        let mut keeper = Keeper::new(0.05);
+        // Of 2,000 periods 80 of overload, all of them late with everything on.
+        for period in 0..6000 {
+            let overload = period % 2000 >= 1920;
+            keeper.observe(if overload { 5.0 * LOAD } else { LOAD }, overload, overload);
+        }
+        let calm = keeper.rate(LOAD);
+        assert!(
+            (0.008..0.013).contains(&calm),
+            "4 of 5 percent are used up: {calm}"
+        );
+        assert!(keeper.rate(5.0 * LOAD) > 0.4);
+        // Where it is all used up a little is left, as the SLO allows a fifth more than everything on.
+        let mut keeper = Keeper::new(0.02);
+        for period in 0..6000 {
+            let overload = period % 2000 >= 1920;
+            keeper.observe(if overload { 5.0 * LOAD } else { LOAD }, overload, overload);
+        }
+        assert!(
+            (0.003..0.005).contains(&keeper.rate(LOAD)),
+            "{}",
+            keeper.rate(LOAD)
+        );
     }
 
     proptest! {
