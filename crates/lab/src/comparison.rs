@@ -238,9 +238,9 @@ impl Field {
             for (runner, runs) in self.runners.iter().zip(&results) {
                 let name = runner.name();
                 let of_seed = settings.iter().zip(bounds.iter().flatten()).zip(&self.seeds);
-                for (run, ((setting, bound), seed)) in runs.iter().zip(of_seed) {
-                    check_bound(&name, trace, *seed, run, (setting, *bound))?;
-                }
+                let each = runs.iter().zip(of_seed);
+                let each = each.map(|(run, ((setting, bound), seed))| (*seed, run, setting, *bound));
+                check_bound(&name, trace, each)?;
                 rows.extend(row(runner.name(), trace, runs, first, bounds.as_deref()));
             }
         }
@@ -251,31 +251,24 @@ impl Field {
 /// Of the requests that came, those that may be without an answer at the end in a run that answered what was due.
 const FEW_UNANSWERED: f64 = 0.002;
 
-/// Refuses a run that used less than a bound although it did what those do that the bound is for: then it is none.
+/// How far below the bound for those that keep the SLO promptly a single run may be by chance: that bound is of the mean over how
+/// requests meet at servers. (Of worlds made for it, two servers and requests of four seconds, one of 200 runs was 3.4 % below.)
+const MAX_BY_CHANCE: f64 = 0.1;
+
+/// Refuses the runs of a law, seed by seed, that used less than a bound although they did what those do that the bound is for: then
+/// it is none. The bound for any schedule holds for each run; that for those that keep the SLO promptly for their mean.
 ///
 /// # Errors
-/// Such a run.
-pub fn check_bound(
+/// Such runs.
+pub fn check_bound<'a>(
     law: &str,
     trace: &str,
-    seed: u64,
-    run: &Figures,
-    (setting, least): (&Setting, Least),
+    runs: impl IntoIterator<Item = (u64, &'a Figures, &'a Setting, Least)>,
 ) -> Result<(), Failure> {
-    let answered = run.unanswered as f64 <= FEW_UNANSWERED * run.requests as f64;
-    // No work waited for longer than the slowest request took, or the oldest that was left.
-    let waited_ms = run.latency_max_ms.max(run.oldest_at_end_ms);
-    let prompt = run.failed == 0
-        && !run.oldest_at_end_ms.is_nan()
-        && waited_ms <= WAIT_TARGETS * setting.scenario.service.target_ms
-        && run.periods_over <= setting.asked().get();
-    let bounds = [
-        (answered, least.any, "no schedule"),
-        (prompt, least.prompt, "none that keeps the SLO promptly"),
-    ];
-    for (is_of_those, bound, whose) in bounds {
-        if is_of_those && run.energy_j < bound.get() * (1.0 - 1e-9) {
-            return Err(Failure::Run(anyhow!(
+    let mut over = Vec::new();
+    for (seed, run, setting, least) in runs {
+        let error = |bound: Joules, whose: &str| {
+            Failure::Run(anyhow!(
                 "{law} on {trace}, seed {seed}, used {:.1} J, less than the {:.1} J that {whose} can go under, was late in {:.2} % of the \
                  periods, and left {} of {} requests unanswered: that is an error of the bound. Please report it, with the scenario",
                 run.energy_j,
@@ -283,10 +276,36 @@ pub fn check_bound(
                 run.periods_over * 100.0,
                 run.unanswered,
                 run.requests
-            )));
+            ))
+        };
+        let answered = run.unanswered as f64 <= FEW_UNANSWERED * run.requests as f64;
+        if answered && run.energy_j < least.any.get() * (1.0 - 1e-9) {
+            return Err(error(least.any, "no schedule"));
+        }
+        // No work waited for longer than the slowest request took, or the oldest that was left.
+        let waited_ms = run.latency_max_ms.max(run.oldest_at_end_ms);
+        let prompt = run.failed == 0
+            && !run.oldest_at_end_ms.is_nan()
+            && waited_ms <= WAIT_TARGETS * setting.scenario.service.target_ms
+            && run.periods_over <= setting.asked().get();
+        if prompt {
+            over.push(run.energy_j / least.prompt.get() - 1.0);
+            if run.energy_j < least.prompt.get() * (1.0 - MAX_BY_CHANCE) {
+                return Err(error(least.prompt, "none that keeps the SLO promptly"));
+            }
         }
     }
-    Ok(())
+    let mean = Estimate::of(&over);
+    match mean.and_then(|mean| Some((mean.mean, mean.half_width?))) {
+        Some((mean, half)) if mean + half < -1e-9 => Err(Failure::Run(anyhow!(
+            "{law} on {trace} used {:.2} ± {:.2} % less than the least of those that keep the SLO promptly, on the mean over {} runs that do: \
+             that is an error of the bound. Please report it, with the scenario",
+            -mean * 100.0,
+            half * 100.0,
+            over.len()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A law on a trace from its runs, those of the first law and the bounds, each seed by seed; `None` of fewer than two seeds.
@@ -389,7 +408,7 @@ mod tests {
         assert_eq!((run.failed, run.periods_over), (0, 0.0), "{run:?}");
         let bound = least(&setting.scenario, 1, setting.asked()).unwrap();
         let broken = Least {
-            prompt: Joules::new(run.energy_j * 1.01),
+            prompt: Joules::new(run.energy_j * 1.2),
             ..bound
         };
         (setting, run, broken)
@@ -399,11 +418,34 @@ mod tests {
     fn a_run_under_a_bound_is_refused_where_it_did_what_the_bound_is_for() {
         let (setting, run, broken) = minute();
         let refused = |run: &Figures, setting: &Setting, least: Least| {
-            check_bound("fixed", "a minute", 1, run, (setting, least)).is_err()
+            check_bound("fixed", "a minute", [(1, run, setting, least)]).is_err()
         };
         assert!(refused(&run, &setting, broken));
         let sound = least(&setting.scenario, 1, setting.asked()).unwrap();
         assert!(!refused(&run, &setting, sound));
+
+        // A little less may be chance in one run, and not in many.
+        let little = Least {
+            prompt: Joules::new(run.energy_j * 1.02),
+            ..broken
+        };
+        assert!(!refused(&run, &setting, little));
+        let many = (0..20).map(|seed| {
+            let mut run = run;
+            run.energy_j *= 1.0 + 0.001 * seed as f64;
+            run
+        });
+        let many: Vec<Figures> = many.collect();
+        let each = |bound: Least| many.iter().zip(0..).map(move |(run, seed)| (seed, run, bound));
+        let check = |bound| {
+            let setting = &setting;
+            check_bound(
+                "fixed",
+                "a minute",
+                each(bound).map(|(seed, run, bound)| (seed, run, setting, bound)),
+            )
+        };
+        assert!(check(little).is_err() && check(sound).is_ok());
 
         // What is late more often than asked, lets a request wait, leaves an old one, or fails one, may be under that bound.
         let mut run_late = run;

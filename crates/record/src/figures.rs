@@ -43,7 +43,7 @@ pub(crate) const SERVICE: [Figure; 17] = [
     figure("latency P50", "ms", 1, |run| run.latency_ms.p50),
     figure("latency P95", "ms", 1, |run| run.latency_ms.p95),
     figure("latency P99", "ms", 1, |run| run.latency_ms.p99),
-    figure(OVER, "%", 1, |run| run.slo.periods_over.map(Ratio::as_percent)),
+    figure(OVER, "%", 2, |run| run.slo.periods_over.map(Ratio::as_percent)),
     figure("requests answered", "", 0, |run| Some(run.requests.completed as f64)),
     figure("requests failed", "", 0, |run| Some(run.requests.failed as f64)),
     figure("cores, mean", "cores", 2, |run| run.cores.mean.map(Cores::get)),

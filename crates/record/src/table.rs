@@ -99,7 +99,8 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         references.insert(against);
         let comparison = Comparison::of(summary, reference);
         savings.push(match comparison.saving {
-            Some(share) => format!("{:.1}", share.as_percent()),
+            // No minus before nothing.
+            Some(share) => format!("{:.1}", share.as_percent() + 0.0).replace("-0.0", "0.0"),
             None => {
                 let why = comparison.refusal().unwrap_or_default();
                 remarks.push(format!("{label} against {against}: {why}"));

@@ -417,6 +417,17 @@ impl RunTotals {
                 counts.periods
             ));
         }
+        let energy_j: f64 = counts.energy_j.values().sum();
+        if let Some(bound) = meta
+            .energy_bound
+            .filter(|bound| energy_j < bound.get() && counts.energy_unknown == 0)
+        {
+            notes.push(format!(
+                "{energy_j:.1} J are less than the {:.1} J that whoever keeps the SLO promptly needs at least, on the mean: it answered late, \
+                 or not all, or by chance large requests met at one server",
+                bound.get()
+            ));
+        }
         if let Some(slo) = meta.slo.filter(|slo| self.quantile(*slo).is_none()) {
             notes.push(format!(
                 "{} requests failed and {} were answered: {} of the run is missed, and latencies are those of the \

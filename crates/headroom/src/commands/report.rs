@@ -70,6 +70,15 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
         .map(|run| archive.find(run))
         .collect::<Result<Vec<RunInfo>, _>>();
     let runs = runs.map_err(Failure::usage)?;
+    for (at, run) in runs.iter().enumerate() {
+        if runs[..at].iter().any(|other| other.id == run.id) {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "run {} is named twice: `{}`; name each once",
+                run.id,
+                args.runs[at]
+            )));
+        }
+    }
     let mut summaries = runs
         .iter()
         .map(|run| archive.summary(run.id))

@@ -21,6 +21,9 @@ use std::path::Path;
 
 /// Where every key of `[law]` is explained.
 const LIVE_EXAMPLE: &str = include_str!("../../../headroom/headroom.example.toml");
+/// Stands for a load that is not known yet: any cluster serves it.
+const LEAST_PER_S: f64 = 1e-3;
+const LAWS_EXAMPLE: &str = include_str!("../../../headroom/laws.example.toml");
 
 const COMMAND: &str = "sim";
 /// As many values as the published trace of Wikipedia.
@@ -110,7 +113,7 @@ pub fn example() -> String {
          lost_periods_to_full = {}\n\n[law]\n{laws}",
         headroom_sim::scenario::EXAMPLE.trim_end(),
         guardian::DEFAULT_PATIENCE_PERIODS,
-    )
+    ) + LAWS_EXAMPLE
 }
 
 /// A world, a law and what it is given, before the trace is chosen.
@@ -204,7 +207,14 @@ impl Setting {
                 .check()
                 .map_err(|error| document.error(&error.key, error.why))?;
         }
-        self.check()?;
+        // Where the file says nothing of arrivals, what a trace brings is checked when it is chosen.
+        let mut alone = self.clone();
+        if !self.has_arrivals {
+            alone.scenario.arrivals = ArrivalProcess::Poisson {
+                rate_per_s: LEAST_PER_S,
+            };
+        }
+        alone.check()?;
         Ok(self)
     }
 

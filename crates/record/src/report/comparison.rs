@@ -108,6 +108,13 @@ fn verdict(summaries: &[RunSummary]) -> String {
                 _ => String::new(),
             };
             let slo = match summary.slo.periods_over {
+                Some(over) if comparison.saving.is_none() => {
+                    format!(
+                        "; it has {} % {}",
+                        figure(over.as_percent()),
+                        summary.slo.missing()
+                    )
+                }
                 Some(over) => format!(", with {} % {}", figure(over.as_percent()), summary.slo.missing()),
                 None => String::new(),
             };
@@ -135,7 +142,7 @@ fn facts(runs: &[RunData]) -> String {
     named.join(" \u{b7} ")
 }
 
-/// Energy as bars; only of runs whose energies may be compared with the first's.
+/// Energy as bars; only of runs whose energies may be compared with those of the run that they are compared with.
 fn bars(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> String {
     let Some(first) = summaries.first() else {
         return String::new();
@@ -144,7 +151,7 @@ fn bars(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> Strin
         .iter()
         .zip(labels.iter().zip(colours))
         .enumerate()
-        .filter(|(number, (summary, _))| *number == 0 || Comparison::of(summary, first).holds)
+        .filter(|(at, (summary, _))| is_shown(summaries, *at, summary))
         .map(|(_, one)| one)
         .filter_map(|(summary, (label, colour))| Some((label, *colour, summary.energy_j.value?.get())))
         .collect();
@@ -168,6 +175,20 @@ fn bars(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> Strin
     }
     html.push_str("</figure>\n");
     html
+}
+
+/// Whether a run's energy stands beside the others: it is what others are compared with, and has energy of the first's source, or may be
+/// compared.
+fn is_shown(summaries: &[RunSummary], at: usize, run: &RunSummary) -> bool {
+    let compared = |other: usize| {
+        reference(summaries, other).is_some_and(|of| Comparison::of(&summaries[other], of).holds)
+    };
+    let is_reference = (at + 1..summaries.len())
+        .any(|other| reference(summaries, other).is_some_and(|of| std::ptr::eq(of, run)) && compared(other));
+    let same_source = summaries
+        .first()
+        .is_some_and(|first| first.energy_j.source == run.energy_j.source);
+    at == 0 || same_source && (is_reference || compared(at))
 }
 
 fn rules(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> String {

@@ -534,7 +534,16 @@ fn a_run_that_knows_its_bound_says_how_far_above_it_was() {
         "{table}"
     );
     // Proven for whoever answers everything: a run under it did not, and is not held against it.
-    assert_eq!(bounded(130.0).energy_over_bound, None);
+    let under = bounded(130.0);
+    assert_eq!(under.energy_over_bound, None);
+    assert!(
+        under
+            .notes
+            .iter()
+            .any(|note| note.contains("less than the 130.0 J")),
+        "{:?}",
+        under.notes
+    );
     let unknown = totals.summary(&meta("slo-power"));
     assert!(!summary_table(&[unknown]).contains("bound"));
 }

@@ -11,7 +11,8 @@
 //! - **Requests are there.** A request is at a server from its arrival for at least its size over the fastest core's speed. How
 //!   many are there at least at each moment follows from the arrivals alone. Where m are there and a balancer spreads them over n
 //!   servers no worse than at random, each is awake with the probability 1 - (1 - 1/n)^m, and while it is a package of it is up.
-//!   (Where the balancer goes by weights or sizes this is left out.)
+//!   (Where the balancer goes by weights or sizes this is left out.) So the bound is of the mean over how requests meet: a single
+//!   run with few and large ones may by chance be some percent below it.
 //! - **The SLO.** At most a share of the periods that is given is late. Of servers that are all alike, how many periods of a block are late
 //!   with n of them is found by simulating them at full speed from empty, as the balancer's round robin spreads the requests: a
 //!   lower speed or what was left over before can only make a request later. (That these can also move late requests into fewer

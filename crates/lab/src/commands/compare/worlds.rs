@@ -101,11 +101,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         };
         for (runner, runs) in field.runners.iter().zip(&done) {
             let of_seed = settings.iter().zip(bounds.iter().flatten()).zip(&field.seeds);
-            for (run, ((setting, bound), seed)) in runs.iter().zip(of_seed) {
-                if let Ok(run) = run {
-                    check_bound(&runner.name(), world.name, *seed, run, (setting, *bound))?;
-                }
-            }
+            let each = runs.iter().zip(of_seed);
+            let each = each.filter_map(|(run, ((setting, bound), seed))| {
+                Some((*seed, run.as_ref().ok()?, setting, *bound))
+            });
+            check_bound(&runner.name(), world.name, each)?;
         }
         results.push(of_world(&field, world, setting, trace, done, bounds));
     }
