@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::account::Account;
+use crate::cache::FetchedBody;
 use crate::call::Call;
 use crate::pool::Pools;
 use crate::stats::Failure;
@@ -43,6 +44,8 @@ pub(crate) enum Body {
     Memory(Bytes),
     /// As a backend sends it.
     Upstream(UpstreamBody),
+    /// As a backend sends it, and the cache takes it.
+    Fetched(FetchedBody),
     /// None: behind the head both ends speak another protocol. Whoever has the client's connection takes it.
     Tunnel(Tunnel),
 }
@@ -52,7 +55,7 @@ impl Body {
     pub(crate) fn is_uploading(&self) -> bool {
         match self {
             Self::Upstream(body) => body.call.body.is_some(),
-            Self::Empty | Self::Memory(_) | Self::Tunnel(_) => false,
+            Self::Empty | Self::Memory(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
         }
     }
 }
@@ -72,6 +75,7 @@ impl http_body::Body for Body {
                 Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
             }
             Self::Upstream(body) => body.poll_frame(cx),
+            Self::Fetched(body) => body.poll_frame(cx),
         }
     }
 
@@ -79,7 +83,8 @@ impl http_body::Body for Body {
         match self {
             Self::Empty | Self::Tunnel(_) => true,
             Self::Memory(bytes) => bytes.is_empty(),
-            Self::Upstream(body) => body.upstream.is_none(),
+            Self::Upstream(body) => body.is_over(),
+            Self::Fetched(body) => body.is_over(),
         }
     }
 
@@ -87,10 +92,8 @@ impl http_body::Body for Body {
         let left = match self {
             Self::Empty | Self::Tunnel(_) => Some(0),
             Self::Memory(bytes) => Some(bytes.len() as u64),
-            Self::Upstream(body) => match &body.upstream {
-                Some(upstream) => upstream.response_left(),
-                None => Some(0),
-            },
+            Self::Upstream(body) => body.left(),
+            Self::Fetched(body) => body.left(),
         };
         left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
@@ -121,7 +124,24 @@ impl UpstreamBody {
         self.account.complete();
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    /// Whether nothing is left of it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.upstream.is_none()
+    }
+
+    /// Bytes that are left, where that is known.
+    pub(crate) fn left(&self) -> Option<u64> {
+        match &self.upstream {
+            Some(upstream) => upstream.response_left(),
+            None => Some(0),
+        }
+    }
+
+    /// The next piece.
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(upstream) = &mut self.upstream else {
             return Poll::Ready(None);
         };

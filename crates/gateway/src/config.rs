@@ -16,6 +16,9 @@ pub const MAX_BACKENDS: usize = 256;
 /// Largest number of core threads of one gateway.
 pub const MAX_THREADS: usize = 256;
 
+/// What a cache must have room for beside the largest body.
+const CACHE_HEAD_BYTES: u64 = 64 * 1024;
+
 /// Largest weight of a backend. A weight of 0 takes no new requests.
 pub const MAX_WEIGHT: u32 = 1000;
 
@@ -59,6 +62,8 @@ pub struct GatewayConfig {
     pub limits: LimitConfig,
     /// What the backend learns about the client.
     pub forwarding: ForwardingConfig,
+    /// Answering from memory.
+    pub cache: CacheConfig,
     /// Statuses of a backend's answer with which a request counts as failed, not as completed. Default every 5xx.
     /// `headroom up` takes them from its own `slo.failed_status`.
     pub failed_status: FailedStatus,
@@ -90,6 +95,7 @@ impl Default for GatewayConfig {
             retry: RetryConfig::default(),
             limits: LimitConfig::default(),
             forwarding: ForwardingConfig::default(),
+            cache: CacheConfig::default(),
             failed_status: FailedStatus::default(),
             target_ms: None,
             drain_timeout_ms: 30_000,
@@ -315,6 +321,45 @@ impl Default for LimitConfig {
     }
 }
 
+/// The cache of answers: a shared HTTP cache (RFC 9111) in memory.
+///
+/// Nothing is stored that its origin does not allow a shared cache to store, nor what sets a cookie without being `public`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// Bytes of answers kept, with their header fields and the tables' own: past them what `policy` chooses goes. 0, the
+    /// default, for no cache.
+    pub bytes: u64,
+    /// Bytes of the largest body that is kept; larger ones pass. Default 1 MiB.
+    pub max_object_bytes: u64,
+    /// What goes when there is no more room. Default `s3_fifo`.
+    pub policy: CachePolicy,
+    /// How long a request waits for another that fetches the same, in milliseconds; past it it goes by itself. Default 5 000.
+    pub collapse_timeout_ms: u64,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            max_object_bytes: 1 << 20,
+            policy: CachePolicy::S3Fifo,
+            collapse_timeout_ms: 5_000,
+        }
+    }
+}
+
+/// What a full cache gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CachePolicy {
+    /// What was not asked for for the longest time.
+    Lru,
+    /// What was asked for once and not again soon (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023): a
+    /// visit to everything does not drive out what is popular.
+    S3Fifo,
+}
+
 /// What to do with a header field that tells about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -473,12 +518,21 @@ impl GatewayConfig {
             ("timeouts.idle_timeout_ms", times.idle_timeout_ms),
             ("timeouts.pool_idle_timeout_ms", times.pool_idle_timeout_ms),
             ("timeouts.tunnel_idle_timeout_ms", times.tunnel_idle_timeout_ms),
+            ("cache.max_object_bytes", self.cache.max_object_bytes),
+            ("cache.collapse_timeout_ms", self.cache.collapse_timeout_ms),
             ("health.interval_ms", health.interval_ms),
             ("health.timeout_ms", health.timeout_ms),
             ("health.rise", health.rise.into()),
             ("health.fall", health.fall.into()),
         ] {
             need(value > 0, key, &value, "1 or more")?;
+        }
+        let cache = &self.cache;
+        if cache.bytes > 0 {
+            let allowed =
+                "0 for no cache, or room for one object of `cache.max_object_bytes` and its head at least";
+            let room = cache.max_object_bytes.saturating_add(CACHE_HEAD_BYTES);
+            need(cache.bytes >= room, "cache.bytes", &cache.bytes, allowed)?;
         }
         if let Some(path) = &health.path {
             let holds = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();

@@ -90,6 +90,7 @@ struct Control {
     since: Instant,
     returned: Returned,
     descriptors: Arc<Descriptors>,
+    cache: Option<Arc<crate::cache::Store>>,
     taking: Option<Taking>,
     /// Takes begun so far.
     takes: u64,
@@ -227,6 +228,7 @@ impl Control {
             let mut period = std::mem::replace(&mut self.ledger, PeriodStats::empty(&self.backends));
             period.since += now - std::mem::replace(&mut self.since, now);
             period.accept_pauses += self.descriptors.take_pauses();
+            period.cache_size = self.cache.as_ref().map(|store| store.size());
             period.tunnels = self.cores.iter().map(|core| core.tunnels).sum();
             period.connections = self.cores.iter().map(|core| core.connections).sum();
             let deaf = self.cores.iter().filter(|core| core.deaf && !core.stopped);
@@ -264,6 +266,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
         config,
         backends,
         descriptors,
+        cache,
         ..
     } = common;
     let Channels {
@@ -299,6 +302,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
             backends,
             returned,
             descriptors,
+            cache,
             taking: None,
             takes: 0,
             queued: VecDeque::new(),

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::alarm::Alarm;
 use crate::backend::Backend;
+use crate::cache::Store;
 use crate::config::GatewayConfig;
 use crate::descriptors::Descriptors;
 use crate::queue::Queue;
@@ -32,6 +33,8 @@ pub(crate) struct Common {
     pub alarm: Arc<Alarm>,
     /// What all cores' clients have of the process's descriptors.
     pub descriptors: Arc<Descriptors>,
+    /// What is stored of answers; `None` without a cache.
+    pub cache: Option<Arc<Store>>,
 }
 
 /// The state of one core.
@@ -74,6 +77,7 @@ impl Core {
             signs,
             alarm,
             descriptors,
+            cache: _,
         } = common;
         Self {
             index,
@@ -95,6 +99,11 @@ impl Core {
             backends,
             config,
         }
+    }
+
+    /// Its number.
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 
     /// A backend showed that it is alive.

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::alarm::Alarm;
 use crate::backend::{Backend, BackendChange, BackendHealth};
+use crate::cache::Store;
 use crate::config::{GatewayConfig, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
 use crate::core::Common;
@@ -215,6 +216,7 @@ impl Bound {
         let alarm = Arc::new(Alarm::new(cores));
         let common = Common {
             alarm: Arc::clone(&alarm),
+            cache: (config.cache.bytes > 0).then(|| Arc::new(Store::new(&config.cache))),
             config: Arc::new(config),
             cores,
             signs: Arc::new(Signs::new(cores, backends.len())),

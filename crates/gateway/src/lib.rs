@@ -40,6 +40,7 @@ mod alarm;
 mod backend;
 mod balance;
 mod body;
+mod cache;
 mod call;
 mod chunked;
 mod client;
@@ -72,13 +73,15 @@ mod watch;
 
 pub use backend::{BackendChange, BackendHealth, BackendState};
 pub use config::{
-    BackendConfig, Balance, ForwardPolicy, ForwardingConfig, GatewayConfig, HealthConfig, LimitConfig,
-    MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, RetryConfig, TimeoutConfig, TlsListenConfig,
+    BackendConfig, Balance, CacheConfig, CachePolicy, ForwardPolicy, ForwardingConfig, GatewayConfig,
+    HealthConfig, LimitConfig, MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, RetryConfig, TimeoutConfig,
+    TlsListenConfig,
 };
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
 pub use handle::{Bound, Gateway, Handle};
 pub use stats::{
-    BackendPeriod, ConnectCounts, Counts, PeriodStats, QueueCounts, backend_histogram, service_histogram,
+    BackendPeriod, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
+    backend_histogram, service_histogram,
 };

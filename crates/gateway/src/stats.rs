@@ -167,6 +167,49 @@ pub struct QueueCounts {
     pub waiting: u64,
 }
 
+/// What a cache has stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
+pub struct CacheSize {
+    /// Bytes: bodies, header fields, and what the tables take.
+    pub bytes: u64,
+    /// Targets, however many responses each has.
+    pub objects: u64,
+}
+
+/// What the cache did, counted over a period.
+///
+/// Requests that it could answer are `hits`, `stale`, `validated` and those of `misses` that were not validated; `passed` are those
+/// that it looked for and that went on by themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
+pub struct CacheCounts {
+    /// Answered from memory, without asking.
+    pub hits: u64,
+    /// Answered from memory with what was stale, as the origin allows.
+    pub stale: u64,
+    /// Fetched, or asked for again, for all that asked meanwhile.
+    pub misses: u64,
+    /// Of these, the ones of which the origin said that they are still so.
+    pub validated: u64,
+    /// Waited for another that fetched the same; each then counts as what it became.
+    pub collapsed: u64,
+    /// Looked for, and passed on by themselves: a part or a head of what is not stored, and what may not be stored.
+    pub passed: u64,
+    /// Answers stored.
+    pub stored: u64,
+    /// Targets forgotten because a request changed them.
+    pub invalidated: u64,
+}
+
+impl CacheCounts {
+    /// The share of the requests that the cache looked for which were answered from memory (h of the batching paper, Section III);
+    /// `None` where it looked for none.
+    pub fn hit_rate(&self) -> Option<f64> {
+        let answered = self.hits + self.stale + self.validated;
+        let looked = self.hits + self.stale + self.misses + self.passed;
+        (looked > 0).then(|| answered as f64 / looked as f64)
+    }
+}
+
 /// Why a request failed; each has its counter in [`Counts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -201,6 +244,10 @@ pub struct PeriodStats {
     pub service: Counts,
     /// Requests that had to wait for a backend below its limit.
     pub queue: QueueCounts,
+    /// What the cache did.
+    pub cache: CacheCounts,
+    /// What the cache has stored at the end of the period; `None` without a cache.
+    pub cache_size: Option<CacheSize>,
     /// Times that accepting clients was paused because they had their share of the process's descriptors.
     pub accept_pauses: u64,
     /// Latency of completions (failed answers have none) in microseconds: from the request head received to the last byte of the
@@ -232,6 +279,8 @@ impl PeriodStats {
             since: Duration::ZERO,
             service: Counts::default(),
             queue: QueueCounts::default(),
+            cache: CacheCounts::default(),
+            cache_size: None,
             accept_pauses: 0,
             histogram: service_histogram(),
             backends: backends.iter().map(empty).collect(),
@@ -246,6 +295,7 @@ impl PeriodStats {
     pub(crate) fn absorb(&mut self, sample: &CoreSample) {
         self.service.add(&sample.service);
         self.queue += sample.queue;
+        self.cache += sample.cache;
         add_histogram(&mut self.histogram, &sample.histogram);
         for (backend, sample) in self.backends.iter_mut().zip(&sample.backends) {
             backend.counts.add(&sample.counts);
@@ -264,6 +314,7 @@ impl PeriodStats {
         let waiting = self.queue.waiting;
         self.queue += earlier.queue;
         self.queue.waiting = waiting;
+        self.cache += earlier.cache;
         self.accept_pauses += earlier.accept_pauses;
         add_histogram(&mut self.histogram, &earlier.histogram);
         for (backend, earlier) in self.backends.iter_mut().zip(&earlier.backends) {
@@ -290,6 +341,7 @@ pub(crate) struct BackendSample {
 pub(crate) struct CoreSample {
     pub service: Counts,
     pub queue: QueueCounts,
+    pub cache: CacheCounts,
     pub histogram: Histogram<u64>,
     pub backends: Vec<BackendSample>,
     pub oldest_start: Option<Instant>,
@@ -302,6 +354,7 @@ impl CoreSample {
         Self {
             service: Counts::default(),
             queue: QueueCounts::default(),
+            cache: CacheCounts::default(),
             histogram: service_histogram(),
             backends: (0..backends)
                 .map(|_| BackendSample {
@@ -320,6 +373,7 @@ impl CoreSample {
     pub(crate) fn clear(&mut self) {
         self.service = Counts::default();
         self.queue = QueueCounts::default();
+        self.cache = CacheCounts::default();
         self.histogram.reset();
         for backend in &mut self.backends {
             backend.counts = Counts::default();
@@ -391,6 +445,8 @@ mod tests {
                     waiting: in_flight,
                     ..QueueCounts::default()
                 },
+                cache: CacheCounts::default(),
+                cache_size: None,
                 accept_pauses: 1,
                 histogram,
                 backends: vec![BackendPeriod {

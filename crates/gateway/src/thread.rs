@@ -13,8 +13,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::accept;
 use crate::admit::Admit;
 use crate::balance::Balance;
+use crate::cache::Cache;
 use crate::core::{Common, Core};
 use crate::endpoint::Endpoint;
+use crate::layer::Layer;
 use crate::stats::CoreSample;
 
 /// What the control thread tells a core.
@@ -105,6 +107,20 @@ async fn obey(
     }
 }
 
+/// Accepts clients for these layers.
+fn listen<L: Layer + 'static>(core: &Rc<Core>, layers: L, listeners: Vec<Listener>) {
+    let stack = Rc::new(Admit::new(core.clone(), layers));
+    for Listener { socket, tls } in listeners {
+        match TcpListener::from_std(socket) {
+            Ok(listener) => {
+                core.accepting.set(core.accepting.get() + 1);
+                tokio::task::spawn_local(accept::run(stack.clone(), listener, tls));
+            }
+            Err(error) => tracing::error!(%error, core = core.index(), "a listener could not be registered"),
+        }
+    }
+}
+
 /// The body of a core thread.
 pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
     let CoreSeed {
@@ -116,23 +132,16 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         reports,
     } = seed;
     let cores = common.cores;
+    let cache = common.cache.clone();
     let core = Rc::new(Core::new(index, common));
     let endpoint = Rc::new(Endpoint::new(core.clone(), addresses));
-    // The order of the layers; what is to stand between two of them goes here.
-    let stack = Rc::new(Admit::new(
-        core.clone(),
-        Balance::new(core.clone(), cores, endpoint.clone()),
-    ));
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
-        for Listener { socket, tls } in listeners {
-            match TcpListener::from_std(socket) {
-                Ok(listener) => {
-                    core.accepting.set(core.accepting.get() + 1);
-                    tokio::task::spawn_local(accept::run(stack.clone(), listener, tls));
-                }
-                Err(error) => tracing::error!(%error, core = index, "a listener could not be registered"),
-            }
+        let balance = Balance::new(core.clone(), cores, endpoint.clone());
+        // The order of the layers; what is to stand between two of them goes here. One that is off is not there.
+        match cache {
+            None => listen(&core, balance, listeners),
+            Some(store) => listen(&core, Cache::new(core.clone(), store, balance), listeners),
         }
         let watching = core.clone();
         tokio::task::spawn_local(async move { watching.watches.run().await });

@@ -1,13 +1,15 @@
 //! `headroom gateway`: the data plane alone.
 
 use crate::config::agent::{TlsConfig, listen_of_flags};
+use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::args::seconds_or_none;
 use headroom_console::say;
 use headroom_gateway::{
-    BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig, TlsListenConfig,
+    BackendConfig, CacheConfig, CachePolicy, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig,
+    TlsListenConfig,
 };
 use headroom_runtime::cluster::gateway_port::BoundPort;
 use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
@@ -66,6 +68,16 @@ pub struct GatewayArgs {
     /// How many requests may wait so, for a second each; the answer to the others is 503.
     #[arg(long, default_value_t = LimitConfig::default().max_queued, value_name = "N")]
     pub max_queued: usize,
+    /// Answer from memory what may be: a shared HTTP cache (RFC 9111) of so many bytes, as 64MiB. What is stored, and for how
+    /// long, the service's Cache-Control says; each answer's Cache-Status says how it came about. By default none.
+    #[arg(long, value_name = "SIZE")]
+    pub cache: Option<ByteSize>,
+    /// The largest body that is kept.
+    #[arg(long, default_value_t = ByteSize(CacheConfig::default().max_object_bytes), value_name = "SIZE", requires = "cache")]
+    pub cache_object: ByteSize,
+    /// What goes when the cache is full.
+    #[arg(long, value_enum, default_value_t = Policy::S3Fifo, value_name = "POLICY", requires = "cache")]
+    pub cache_policy: Policy,
     /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
     /// and 5xx, and single statuses, with commas between them.
     #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
@@ -104,6 +116,15 @@ pub struct GatewayArgs {
     /// How long to wait for requests being served when asked to stop, in seconds.
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds_or_none)]
     pub drain: f64,
+}
+
+/// What a full cache gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// What was not asked for for the longest time.
+    Lru,
+    /// What was asked for once and not again soon: a visit to everything does not drive out what is popular.
+    S3Fifo,
 }
 
 /// How a backend is chosen.
@@ -157,6 +178,15 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
             max_in_flight_per_backend: args.max_in_flight,
             max_queued: args.max_queued,
             ..LimitConfig::default()
+        },
+        cache: CacheConfig {
+            bytes: args.cache.map_or(0, |size| size.as_u64()),
+            max_object_bytes: args.cache_object.as_u64(),
+            policy: match args.cache_policy {
+                Policy::Lru => CachePolicy::Lru,
+                Policy::S3Fifo => CachePolicy::S3Fifo,
+            },
+            ..CacheConfig::default()
         },
         ..GatewayConfig::default()
     };
@@ -238,6 +268,7 @@ fn tell_each_second(gateway: &Handle, stop: &Stop) {
             p50_ms = at(50.0),
             p95_ms = at(95.0),
             p99_ms = at(99.0),
+            cache_hit_rate = period.cache.and_then(|cache| cache.hit_rate()),
             "one second"
         );
     }

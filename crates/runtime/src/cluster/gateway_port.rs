@@ -5,8 +5,8 @@ use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
-    Backend, BackendPeriod, BackendState, BoundPassed, ConnectCounts, GatewayDescription, GatewayLever,
-    GatewayPeriod, QueueCounts, Range, SetBackend, check_settings,
+    Backend, BackendPeriod, BackendState, BoundPassed, CacheCounts, ConnectCounts, GatewayDescription,
+    GatewayLever, GatewayPeriod, QueueCounts, Range, SetBackend, check_settings,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
@@ -281,6 +281,16 @@ impl Control {
             accept_pauses: stats.accept_pauses,
             failed: failures(&stats.service),
             responses: stats.service.statuses,
+            cache: stats.cache_size.map(|_| CacheCounts {
+                hits: stats.cache.hits,
+                stale: stats.cache.stale,
+                misses: stats.cache.misses,
+                validated: stats.cache.validated,
+                collapsed: stats.cache.collapsed,
+                passed: stats.cache.passed,
+                stored: stats.cache.stored,
+                invalidated: stats.cache.invalidated,
+            }),
         }
     }
 

@@ -10,7 +10,7 @@ use super::{BackOff, Network, Shared, stop_requested};
 use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod, Watch};
 use division::Divided;
 use hdrhistogram::Histogram;
-use headroom_gateway::{ConnectCounts, QueueCounts, service_histogram};
+use headroom_gateway::{CacheCounts, ConnectCounts, QueueCounts, service_histogram};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::Address;
 use headroom_wire::client::{BoundWatch, CallError, ClientOptions, GatewayClient};
@@ -281,6 +281,16 @@ fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
             full: queue.full,
             expired: queue.expired,
             waiting: queue.waiting,
+        }),
+        cache: period.cache.map(|cache| CacheCounts {
+            hits: cache.hits,
+            stale: cache.stale,
+            misses: cache.misses,
+            validated: cache.validated,
+            collapsed: cache.collapsed,
+            passed: cache.passed,
+            stored: cache.stored,
+            invalidated: cache.invalidated,
         }),
         accept_pauses: period.accept_pauses,
         outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),

@@ -68,6 +68,10 @@ pub struct Metrics {
     queue_waits: Counter,
     queue_refusals: Counters,
     queue_length: Gauges,
+    cache_requests: Counters,
+    cache_stored: Counter,
+    cache_invalidated: Counter,
+    cache_hit_ratio: Gauges,
     decisions: Counters,
     periods: Counter,
     lost: Counter,
@@ -191,6 +195,22 @@ impl Metrics {
                 all,
                 "service_queue_length",
                 "Requests waiting for a backend below its limit; absent where it is unknown",
+            ),
+            cache_requests: add(
+                all,
+                "service_cache_requests",
+                "Requests that the cache looked for, by what they came to; those that waited for another count twice",
+            ),
+            cache_stored: add(all, "service_cache_stored", "Answers that the cache stored"),
+            cache_invalidated: add(
+                all,
+                "service_cache_invalidated",
+                "Targets that the cache forgot because a request changed them",
+            ),
+            cache_hit_ratio: add(
+                all,
+                "service_cache_hit_ratio",
+                "Share of the requests answered from memory in the last period; absent without a cache, or without requests",
             ),
             decisions: add(all, "decisions", "Decisions by the rule that took them"),
             periods: add(all, "periods", "Control periods"),
@@ -318,6 +338,26 @@ impl Metrics {
                 self.queue_refusals
                     .get_or_create(&labels([("cause", cause)]))
                     .inc_by(count);
+            }
+        }
+        self.cache_hit_ratio.clear();
+        if let Some(cache) = &tick.cache {
+            for (result, count) in [
+                ("hit", cache.hits),
+                ("stale", cache.stale),
+                ("validated", cache.validated),
+                ("fetched", cache.misses.saturating_sub(cache.validated)),
+                ("passed", cache.passed),
+                ("waited", cache.collapsed),
+            ] {
+                self.cache_requests
+                    .get_or_create(&labels([("result", result)]))
+                    .inc_by(count);
+            }
+            self.cache_stored.inc_by(cache.stored);
+            self.cache_invalidated.inc_by(cache.invalidated);
+            if let Some(rate) = cache.hit_rate() {
+                self.cache_hit_ratio.get_or_create(&Labels::new()).set(rate);
             }
         }
         for reason in &tick.decision.reasons {

@@ -341,6 +341,7 @@ impl ControlLoop<'_, '_> {
             latency,
             backends,
             queue,
+            cache,
             accept_pauses,
             outcomes,
             ..
@@ -368,6 +369,7 @@ impl ControlLoop<'_, '_> {
             },
             backends,
             queue,
+            cache,
             accept_pauses,
             outcomes,
             telemetry_lost,

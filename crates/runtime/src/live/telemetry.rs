@@ -4,7 +4,7 @@ use super::outcomes::Outcomes;
 use super::reflex::Watch;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
-use headroom_gateway::{Handle, PeriodStats, QueueCounts};
+use headroom_gateway::{CacheCounts, Handle, PeriodStats, QueueCounts};
 use headroom_telemetry::{Latency, Source, TelemetryPeriod};
 use headroom_units::{Part, Seconds};
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub struct TrafficPeriod {
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
     pub queue: Option<QueueCounts>,
+    /// What the gateway's cache did; `None` where there is none.
+    pub cache: Option<CacheCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
     /// Statuses, and failures by cause.
@@ -63,6 +65,9 @@ impl TrafficPeriod {
         self.oldest_in_flight = oldest.into_iter().flatten().reduce(Seconds::max);
         if let Some(queue) = &other.queue {
             *self.queue.get_or_insert_default() += *queue;
+        }
+        if let Some(cache) = &other.cache {
+            *self.cache.get_or_insert_default() += *cache;
         }
         for backend in &other.backends {
             match self.backends.iter_mut().find(|known| known.name == backend.name) {
@@ -160,6 +165,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             latency: ReportedLatency::Histogram(stats.histogram),
             backends,
             queue: Some(stats.queue),
+            cache: stats.cache_size.map(|_| stats.cache),
             accept_pauses: stats.accept_pauses,
             outcomes: Outcomes::of_gateway(&stats.service),
         })
@@ -221,6 +227,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         oldest_in_flight: period.oldest_in_flight,
         backends: backends.collect(),
         queue: None,
+        cache: None,
         accept_pauses: 0,
         outcomes: Outcomes::of_telemetry(&period),
         latency: match period.latency {

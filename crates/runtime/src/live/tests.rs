@@ -79,6 +79,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         latency: ReportedLatency::Histogram(histogram),
         backends: Vec::new(),
         queue: None,
+        cache: None,
         accept_pauses: 0,
         outcomes: Outcomes::default(),
     })
@@ -561,6 +562,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         latency: ReportedLatency::Histogram(histogram),
         backends: Vec::new(),
         queue: None,
+        cache: None,
         accept_pauses: 0,
         outcomes: Outcomes {
             failed_by_client: by_client,

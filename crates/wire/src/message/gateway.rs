@@ -6,7 +6,7 @@ use crate::proto;
 use std::time::Duration;
 
 // Counts are what the contract says they are: there is nothing in them to check.
-pub use crate::proto::{BackendPeriod, ConnectCounts, FailureCounts, QueueCounts};
+pub use crate::proto::{BackendPeriod, CacheCounts, ConnectCounts, FailureCounts, QueueCounts};
 
 /// The most backends of one gateway.
 pub const MAX_BACKENDS: usize = 256;
@@ -124,6 +124,8 @@ pub struct GatewayPeriod {
     pub failed: FailureCounts,
     /// Answers by the class of their status, 1xx to 5xx.
     pub responses: [u64; 5],
+    /// What the cache did; `None` where there is none.
+    pub cache: Option<CacheCounts>,
 }
 
 fn state_number(state: Option<BackendState>) -> i32 {
@@ -249,6 +251,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             accept_pauses: period.accept_pauses,
             failed: Some(period.failed),
             responses: period.responses.to_vec(),
+            cache: period.cache,
         }
     }
 }
@@ -290,6 +293,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             accept_pauses: message.accept_pauses,
             failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?,
             responses,
+            cache: message.cache,
         })
     }
 }
@@ -339,6 +343,16 @@ mod tests {
                     failed_answers: 6,
                 },
                 responses: [7, 8, 9, 10, arrivals],
+                cache: oldest.map(|_| CacheCounts {
+                    hits: 1,
+                    stale: 2,
+                    misses: 3,
+                    validated: 4,
+                    collapsed: 5,
+                    passed: 6,
+                    stored: 7,
+                    invalidated: 8,
+                }),
                 ..GatewayPeriod::default()
             };
             let message = proto::GatewayPeriod::from(period.clone());

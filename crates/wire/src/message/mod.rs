@@ -13,8 +13,8 @@ mod setting;
 
 pub use description::{Description, MAX_CPU_GROUPS, PowerEnvelope};
 pub use gateway::{
-    Backend, BackendPeriod, BackendState, BoundPassed, ConnectCounts, FailureCounts, GatewayDescription,
-    GatewayPeriod, MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts, SetBackend,
+    Backend, BackendPeriod, BackendState, BoundPassed, CacheCounts, ConnectCounts, FailureCounts,
+    GatewayDescription, GatewayPeriod, MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts, SetBackend,
 };
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
 pub use lever::{GatewayLever, LeverSetting, MAX_LEVERS, check_settings};
