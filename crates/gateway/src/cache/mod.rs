@@ -75,7 +75,7 @@ impl<L: Layer + 'static> Cache<L> {
 
     /// Passes a request on that may change what is stored.
     async fn change(&self, call: Box<Call>) -> Result<Answer, Stop> {
-        let (key, parts) = (key(&call.client.proto, &call.parts), call.parts.clone());
+        let (key, parts) = (key(call.client.proto, &call.parts), call.parts.clone());
         let changes = !matches!(
             call.parts.method,
             Method::OPTIONS | Method::TRACE | Method::GET | Method::HEAD
@@ -97,7 +97,7 @@ impl<L: Layer + 'static> Cache<L> {
 
     /// Answers from what is stored, or fetches.
     async fn look(&self, call: Box<Call>) -> Result<Answer, Stop> {
-        let key = key(&call.client.proto, &call.parts);
+        let key = key(call.client.proto, &call.parts);
         let request = Directives::of_message(&call.parts.headers);
         let mut waited = false;
         loop {
@@ -116,7 +116,7 @@ impl<L: Layer + 'static> Cache<L> {
                         self.count(|counts| counts.stale += 1);
                         let answer = stored.answer(&call.parts, now, How::Hit);
                         if let Turn::Own(ticket) = self.store.turn(&key) {
-                            self.fetch(&call, ticket, Some(stored), None);
+                            self.fetch(&call, ticket, Some(stored), First(None));
                         }
                         return Ok(answer);
                     }
@@ -157,7 +157,7 @@ impl<L: Layer + 'static> Cache<L> {
             self.count(|counts| counts.misses += 1);
             call.watch.enter(Phase::Untimed);
             let (tell, told) = oneshot::channel();
-            self.fetch(&call, ticket, stale, Some(tell));
+            self.fetch(&call, ticket, stale, First(Some(tell)));
             let Ok(fetched) = told.await else {
                 // The core ends, and its tasks with it.
                 return Err(Stop::Fail(
@@ -189,20 +189,14 @@ impl<L: Layer + 'static> Cache<L> {
     }
 
     /// Fetches, in a task of its own, for whoever asked first and for those that wait.
-    fn fetch(
-        &self,
-        call: &Call,
-        ticket: FlightTicket,
-        stale: Option<Arc<Stored>>,
-        tell: Option<oneshot::Sender<Result<Fetched, Stop>>>,
-    ) {
+    fn fetch(&self, call: &Call, ticket: FlightTicket, stale: Option<Arc<Stored>>, tell: First) {
         let watch = OwnWatch::new(self.core.clone());
         let errand = Errand {
             parts: call.parts.clone(),
             te_trailers: call.te_trailers,
             client: call.client.clone(),
             // Where nobody waits for the answer, nobody's watch times it.
-            client_watch: tell.is_some().then(|| call.watch.clone()),
+            client_watch: tell.0.is_some().then(|| call.watch.clone()),
             watch,
             ticket,
             stale,
@@ -239,6 +233,18 @@ enum Fetched {
     Answer(Answer),
 }
 
+/// Whoever asked first, if anybody did.
+struct First(Option<oneshot::Sender<Result<Fetched, Stop>>>);
+
+impl First {
+    fn say(self, fetched: Result<Fetched, Stop>) {
+        if let Some(first) = self.0 {
+            // It may be gone: what is fetched is stored all the same.
+            drop(first.send(fetched));
+        }
+    }
+}
+
 /// A watch of a core that is not a client's.
 struct OwnWatch {
     core: Rc<Core>,
@@ -272,9 +278,7 @@ struct Errand<L> {
 }
 
 impl<L: Layer> Errand<L> {
-    async fn run(mut self, tell: Option<oneshot::Sender<Result<Fetched, Stop>>>) {
-        // Whoever asked may be gone: what is fetched is stored all the same.
-        let tell = |fetched| tell.map(|tell| tell.send(fetched));
+    async fn run(mut self, tell: First) {
         let asks = Asked {
             authorized: self.parts.headers.contains_key(header::AUTHORIZATION),
         };
@@ -285,7 +289,7 @@ impl<L: Layer> Errand<L> {
                 Err(stop) => {
                     let usable = self.stale.take();
                     let usable = usable.filter(|stored| stored.terms.serves_if_error(SystemTime::now()));
-                    tell(usable.map_or(Err(stop), |stored| Ok(Fetched::Stale(stored))));
+                    tell.say(usable.map_or(Err(stop), |stored| Ok(Fetched::Stale(stored))));
                     return;
                 }
             };
@@ -297,7 +301,7 @@ impl<L: Layer> Errand<L> {
                 if answer.status() == StatusCode::NOT_MODIFIED {
                     match self.validated(&stale, answer.headers(), asks, exchange) {
                         Some(stored) => {
-                            tell(Ok(Fetched::Stored(stored)));
+                            tell.say(Ok(Fetched::Stored(stored)));
                             return;
                         }
                         // It is about another response: what is there now is asked for without a condition.
@@ -308,7 +312,7 @@ impl<L: Layer> Errand<L> {
                     }
                 }
                 if fails(answer.status()) && stale.terms.serves_if_error(exchange.answered) {
-                    tell(Ok(Fetched::Stale(stale)));
+                    tell.say(Ok(Fetched::Stale(stale)));
                     return;
                 }
             }
@@ -377,13 +381,7 @@ impl<L: Layer> Errand<L> {
     }
 
     /// Stores an answer while it is sent, where it may be stored.
-    async fn keep(
-        self,
-        answer: Answer,
-        asks: Asked,
-        exchange: Exchange,
-        tell: impl FnOnce(Result<Fetched, Stop>) -> Option<Result<(), Result<Fetched, Stop>>>,
-    ) {
+    async fn keep(self, answer: Answer, asks: Asked, exchange: Exchange, tell: First) {
         let (head, body) = answer.into_parts();
         let terms = Terms::of(asks, head.status, &head.headers, exchange);
         let most = self.ticket.store_of().max_object_bytes();
@@ -403,7 +401,7 @@ impl<L: Layer> Errand<L> {
                     }
                     (body, _) => body,
                 };
-                tell(Ok(Fetched::Answer(Response::from_parts(head, body))));
+                tell.say(Ok(Fetched::Answer(Response::from_parts(head, body))));
                 return;
             }
         };
@@ -418,19 +416,19 @@ impl<L: Layer> Errand<L> {
         };
         let Body::Upstream(body) = body else {
             self.store(&Arc::new(stored(Bytes::new())));
-            tell(Ok(Fetched::Answer(Response::from_parts(head, Body::Empty))));
+            tell.say(Ok(Fetched::Answer(Response::from_parts(head, Body::Empty))));
             return;
         };
         if bodiless(head.status) || http_body::Body::is_end_stream(&Body::Empty) && body.is_over() {
             self.store(&Arc::new(stored(Bytes::new())));
-            tell(Ok(Fetched::Answer(Response::from_parts(head, Body::Empty))));
+            tell.say(Ok(Fetched::Answer(Response::from_parts(head, Body::Empty))));
             return;
         }
         let (fetch, client) = Fetch::new(body, self.ticket.store_of().clone());
         let mut answer = Response::new(Body::Fetched(client));
         *answer.status_mut() = head.status;
         answer.headers_mut().clone_from(&head.headers);
-        tell(Ok(Fetched::Answer(answer)));
+        tell.say(Ok(Fetched::Answer(answer)));
         match fetch.run(self.client_watch.clone()).await {
             Some(body) => self.store(&Arc::new(stored(body))),
             None => self.ticket.pass(),
