@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use self::directives::Directives;
 use self::fetched::Fetch;
 use self::store::{FlightTicket, Found, Turn};
-use self::stored::{How, Stored, bodiless, remove_conditions};
+use self::stored::{How, Stored, remove_conditions};
 use self::terms::{Asked, Exchange, Terms};
 use crate::body::Body;
 use crate::call::{Call, Stop};
@@ -383,14 +383,19 @@ impl<L: Layer> Errand<L> {
     /// Stores an answer while it is sent, where it may be stored.
     async fn keep(self, answer: Answer, asks: Asked, exchange: Exchange, tell: First) {
         let (head, body) = answer.into_parts();
+        self.watch.watch.enter(Phase::Body);
         let terms = Terms::of(asks, head.status, &head.headers, exchange);
         let most = self.ticket.store_of().max_object_bytes();
         let fits = http_body::Body::size_hint(&body).lower() <= most;
         let (terms, body) = match (terms.filter(|_| fits), body) {
             (Some(terms), body @ (Body::Upstream(_) | Body::Empty)) => (terms, body),
             (_, body) => {
-                // That the client has it still says nothing of whether it may be stored.
-                if head.status != StatusCode::NOT_MODIFIED {
+                // What is one client's, that it has it still, or a failure, says nothing of what others would be answered: whoever sends
+                // credentials must not keep a target out of the cache.
+                let says_nothing = asks.authorized
+                    || head.status == StatusCode::NOT_MODIFIED
+                    || head.status.is_server_error();
+                if !says_nothing {
                     self.ticket.pass();
                 }
                 let body = match (body, &self.client_watch) {
@@ -419,7 +424,7 @@ impl<L: Layer> Errand<L> {
             tell.say(Ok(Fetched::Answer(Response::from_parts(head, Body::Empty))));
             return;
         };
-        if bodiless(head.status) || http_body::Body::is_end_stream(&Body::Empty) && body.is_over() {
+        if body.is_over() {
             self.store(&Arc::new(stored(Bytes::new())));
             tell.say(Ok(Fetched::Answer(Response::from_parts(head, Body::Empty))));
             return;

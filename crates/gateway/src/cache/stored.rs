@@ -138,6 +138,12 @@ impl Stored {
         // The body is sent with its length from here on, however it came.
         headers.remove(header::CONTENT_LENGTH);
         headers.remove(header::TRAILER);
+        // RFC 9110 section 6.6.1: whoever stores what has no date gives it that of its receipt.
+        if !headers.contains_key(header::DATE)
+            && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(terms.received()))
+        {
+            headers.insert(header::DATE, date);
+        }
         if !bodiless(status) {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
@@ -292,7 +298,7 @@ impl Stored {
 }
 
 /// Whether an answer with this status has no body, and no length of one (RFC 9110 section 8.6).
-pub(super) fn bodiless(status: StatusCode) -> bool {
+fn bodiless(status: StatusCode) -> bool {
     status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
 

@@ -96,6 +96,11 @@ impl Terms {
         })
     }
 
+    /// When the answer came.
+    pub(super) fn received(&self) -> SystemTime {
+        self.received
+    }
+
     /// How old the response is (RFC 9111 section 4.2.3).
     pub(super) fn age(&self, now: SystemTime) -> Duration {
         // A clock that was set back makes nothing younger than it came.

@@ -68,6 +68,24 @@ fn what_is_for_one_client_is_for_no_other() {
 }
 
 #[test]
+fn credentials_and_failures_keep_no_target_out_of_the_cache() {
+    let cached = Cached::new(|request, number| match number {
+        0 => answer(
+            "cache-control: max-age=60\r\n",
+            request.header("authorization").unwrap(),
+        ),
+        1 => b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n".to_vec(),
+        _ => answer("cache-control: max-age=60\r\n", &number.to_string()),
+    });
+    assert_eq!(cached.get("/", "Authorization: me\r\n").text(), "me");
+    assert_eq!(cached.get("/", "").status(), 500);
+    assert_eq!(cached.get("/", "").text(), "2");
+    let stored = cached.get("/", "");
+    assert_eq!(stored.text(), "2");
+    assert!(stored.header("date").is_some());
+}
+
+#[test]
 fn what_varies_is_answered_with_what_was_asked_for() {
     let cached = Cached::new(|request, _| {
         let all = request.all("accept-language").join("|");
