@@ -3,7 +3,7 @@ CARGO ?= cargo
 COMMIT := HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)"
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults lint build bench-gateway bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults lint build bench-gateway bench-cache bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache cache-tests capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -30,6 +30,10 @@ bench-gateway: setup-build ## CPU time per proxied request: gateway, HAProxy, ng
 	@scripts/need haproxy nginx wrk
 	$(CARGO) run --release --locked --package headroom-gateway --example bench_gateway
 
+bench-cache: setup-build ## CPU time per answer from memory: our cache, nginx's, Varnish's, alternating (BENCH_BYTES)
+	@scripts/need nginx:nginx-light varnishd:varnish wrk
+	$(CARGO) run --release --locked --package headroom-gateway --example bench_cache
+
 bench-load: setup-build ## The load generator's rate per core and send-time error, beside wrk
 	@scripts/need nginx wrk
 	$(CARGO) run --release --locked --package headroom-load --example bench_load
@@ -49,6 +53,10 @@ bench-decide: setup-build ## How long one decision of the joint law takes, for 1
 
 bench-reflex: setup-build ## From the first request over a reflex's bound to the quota written, live, P50 and P99 (8 min; REFLEX_EVENTS)
 	$(CARGO) test --release --locked --package headroom --test nodes -- --ignored --exact reflex::measurement --nocapture
+
+cache-tests: build ## The gateway's cache before http-cache-tests, beside nginx, Varnish, Squid and Apache where they are installed (2 min)
+	@scripts/need npm nginx:nginx-light varnishd:varnish squid apache2
+	scripts/cache-tests
 
 apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed and then slo-power
 	@scripts/need apache2 php:libapache2-mod-php curl

@@ -10,35 +10,25 @@
 //!
 //! `BENCH_ROUNDS` (default 5) and `BENCH_SECONDS` (default 4) change the length.
 
-use std::error::Error;
-use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+#[path = "bench/mod.rs"]
+mod bench;
 
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use bench::{
+    Result, Running, cpu_time, cpus, free_port, installed, load, missing, nginx, on_cpu, setting, spread,
+    wait_for,
+};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
-
 const APT: &str = "apt-get install --no-install-recommends haproxy nginx-light wrk util-linux";
-
-/// A child that is stopped when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself; there is nothing else to do about it.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.get(1).map(String::as_str) {
         Some("gateway") => serve(&arguments[2], &arguments[3]),
-        _ => bench(),
+        _ => measure(),
     }
 }
 
@@ -55,29 +45,12 @@ fn serve(listen: &str, backend: &str) -> Result<()> {
     }
 }
 
-fn setting(name: &str, default: u64) -> Result<u64> {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .map_err(|_| format!("{name} = {text}: a whole number is expected").into()),
-        Err(_) => Ok(default),
-    }
-}
-
-fn bench() -> Result<()> {
-    let absent: Vec<&str> = ["haproxy", "nginx", "wrk", "taskset"]
-        .into_iter()
-        .filter(|tool| find(tool).is_none())
-        .collect();
-    if !absent.is_empty() {
-        return Err(format!("bench-gateway needs {}: run `{APT}`", absent.join(", ")).into());
-    }
+fn measure() -> Result<()> {
+    missing("bench-gateway", &["haproxy", "nginx", "wrk", "taskset"], APT)?;
     let (rounds, seconds) = (setting("BENCH_ROUNDS", 5)?, setting("BENCH_SECONDS", 4)?);
     let directory = tempfile::tempdir()?;
     let backend = free_port()?;
-    // The proxy has a CPU of its own; the load and the backend share the other.
-    let several = std::thread::available_parallelism()?.get() > 1;
-    let (proxy_cpu, other_cpu) = if several { ("0", "1") } else { ("0", "0") };
+    let (proxy_cpu, other_cpu) = cpus()?;
     let _backend = nginx(directory.path(), "backend", other_cpu, &backend_config(backend))?;
     wait_for(backend)?;
 
@@ -149,109 +122,6 @@ fn table(names: &[&str; 3], cpu_us: &[Vec<f64>; 3], rates: &[Vec<f64>; 3]) -> St
         );
     }
     text
-}
-
-/// Least, median, greatest.
-fn spread(values: &[f64]) -> (f64, f64, f64) {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let median = if sorted.len() % 2 == 1 {
-        sorted[middle]
-    } else {
-        (sorted[middle - 1] + sorted[middle]) / 2.0
-    };
-    (sorted[0], median, sorted[sorted.len() - 1])
-}
-
-/// Where a tool is; Debian keeps servers in /usr/sbin, which is not in everybody's PATH.
-fn find(tool: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin")])
-        .map(|directory| directory.join(tool))
-        .find(|path| path.is_file())
-}
-
-/// A command that runs a tool on one CPU.
-fn on_cpu(cpu: &str, tool: &Path) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", cpu]).arg(tool);
-    command
-}
-
-fn installed(tool: &str) -> Result<PathBuf> {
-    find(tool).ok_or_else(|| format!("{tool} is not installed: run `{APT}`").into())
-}
-
-fn free_port() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
-fn wait_for(address: SocketAddr) -> Result<()> {
-    let until = Instant::now() + Duration::from_secs(5);
-    while TcpStream::connect(address).is_err() {
-        if Instant::now() > until {
-            return Err(format!("nothing listens on {address} after 5 s").into());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-/// Runs wrk and gives the requests it completed; a response that is not 2xx is an error.
-fn load(address: SocketAddr, seconds: u64, cpu: &str) -> Result<u64> {
-    let output = on_cpu(cpu, &installed("wrk")?)
-        .args([
-            "-t1",
-            "-c32",
-            &format!("-d{seconds}s"),
-            &format!("http://{address}/"),
-        ])
-        .stderr(Stdio::inherit())
-        .output()?;
-    let text = String::from_utf8(output.stdout)?;
-    if text.contains("Non-2xx") || text.contains("Socket errors") {
-        return Err(format!("wrk saw errors from {address}:\n{text}").into());
-    }
-    let requests = text
-        .lines()
-        .find_map(|line| line.trim().split_once(" requests in "))
-        .map(|(count, _)| count);
-    Ok(requests
-        .ok_or_else(|| format!("wrk did not say how many requests it made:\n{text}"))?
-        .parse()?)
-}
-
-/// User and system time of a process, all its threads.
-fn cpu_time(pid: u32) -> Result<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat
-        .rsplit_once(')')
-        .ok_or("the process's stat has no name")?
-        .1
-        .split_whitespace()
-        .collect();
-    let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
-    // USER_HZ is 100 on every Linux architecture Rust supports.
-    Ok(Duration::from_millis(ticks * 10))
-}
-
-fn nginx(directory: &Path, name: &str, cpu: &str, http: &str) -> Result<Running> {
-    let prefix = directory.join(name);
-    std::fs::create_dir(&prefix)?;
-    let config = prefix.join("nginx.conf");
-    let text = format!(
-        "daemon off;\nmaster_process off;\nworker_processes 1;\npid {prefix}/pid;\nerror_log stderr crit;\n\
-         events {{ worker_connections 4096; }}\n\
-         http {{\n access_log off;\n keepalive_requests 100000000;\n keepalive_timeout 75s;\n \
-         client_body_temp_path {prefix}/body;\n proxy_temp_path {prefix}/proxy;\n fastcgi_temp_path {prefix}/f;\n \
-         uwsgi_temp_path {prefix}/u;\n scgi_temp_path {prefix}/s;\n{http}\n}}\n",
-        prefix = prefix.display(),
-    );
-    std::fs::write(&config, text)?;
-    let child = on_cpu(cpu, &installed("nginx")?).arg("-c").arg(&config).spawn()?;
-    Ok(Running(child))
 }
 
 fn backend_config(listen: SocketAddr) -> String {

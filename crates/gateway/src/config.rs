@@ -64,6 +64,8 @@ pub struct GatewayConfig {
     pub forwarding: ForwardingConfig,
     /// Answering from memory.
     pub cache: CacheConfig,
+    /// Holding requests, to let those for the same go together.
+    pub batch: BatchConfig,
     /// Statuses of a backend's answer with which a request counts as failed, not as completed. Default every 5xx.
     /// `headroom up` takes them from its own `slo.failed_status`.
     pub failed_status: FailedStatus,
@@ -96,6 +98,7 @@ impl Default for GatewayConfig {
             limits: LimitConfig::default(),
             forwarding: ForwardingConfig::default(),
             cache: CacheConfig::default(),
+            batch: BatchConfig::default(),
             failed_status: FailedStatus::default(),
             target_ms: None,
             drain_timeout_ms: 30_000,
@@ -349,6 +352,43 @@ impl Default for CacheConfig {
     }
 }
 
+/// The batcher: requests that may be repeated are held for an interval and grouped by what they ask for; at its end the largest group goes
+/// first. With a small cache behind it, more of them are then answered from memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BatchConfig {
+    /// The interval, in milliseconds, at most `max_wait_ms` and `target_ms`. 0, the default, holds nothing; only a gateway that begins with one can be
+    /// given another while it runs ([`crate::Handle::set_batch_interval`]).
+    pub interval_ms: u64,
+    /// The longest that a request is held, whatever the interval, in milliseconds. Default 1 000.
+    pub max_wait_ms: u64,
+    /// Requests that may be held at once, over all cores (each core has an equal part, rounded up); one more passes at once. Default 4 096.
+    pub max_held: usize,
+    /// What those have in common that go together. Default `target`.
+    pub key: BatchKey,
+}
+
+impl Default for BatchConfig {
+    fn default() -> Self {
+        Self {
+            interval_ms: 0,
+            max_wait_ms: 1_000,
+            max_held: 4_096,
+            key: BatchKey::Target,
+        }
+    }
+}
+
+/// By what requests are grouped, beside method and host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchKey {
+    /// Path and query.
+    Target,
+    /// The path alone: for services whose query says little of what is answered.
+    Path,
+}
+
 /// What a full cache gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -518,6 +558,8 @@ impl GatewayConfig {
             ("timeouts.idle_timeout_ms", times.idle_timeout_ms),
             ("timeouts.pool_idle_timeout_ms", times.pool_idle_timeout_ms),
             ("timeouts.tunnel_idle_timeout_ms", times.tunnel_idle_timeout_ms),
+            ("batch.max_wait_ms", self.batch.max_wait_ms),
+            ("batch.max_held", self.batch.max_held as u64),
             ("cache.max_object_bytes", self.cache.max_object_bytes),
             ("cache.collapse_timeout_ms", self.cache.collapse_timeout_ms),
             ("health.interval_ms", health.interval_ms),
@@ -526,6 +568,18 @@ impl GatewayConfig {
             ("health.fall", health.fall.into()),
         ] {
             need(value > 0, key, &value, "1 or more")?;
+        }
+        let batch = &self.batch;
+        if batch.interval_ms > 0 {
+            let most = self.target_ms.unwrap_or(u64::MAX).min(batch.max_wait_ms);
+            let allowed =
+                "0 for none, or at most `batch.max_wait_ms` and the latency that is promised (`target_ms`)";
+            need(
+                batch.interval_ms <= most,
+                "batch.interval_ms",
+                &batch.interval_ms,
+                allowed,
+            )?;
         }
         let cache = &self.cache;
         if cache.bytes > 0 {

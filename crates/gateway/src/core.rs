@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::alarm::Alarm;
 use crate::backend::Backend;
+use crate::batch::BatchInterval;
 use crate::cache::Store;
 use crate::config::GatewayConfig;
 use crate::descriptors::Descriptors;
@@ -35,6 +36,8 @@ pub(crate) struct Common {
     pub descriptors: Arc<Descriptors>,
     /// What is stored of answers; `None` without a cache.
     pub cache: Option<Arc<Store>>,
+    /// For how long requests are held; `None` without a batcher.
+    pub batch: Option<Arc<BatchInterval>>,
 }
 
 /// The state of one core.
@@ -78,6 +81,7 @@ impl Core {
             alarm,
             descriptors,
             cache: _,
+            batch: _,
         } = common;
         Self {
             index,

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::alarm::Alarm;
 use crate::backend::{Backend, BackendChange, BackendHealth};
+use crate::batch::BatchInterval;
 use crate::cache::Store;
 use crate::config::{GatewayConfig, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
@@ -47,6 +48,8 @@ pub struct Handle {
     backends: Vec<Arc<Backend>>,
     local_addrs: Vec<SocketAddr>,
     drain_timeout: Duration,
+    batch: Option<Arc<BatchInterval>>,
+    max_batch_interval: Duration,
 }
 
 /// What a gateway is made of before its first socket: the backends and their addresses.
@@ -214,7 +217,11 @@ impl Bound {
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
         let alarm = Arc::new(Alarm::new(cores));
+        let batch = &config.batch;
+        let max_batch_interval = ms(config.target_ms.unwrap_or(u64::MAX).min(batch.max_wait_ms));
+        let batch = (batch.interval_ms > 0).then(|| Arc::new(BatchInterval::new(ms(batch.interval_ms))));
         let common = Common {
+            batch: batch.clone(),
             alarm: Arc::clone(&alarm),
             cache: (config.cache.bytes > 0).then(|| Arc::new(Store::new(&config.cache))),
             config: Arc::new(config),
@@ -260,6 +267,8 @@ impl Bound {
             backends,
             local_addrs,
             drain_timeout,
+            batch,
+            max_batch_interval,
         })
     }
 }
@@ -353,6 +362,19 @@ impl Handle {
     /// The addresses listened on: those of `listen` in their order, then those of `tls`.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
+    }
+
+    /// For how long requests are held from the next interval on, zero for not at all; `None` without a batcher.
+    pub fn batch_interval(&self) -> Option<Duration> {
+        self.batch.as_ref().map(|interval| interval.get())
+    }
+
+    /// Holds requests for so long from the next interval on; zero holds none. It is bounded by `batch.max_wait_ms` and `target_ms`: what
+    /// is in force then, or `None` without a batcher.
+    pub fn set_batch_interval(&self, interval: Duration) -> Option<Duration> {
+        let batch = self.batch.as_ref()?;
+        batch.set(interval.min(self.max_batch_interval));
+        Some(batch.get())
     }
 
     /// How many backends there are.

@@ -193,6 +193,7 @@ fn start<L: Layer + 'static>(
         signs: Arc::new(Signs::new(1, 1)),
         descriptors: Arc::new(Descriptors::of_process(1, 1)),
         cache: None,
+        batch: None,
     };
     let core = Rc::new(Core::new(0, common));
     let endpoint = Rc::new(Endpoint::new(core.clone(), vec![origin.address]));

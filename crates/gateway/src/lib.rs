@@ -39,6 +39,7 @@ mod admit;
 mod alarm;
 mod backend;
 mod balance;
+mod batch;
 mod body;
 mod cache;
 mod call;
@@ -73,15 +74,15 @@ mod watch;
 
 pub use backend::{BackendChange, BackendHealth, BackendState};
 pub use config::{
-    BackendConfig, Balance, CacheConfig, CachePolicy, ForwardPolicy, ForwardingConfig, GatewayConfig,
-    HealthConfig, LimitConfig, MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, RetryConfig, TimeoutConfig,
-    TlsListenConfig,
+    BackendConfig, Balance, BatchConfig, BatchKey, CacheConfig, CachePolicy, ForwardPolicy, ForwardingConfig,
+    GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, RetryConfig,
+    TimeoutConfig, TlsListenConfig,
 };
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
 pub use handle::{Bound, Gateway, Handle};
 pub use stats::{
-    BackendPeriod, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
+    BackendPeriod, BatchCounts, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
     backend_histogram, service_histogram,
 };

@@ -167,6 +167,27 @@ pub struct QueueCounts {
     pub waiting: u64,
 }
 
+/// What the batcher did, counted over a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
+pub struct BatchCounts {
+    /// Intervals at whose end something was let go.
+    pub batches: u64,
+    /// Requests that were held until then, and the groups that they made.
+    pub requests: u64,
+    /// Groups.
+    pub groups: u64,
+    /// Requests that passed at once because as many were held as may be.
+    pub full: u64,
+    /// Requests that were held for as long as may be and went by themselves.
+    pub expired: u64,
+    /// The intervals, microseconds (T_w of the paper's Figure 2, its sum over the batches).
+    pub waiting_us: u64,
+    /// Batches of which every request was answered (or its client went), and the time from letting them go until then, microseconds (T_p).
+    pub answered: u64,
+    /// That time, its sum over the batches answered.
+    pub processing_us: u64,
+}
+
 /// What a cache has stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub struct CacheSize {
@@ -246,6 +267,8 @@ pub struct PeriodStats {
     pub queue: QueueCounts,
     /// What the cache did.
     pub cache: CacheCounts,
+    /// What the batcher did.
+    pub batch: BatchCounts,
     /// What the cache has stored at the end of the period; `None` without a cache.
     pub cache_size: Option<CacheSize>,
     /// Times that accepting clients was paused because they had their share of the process's descriptors.
@@ -280,6 +303,7 @@ impl PeriodStats {
             service: Counts::default(),
             queue: QueueCounts::default(),
             cache: CacheCounts::default(),
+            batch: BatchCounts::default(),
             cache_size: None,
             accept_pauses: 0,
             histogram: service_histogram(),
@@ -296,6 +320,7 @@ impl PeriodStats {
         self.service.add(&sample.service);
         self.queue += sample.queue;
         self.cache += sample.cache;
+        self.batch += sample.batch;
         add_histogram(&mut self.histogram, &sample.histogram);
         for (backend, sample) in self.backends.iter_mut().zip(&sample.backends) {
             backend.counts.add(&sample.counts);
@@ -315,6 +340,7 @@ impl PeriodStats {
         self.queue += earlier.queue;
         self.queue.waiting = waiting;
         self.cache += earlier.cache;
+        self.batch += earlier.batch;
         self.accept_pauses += earlier.accept_pauses;
         add_histogram(&mut self.histogram, &earlier.histogram);
         for (backend, earlier) in self.backends.iter_mut().zip(&earlier.backends) {
@@ -342,6 +368,7 @@ pub(crate) struct CoreSample {
     pub service: Counts,
     pub queue: QueueCounts,
     pub cache: CacheCounts,
+    pub batch: BatchCounts,
     pub histogram: Histogram<u64>,
     pub backends: Vec<BackendSample>,
     pub oldest_start: Option<Instant>,
@@ -355,6 +382,7 @@ impl CoreSample {
             service: Counts::default(),
             queue: QueueCounts::default(),
             cache: CacheCounts::default(),
+            batch: BatchCounts::default(),
             histogram: service_histogram(),
             backends: (0..backends)
                 .map(|_| BackendSample {
@@ -374,6 +402,7 @@ impl CoreSample {
         self.service = Counts::default();
         self.queue = QueueCounts::default();
         self.cache = CacheCounts::default();
+        self.batch = BatchCounts::default();
         self.histogram.reset();
         for backend in &mut self.backends {
             backend.counts = Counts::default();
@@ -446,6 +475,7 @@ mod tests {
                     ..QueueCounts::default()
                 },
                 cache: CacheCounts::default(),
+                batch: BatchCounts::default(),
                 cache_size: None,
                 accept_pauses: 1,
                 histogram,

@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::net::TcpListener;
@@ -13,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::accept;
 use crate::admit::Admit;
 use crate::balance::Balance;
+use crate::batch::{BatchInterval, Batcher};
 use crate::cache::Cache;
 use crate::core::{Common, Core};
 use crate::endpoint::Endpoint;
@@ -107,6 +109,24 @@ async fn obey(
     }
 }
 
+/// Accepts clients for these layers, behind a batcher where there is one.
+fn batched<L: Layer + 'static>(
+    core: &Rc<Core>,
+    batch: Option<Arc<BatchInterval>>,
+    cores: usize,
+    layers: L,
+    listeners: Vec<Listener>,
+) {
+    match batch {
+        None => listen(core, layers, listeners),
+        Some(interval) => listen(
+            core,
+            Batcher::new(core.clone(), interval, cores, layers),
+            listeners,
+        ),
+    }
+}
+
 /// Accepts clients for these layers.
 fn listen<L: Layer + 'static>(core: &Rc<Core>, layers: L, listeners: Vec<Listener>) {
     let stack = Rc::new(Admit::new(core.clone(), layers));
@@ -132,7 +152,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         reports,
     } = seed;
     let cores = common.cores;
-    let cache = common.cache.clone();
+    let (cache, batch) = (common.cache.clone(), common.batch.clone());
     let core = Rc::new(Core::new(index, common));
     let endpoint = Rc::new(Endpoint::new(core.clone(), addresses));
     let tasks = LocalSet::new();
@@ -140,8 +160,11 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         let balance = Balance::new(core.clone(), cores, endpoint.clone());
         // The order of the layers; what is to stand between two of them goes here. One that is off is not there.
         match cache {
-            None => listen(&core, balance, listeners),
-            Some(store) => listen(&core, Cache::new(core.clone(), store, balance), listeners),
+            None => batched(&core, batch, cores, balance, listeners),
+            Some(store) => {
+                let cached = Cache::new(core.clone(), store, balance);
+                batched(&core, batch, cores, cached, listeners);
+            }
         }
         let watching = core.clone();
         tokio::task::spawn_local(async move { watching.watches.run().await });

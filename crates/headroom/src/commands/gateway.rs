@@ -8,8 +8,8 @@ use headroom_console::Stop;
 use headroom_console::args::seconds_or_none;
 use headroom_console::say;
 use headroom_gateway::{
-    BackendConfig, CacheConfig, CachePolicy, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig,
-    TlsListenConfig,
+    BackendConfig, BatchConfig, CacheConfig, CachePolicy, Gateway, GatewayConfig, Handle, HealthConfig,
+    LimitConfig, TlsListenConfig,
 };
 use headroom_runtime::cluster::gateway_port::BoundPort;
 use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
@@ -78,6 +78,11 @@ pub struct GatewayArgs {
     /// What goes when the cache is full.
     #[arg(long, value_enum, default_value_t = Policy::S3Fifo, value_name = "POLICY", requires = "cache")]
     pub cache_policy: Policy,
+    /// Hold GET and HEAD requests until the end of intervals of so many milliseconds, grouped by what they ask for; then the largest
+    /// group goes first. For a small --cache before a slow service under heavy load; it makes light load slower. At most --target-ms
+    /// and 1000. By default none is held.
+    #[arg(long, value_name = "MS")]
+    pub batch: Option<u64>,
     /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
     /// and 5xx, and single statuses, with commas between them.
     #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
@@ -178,6 +183,10 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
             max_in_flight_per_backend: args.max_in_flight,
             max_queued: args.max_queued,
             ..LimitConfig::default()
+        },
+        batch: BatchConfig {
+            interval_ms: args.batch.unwrap_or(0),
+            ..BatchConfig::default()
         },
         cache: CacheConfig {
             bytes: args.cache.map_or(0, |size| size.as_u64()),

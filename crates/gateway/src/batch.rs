@@ -1,0 +1,255 @@
+//! The layer that holds requests for an interval, groups those for the same, and lets the largest group go first (Cheng, Guo and Zhou,
+//! "Self-tuning batching with DVFS", MASCOTS 2013, Section III.B): what is asked for often is fetched once, and is still in a small
+//! cache when the rest of its group asks.
+//!
+//! Intervals follow one another without a gap, as in the paper's Figure 2: a request is held until the end of the interval that it came
+//! in. Each core has its own. Only what is safe and has no body is held; the rest passes at once, and so does everything where as many
+//! are held as may be.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, header};
+use tokio::sync::oneshot;
+
+use crate::call::{Call, Stop};
+use crate::config::{BatchConfig, BatchKey, ms};
+use crate::core::Core;
+use crate::layer::{Answer, Layer};
+use crate::watch::Phase;
+
+/// The interval of all cores, which may be changed at any time; 0 holds nothing.
+#[derive(Debug)]
+pub(crate) struct BatchInterval(AtomicU64);
+
+impl BatchInterval {
+    pub(crate) fn new(interval: Duration) -> Self {
+        let it = Self(AtomicU64::new(0));
+        it.set(interval);
+        it
+    }
+
+    /// From the next interval on.
+    pub(crate) fn set(&self, interval: Duration) {
+        let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+        self.0.store(micros, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// A batch that was let go: how long its requests take together.
+struct Batch {
+    core: Rc<Core>,
+    released: Instant,
+    left: Cell<usize>,
+}
+
+/// A request's part in its batch, until it is answered or its client goes.
+struct Member(Rc<Batch>);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let left = self.0.left.get() - 1;
+        self.0.left.set(left);
+        if left == 0 {
+            let counts = &mut self.0.core.stats.borrow_mut().batch;
+            counts.answered += 1;
+            counts.processing_us += micros(self.0.released.elapsed());
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What is held.
+#[derive(Default)]
+struct Held {
+    /// Those that wait, by what they ask for, with the order in which the groups began.
+    groups: HashMap<Bytes, (usize, Vec<oneshot::Sender<Member>>)>,
+    count: usize,
+    /// The end of the interval that runs, or that ran last.
+    ends: Option<Instant>,
+    /// A task lets them go at its end.
+    is_timed: bool,
+}
+
+/// One core's batcher, in front of the layers that answer.
+pub(crate) struct Batcher<L> {
+    core: Rc<Core>,
+    interval: Arc<BatchInterval>,
+    config: BatchConfig,
+    max_held: usize,
+    held: Rc<RefCell<Held>>,
+    inner: L,
+}
+
+impl<L: Layer> Batcher<L> {
+    /// In front of `inner`; of one of `cores` cores, which has its part of the limit.
+    pub(crate) fn new(core: Rc<Core>, interval: Arc<BatchInterval>, cores: usize, inner: L) -> Self {
+        let config = core.config.batch.clone();
+        Self {
+            max_held: config.max_held.div_ceil(cores),
+            config,
+            core,
+            interval,
+            held: Rc::default(),
+            inner,
+        }
+    }
+
+    /// What a request is grouped by; `None` of one that is not held.
+    fn key(&self, call: &Call) -> Option<Bytes> {
+        let parts = &call.parts;
+        let is_safe = matches!(parts.method, Method::GET | Method::HEAD);
+        if !is_safe || call.body.is_some() || call.upgrade.is_some() {
+            return None;
+        }
+        let target = match self.config.key {
+            BatchKey::Target => parts.uri.path_and_query()?.as_str(),
+            BatchKey::Path => parts.uri.path(),
+        };
+        let host = parts
+            .headers
+            .get(header::HOST)
+            .map_or(&b""[..], |host| host.as_bytes());
+        let mut key = Vec::with_capacity(host.len() + target.len() + 1);
+        key.push(u8::from(parts.method == Method::HEAD));
+        key.extend(host.iter().map(u8::to_ascii_lowercase));
+        key.extend_from_slice(target.as_bytes());
+        Some(key.into())
+    }
+
+    /// Holds a request of this key until the end of the interval; at once where none may be held.
+    async fn hold(&self, key: Bytes, call: &Call, interval: Duration) -> Option<Member> {
+        let (sender, released) = oneshot::channel();
+        {
+            let mut held = self.held.borrow_mut();
+            if held.count >= self.max_held {
+                self.core.stats.borrow_mut().batch.full += 1;
+                return None;
+            }
+            held.count += 1;
+            let began = held.groups.len();
+            held.groups
+                .entry(key)
+                .or_insert((began, Vec::new()))
+                .1
+                .push(sender);
+            if !std::mem::replace(&mut held.is_timed, true) {
+                let ends = interval_end(held.ends, Instant::now(), interval);
+                held.ends = Some(ends);
+                let (core, held) = (self.core.clone(), self.held.clone());
+                tokio::task::spawn_local(async move {
+                    tokio::time::sleep_until(ends.into()).await;
+                    release(&core, &held, interval);
+                });
+            }
+        }
+        call.watch.enter(Phase::Untimed);
+        let deadline = call.arrived + ms(self.config.max_wait_ms);
+        match tokio::time::timeout_at(deadline.into(), released).await {
+            Ok(member) => member.ok(),
+            Err(_) => {
+                self.core.stats.borrow_mut().batch.expired += 1;
+                None
+            }
+        }
+    }
+}
+
+/// The end of the interval in which now is, where one ended then: intervals follow one another without a gap, also those in which
+/// nothing was held.
+fn interval_end(last: Option<Instant>, now: Instant, interval: Duration) -> Instant {
+    let Some(since) = last.and_then(|last| now.checked_duration_since(last)) else {
+        return now + interval;
+    };
+    let into = since.as_nanos() % interval.as_nanos().max(1);
+    now + interval - Duration::from_nanos(u64::try_from(into).unwrap_or(0))
+}
+
+/// Lets go what is held, the largest group first, of groups of a size the one that began first.
+fn release(core: &Rc<Core>, held: &RefCell<Held>, interval: Duration) {
+    let groups = {
+        let mut held = held.borrow_mut();
+        held.is_timed = false;
+        held.count = 0;
+        std::mem::take(&mut held.groups)
+    };
+    let mut groups: Vec<(usize, Vec<oneshot::Sender<Member>>)> = groups
+        .into_values()
+        .map(|(began, mut waiting)| {
+            // Clients that have gone are in no group.
+            waiting.retain(|client| !client.is_closed());
+            (began, waiting)
+        })
+        .filter(|(_, waiting)| !waiting.is_empty())
+        .collect();
+    groups.sort_by_key(|(began, waiting)| (std::cmp::Reverse(waiting.len()), *began));
+    let requests = groups.iter().map(|(_, waiting)| waiting.len()).sum();
+    if requests == 0 {
+        return;
+    }
+    {
+        let counts = &mut core.stats.borrow_mut().batch;
+        counts.batches += 1;
+        counts.requests += requests as u64;
+        counts.groups += groups.len() as u64;
+        counts.waiting_us += micros(interval);
+    }
+    let batch = Rc::new(Batch {
+        core: core.clone(),
+        released: Instant::now(),
+        left: Cell::new(requests),
+    });
+    for client in groups.into_iter().flat_map(|(_, waiting)| waiting) {
+        // Whoever went away just now gives its part back by being dropped.
+        drop(client.send(Member(batch.clone())));
+    }
+}
+
+impl<L: Layer> Layer for Batcher<L> {
+    async fn call(&self, call: Box<Call>) -> Result<Answer, Stop> {
+        let interval = self.interval.get();
+        let key = match interval.is_zero() {
+            true => None,
+            false => self.key(&call),
+        };
+        let _member = match key {
+            Some(key) => self.hold(key, &call, interval).await,
+            None => None,
+        };
+        self.inner.call(call).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_follow_one_another_without_a_gap() {
+        let interval = Duration::from_millis(100);
+        let start = Instant::now();
+        assert_eq!(interval_end(None, start, interval), start + interval);
+        for (after_ms, ends_ms) in [(0, 100), (30, 100), (100, 200), (370, 400)] {
+            let now = start + Duration::from_millis(after_ms);
+            let ends = interval_end(Some(start), now, interval);
+            assert_eq!(ends, start + Duration::from_millis(ends_ms), "{after_ms}");
+        }
+        // The end may be still to come where the interval was changed.
+        assert_eq!(
+            interval_end(Some(start + interval), start, interval),
+            start + interval
+        );
+    }
+}
