@@ -24,6 +24,10 @@ pub struct WorldArgs {
     /// Stop after this many simulated seconds, whatever is left of the trace.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
+    /// In a world (`--world`, `--worlds`) that has none on record: an earlier stretch of the same kind of load is, as of a service that
+    /// was observed before.
+    #[arg(long)]
+    pub recalled: bool,
 }
 
 /// How requests are spaced.

@@ -333,6 +333,9 @@ static OWN: [World; 28] = [
     },
 ];
 
+/// What is added to a seed for the load that came before: no seed that is compared.
+const EARLIER: u64 = 1_000_003;
+
 /// One server loses its power for ten minutes at a third of the run.
 fn lost(_: usize, end_s: f64) -> Vec<Fault> {
     vec![Fault::NodeLoss {
@@ -403,6 +406,10 @@ impl World {
         }
         (self.change)(&mut setting);
         let (trace, before) = self.trace(&setting, seed)?;
+        let before = match before {
+            None if args.recalled => Some(self.trace(&setting, seed.wrapping_add(EARLIER))?.0),
+            known => known,
+        };
         setting.history = before.map(|before| {
             let period = Seconds::new(setting.scenario.service.period_s);
             recorded_load(&Arc::new(before), args.arrivals.into(), seed, period)
