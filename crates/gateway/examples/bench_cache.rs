@@ -61,11 +61,12 @@ fn measure() -> Result<()> {
     let (cpu, other_cpu) = cpus()?;
     let backend = free_port()?;
     let log = directory.path().join("asked.log");
+    std::fs::write(directory.path().join("body"), "x".repeat(bytes))?;
     let text = format!(
-        " server {{ listen {backend}; access_log {}; location / {{ default_type text/plain; \
-         add_header Cache-Control max-age=3600; return 200 \"{}\"; }} }}",
+        " server {{ listen {backend}; access_log {}; root {}; location / {{ default_type text/plain; \
+         add_header Cache-Control max-age=3600; try_files /body =404; }} }}",
         log.display(),
-        "x".repeat(bytes)
+        directory.path().display()
     );
     let _backend = nginx(directory.path(), "backend", other_cpu, &text)?;
     wait_for(backend)?;
