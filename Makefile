@@ -54,7 +54,7 @@ bench-decide: setup-build ## How long one decision of the joint law takes, for 1
 bench-reflex: setup-build ## From the first request over a reflex's bound to the quota written, live, P50 and P99 (8 min; REFLEX_EVENTS)
 	$(CARGO) test --release --locked --package headroom --test nodes -- --ignored --exact reflex::measurement --nocapture
 
-cache-tests: build ## The gateway's cache before http-cache-tests, beside nginx, Varnish, Squid and Apache where they are installed (2 min)
+cache-tests: build ## The gateway's cache before http-cache-tests, beside nginx, Varnish, Squid and Apache (3 min)
 	@scripts/need npm nginx:nginx-light varnishd:varnish squid apache2
 	scripts/cache-tests
 

@@ -3,7 +3,7 @@
 //! A reverse proxy for HTTP/1.1 and HTTP/2 (cleartext with prior knowledge, or TLS with ALPN) in front of
 //! HTTP/1.1 backends. Each core thread has its own runtime, listening sockets (`SO_REUSEPORT`), connection
 //! pool, balancer and counters; on the request path nothing is shared between cores but a few relaxed atomics
-//! of each backend's state.
+//! of each backend's state and, where there is one, the cache, behind locks that are held for a look-up.
 //!
 //! The data plane never waits on the control plane. Counters and latency histograms belong to their core;
 //! [`Handle::take_period`] sends each core an empty set, the core exchanges it for its own between two

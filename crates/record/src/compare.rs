@@ -81,17 +81,17 @@ impl Comparison {
     }
 }
 
-/// Which of these runs one is compared with: the last before it of the law of the first, so that of runs in pairs each is compared
-/// with that beside it; nothing of the first.
-pub fn reference(runs: &[RunSummary], at: usize) -> Option<&RunSummary> {
+/// The place of the run that one of these is compared with: the last before it of the law of the first, so that of runs in pairs each is
+/// compared with that beside it; `None` for the first.
+pub fn reference(runs: &[RunSummary], at: usize) -> Option<usize> {
     let law = &runs.first()?.law;
-    runs.get(..at)?.iter().rfind(|run| run.law == *law)
+    runs.get(..at)?.iter().rposition(|run| run.law == *law)
 }
 
 /// Gives every run but the first its comparison with its [`reference`].
 pub fn compare_with_reference(runs: &mut [RunSummary]) {
     for at in 0..runs.len() {
-        let comparison = reference(runs, at).map(|reference| Comparison::of(&runs[at], reference));
+        let comparison = reference(runs, at).map(|of| Comparison::of(&runs[at], &runs[of]));
         runs[at].comparison = comparison;
     }
 }

@@ -91,16 +91,15 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     let mut savings = vec![NONE.to_owned()];
     let mut references = BTreeSet::new();
     for ((at, summary), label) in summaries.iter().enumerate().zip(&labels).skip(1) {
-        let Some(reference) = reference(summaries, at) else {
+        let Some(of) = reference(summaries, at) else {
             continue;
         };
-        let against = summaries.iter().position(|run| std::ptr::eq(run, reference));
-        let against = &labels[against.unwrap_or_default()];
-        references.insert(against);
-        let comparison = Comparison::of(summary, reference);
+        let against = &labels[of];
+        references.insert(of);
+        let comparison = Comparison::of(summary, &summaries[of]);
         savings.push(match comparison.saving {
             // No minus before nothing.
-            Some(share) => format!("{:.1}", share.as_percent() + 0.0).replace("-0.0", "0.0"),
+            Some(share) => format!("{:.1}", share.as_percent()).replace("-0.0", "0.0"),
             None => {
                 let why = comparison.refusal().unwrap_or_default();
                 remarks.push(format!("{label} against {against}: {why}"));

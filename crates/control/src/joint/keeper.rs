@@ -43,7 +43,8 @@ const MAX_RETREAT: u32 = 960;
 const SUPPOSED: (f64, f64) = (4.0, 1.2);
 const JUDGED: f64 = 1.0 / 8000.0;
 const LEAST_TRUTH: f64 = 0.2;
-/// What a period takes away of what is remembered of periods that were late whatever was on.
+/// What a period takes away of what is remembered of periods that were late whatever was on: as slowly as what everything on did
+/// expires.
 const EXCUSES_FORGET: f64 = 1.0 / 20_000.0;
 /// Of what is late whatever is on, the share that may be late beside it where that is all that is asked and more.
 const BESIDE: f64 = 0.1;

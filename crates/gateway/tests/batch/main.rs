@@ -84,7 +84,6 @@ fn the_largest_group_goes_first_and_of_equal_ones_that_which_began_first() {
         "/first", "/three", "/three", "/three", "/two?x=1", "/two?x=1", "/one", "/four", "/two?x=2",
     ];
     assert_eq!(batched.asked(), order);
-    eventually("the batches are answered", || true);
     let period = take(&batched.handle);
     let batch = period.batch;
     assert_eq!((batch.full, batch.expired), (0, 0));

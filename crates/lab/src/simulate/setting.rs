@@ -21,9 +21,10 @@ use std::path::Path;
 
 /// Where every key of `[law]` is explained.
 const LIVE_EXAMPLE: &str = include_str!("../../../headroom/headroom.example.toml");
-/// Stands for a load that is not known yet: any cluster serves it.
-const LEAST_PER_S: f64 = 1e-3;
+/// The tables of its laws.
 const LAWS_EXAMPLE: &str = include_str!("../../../headroom/laws.example.toml");
+/// Requests per second that stand for a load that is not known yet: any cluster serves them.
+const LEAST_PER_S: f64 = 1e-3;
 
 const COMMAND: &str = "sim";
 /// As many values as the published trace of Wikipedia.
@@ -429,4 +430,31 @@ pub fn named_trace(name: &str, step: Seconds, seed: u64) -> Result<Trace, Failur
         file => return Trace::from_file(Path::new(file), step).map_err(Failure::usage),
     };
     Ok(trace.map_err(Failure::usage)?.named(format!("{name}-like")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Setting, Failure> {
+        Setting::from_document(Document::shipped("a scenario", text))
+    }
+
+    #[test]
+    fn the_example_is_a_scenario_and_has_the_table_of_each_law() {
+        let example = example();
+        for table in ["[law]", "[law.joint]", "[law.slo-power]", "[law.hpa-nodes]"] {
+            assert_eq!(example.matches(&format!("\n{table}\n")).count(), 1, "{table}");
+        }
+        read(&example).unwrap();
+    }
+
+    #[test]
+    fn what_a_trace_brings_is_checked_and_not_what_nobody_wrote() {
+        // Two cores serve 10 requests a second, not the 139.5 of the default.
+        let small = "[service]\nrate_per_core_s = 5.0\n[[nodes]]\ncount = 1\ncores = 2.0\n";
+        read(small).unwrap();
+        let written = format!("{small}[arrivals]\nkind = \"poisson\"\nrate_per_s = 139.5\n");
+        assert!(read(&written).is_err());
+    }
 }

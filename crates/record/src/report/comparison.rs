@@ -88,10 +88,9 @@ fn verdict(summaries: &[RunSummary]) -> String {
         .zip(&labels)
         .enumerate()
         .filter_map(|(at, (summary, label))| {
-            let first = reference(summaries, at)?;
-            let against = summaries.iter().position(|run| std::ptr::eq(run, first))?;
-            let against = &labels[against];
-            let comparison = Comparison::of(summary, first);
+            let of = reference(summaries, at)?;
+            let against = &labels[of];
+            let comparison = Comparison::of(summary, &summaries[of]);
             let energy = match comparison.saving {
                 Some(share) => {
                     let (percent, less) = (share.as_percent(), share >= Ratio::ZERO);
@@ -151,7 +150,7 @@ fn bars(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> Strin
         .iter()
         .zip(labels.iter().zip(colours))
         .enumerate()
-        .filter(|(at, (summary, _))| is_shown(summaries, *at, summary))
+        .filter(|(at, _)| is_shown(summaries, *at))
         .map(|(_, one)| one)
         .filter_map(|(summary, (label, colour))| Some((label, *colour, summary.energy_j.value?.get())))
         .collect();
@@ -177,18 +176,16 @@ fn bars(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> Strin
     html
 }
 
-/// Whether a run's energy stands beside the others: it is what others are compared with, and has energy of the first's source, or may be
-/// compared.
-fn is_shown(summaries: &[RunSummary], at: usize, run: &RunSummary) -> bool {
-    let compared = |other: usize| {
-        reference(summaries, other).is_some_and(|of| Comparison::of(&summaries[other], of).holds)
+/// Whether a run's energy stands beside the others: it, or one that is compared with it, may be compared; and its energy has the source
+/// that the first's has.
+fn is_shown(summaries: &[RunSummary], at: usize) -> bool {
+    let may_be_compared = |other: usize| {
+        reference(summaries, other)
+            .filter(|of| *of == at || other == at)
+            .is_some_and(|of| Comparison::of(&summaries[other], &summaries[of]).holds)
     };
-    let is_reference = (at + 1..summaries.len())
-        .any(|other| reference(summaries, other).is_some_and(|of| std::ptr::eq(of, run)) && compared(other));
-    let same_source = summaries
-        .first()
-        .is_some_and(|first| first.energy_j.source == run.energy_j.source);
-    at == 0 || same_source && (is_reference || compared(at))
+    let same_source = summaries[at].energy_j.source == summaries[0].energy_j.source;
+    at == 0 || same_source && (at..summaries.len()).any(may_be_compared)
 }
 
 fn rules(summaries: &[RunSummary], labels: &[String], colours: &[usize]) -> String {
