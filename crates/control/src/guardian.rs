@@ -13,7 +13,7 @@ use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::Plant;
-use headroom_units::{Ratio, Setting};
+use headroom_units::{Ratio, Setting, Spread};
 
 /// Periods without telemetry after which everything goes to full.
 pub const DEFAULT_PATIENCE_PERIODS: u32 = 5;
@@ -164,7 +164,7 @@ impl Guardian {
                 periods => format!("{failed}, failing for {periods} periods now: everything to full"),
             };
             return Some(Decision {
-                setting: self.plant.full(),
+                setting: self.full(),
                 expected_rate: decision.and_then(|decision| decision.expected_rate),
                 reflex: None,
                 reasons: vec![Reason::new(FAILING_FULL, text, &numbers)],
@@ -189,6 +189,21 @@ impl Guardian {
         decision.reasons.iter().any(full)
     }
 
+    /// Everything on; a gateway's levers of the law, which are otherwise left as configured, at what gives the service most.
+    fn full(&self) -> Setting {
+        let levers = self.law.levers().iter();
+        levers.fold(self.plant.full(), |full, lever| {
+            match self
+                .plant
+                .range(*lever)
+                .filter(|_| lever.info().spread == Spread::Cluster)
+            {
+                Some(range) => full.with(*lever, Some(range.full(*lever))),
+                None => full,
+            }
+        })
+    }
+
     fn decide_blind(&mut self, kept: Setting) -> Decision {
         self.lost = self.lost.saturating_add(1);
         self.failing = 0;
@@ -201,7 +216,7 @@ impl Guardian {
             (kept, Reason::new(HOLD, text, &numbers))
         } else {
             let text = format!("no telemetry for {} periods: everything to full", self.lost);
-            (self.plant.full(), Reason::new(FULL, text, &numbers))
+            (self.full(), Reason::new(FULL, text, &numbers))
         };
         Decision {
             setting,

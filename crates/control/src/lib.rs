@@ -92,7 +92,10 @@ pub use history::LoadHistory;
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use joint::{Joint, JointTuning};
 pub use law::Law;
-pub use observation::{Distribution, Latency, NodeObservation, Observation, Traffic, missed_latency};
+pub use observation::{
+    BatchObservation, CacheObservation, Distribution, Latency, NodeObservation, Observation, Traffic,
+    missed_latency,
+};
 pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo, StepRange};

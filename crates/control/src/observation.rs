@@ -36,8 +36,93 @@ pub struct Observation {
     /// Requests that arrive at the whole cluster, where that is counted otherwise than by [`traffic`](Self::traffic): at the
     /// servers' accept queues.
     pub demand: Option<PerSecond>,
+    /// The gateway's cache; `None` where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheObservation>,
+    /// The gateway's batches; `None` where there is no batcher.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batching: Option<BatchObservation>,
     /// The servers of a cluster that is resized, always in the same order.
     pub nodes: Vec<NodeObservation>,
+}
+
+/// What a gateway's cache did in one period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CacheObservation {
+    /// Requests that were looked for in it.
+    pub lookups: u64,
+    /// Of these, the ones answered from it, also those that waited for another's fetch of the same.
+    pub hits: u64,
+}
+
+impl CacheObservation {
+    /// h: the share answered from it; `None` where nothing was looked for.
+    pub fn hit_ratio(&self) -> Option<Ratio> {
+        (self.lookups > 0).then(|| Ratio::new(self.hits as f64 / self.lookups as f64))
+    }
+}
+
+impl std::ops::Add for CacheObservation {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            lookups: self.lookups + other.lookups,
+            hits: self.hits + other.hits,
+        }
+    }
+}
+
+/// The batches that a gateway let go in one period (Cheng, Guo and Zhou, MASCOTS 2013, Section III.B). All counts are 0 where none
+/// was, as while the interval is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BatchObservation {
+    /// Batches let go.
+    pub batches: u64,
+    /// Their requests.
+    pub requests: u64,
+    /// Their groups, each of requests for the same.
+    pub groups: u64,
+    /// Batches of which the last answer came.
+    pub answered: u64,
+    /// From the release to the last answer, of these together.
+    pub processing: Seconds,
+    /// The intervals of the batches let go, together.
+    pub waiting: Seconds,
+}
+
+impl BatchObservation {
+    /// T_p: from the release of a batch to its last answer, in the mean.
+    pub fn mean_processing(&self) -> Option<Seconds> {
+        (self.answered > 0).then(|| self.processing / self.answered as f64)
+    }
+
+    /// T_w: how long a batch was held, in the mean.
+    pub fn mean_waiting(&self) -> Option<Seconds> {
+        (self.batches > 0).then(|| self.waiting / self.batches as f64)
+    }
+
+    /// Requests for the same in one batch, in the mean.
+    pub fn group_size(&self) -> Option<f64> {
+        (self.groups > 0).then(|| self.requests as f64 / self.groups as f64)
+    }
+}
+
+impl std::ops::Add for BatchObservation {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            batches: self.batches + other.batches,
+            requests: self.requests + other.requests,
+            groups: self.groups + other.groups,
+            answered: self.answered + other.answered,
+            processing: self.processing + other.processing,
+            waiting: self.waiting + other.waiting,
+        }
+    }
 }
 
 /// What was observed of one server of a cluster.

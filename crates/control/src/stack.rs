@@ -79,6 +79,12 @@ const fn remedy(lever: Lever) -> &'static str {
             "a controller has it with one of static, dynamic, scheduled or always-on, whose lever it then is"
         }
         Lever::Coalescing => "every agent needs `[nic]` in its configuration, and `headroom up` has none",
+        Lever::BatchInterval => {
+            "a gateway of this program has it where `[gateway.batch]` is configured, another proxy has none"
+        }
+        Lever::CacheSize => {
+            "a gateway of this program has it where `[gateway.cache]` is configured, another proxy has none"
+        }
     }
 }
 
@@ -343,7 +349,16 @@ fn together(before: Observation, observation: &Observation) -> Observation {
             .zip(observation.cpu_time)
             .map(|(one, two)| one + two),
         demand: demand.map(|(one, two)| PerSecond::new(mean(one.get(), two.get()))),
+        cache: both_or_one(before.cache, observation.cache, |one, two| one + two),
+        batching: both_or_one(before.batching, observation.batching, |one, two| one + two),
         ..observation.clone()
+    }
+}
+
+fn both_or_one<T>(one: Option<T>, two: Option<T>, add: impl Fn(T, T) -> T) -> Option<T> {
+    match (one, two) {
+        (Some(one), Some(two)) => Some(add(one, two)),
+        (one, two) => one.or(two),
     }
 }
 

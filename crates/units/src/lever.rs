@@ -34,6 +34,10 @@ pub enum Lever {
     Servers,
     /// How long a network card collects what it receives before it interrupts a processor.
     Coalescing,
+    /// How long a gateway holds requests to group those for the same.
+    BatchInterval,
+    /// What a gateway's cache may hold.
+    CacheSize,
 }
 
 /// Which way a lever gives the service more.
@@ -86,12 +90,14 @@ impl LeverInfo {
 
 impl Lever {
     /// All levers, in the order in which tables and plots have them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Cores,
         Self::Cap,
         Self::Frequency,
         Self::Servers,
         Self::Coalescing,
+        Self::BatchInterval,
+        Self::CacheSize,
     ];
 
     /// What it is.
@@ -141,6 +147,24 @@ impl Lever {
                 decimals: 0,
                 gives: Gives::Lower,
                 spread: Spread::Each,
+            },
+            Self::BatchInterval => LeverInfo {
+                name: "batch_interval",
+                title: "Batch interval",
+                unit: "seconds",
+                shown: ("ms", 1e-3),
+                decimals: 0,
+                gives: Gives::Lower,
+                spread: Spread::Cluster,
+            },
+            Self::CacheSize => LeverInfo {
+                name: "cache_size",
+                title: "Cache size",
+                unit: "bytes",
+                shown: ("MiB", 1_048_576.0),
+                decimals: 1,
+                gives: Gives::Higher,
+                spread: Spread::Cluster,
             },
         }
     }
@@ -233,6 +257,11 @@ impl Setting {
     /// The limit of the frequency.
     pub fn frequency(&self) -> Option<Hertz> {
         self.get(Lever::Frequency).map(Hertz::new)
+    }
+
+    /// How long a gateway holds requests.
+    pub fn batch_interval(&self) -> Option<Seconds> {
+        self.get(Lever::BatchInterval).map(Seconds::new)
     }
 
     /// The servers that are on.

@@ -59,6 +59,14 @@ pub enum Sensor {
     DropRatio,
     /// CPU cores that are busy.
     BusyCores,
+    /// Requests that were looked for in a cache and answered from it, of all that were looked for.
+    CacheHitRatio,
+    /// From the release of a batch to the last of its answers, in the mean: T_p of the batching paper.
+    BatchProcessing,
+    /// The length of a batch's interval, in the mean: T_w of the batching paper.
+    BatchWaiting,
+    /// Requests of a batch that ask for the same, in the mean.
+    BatchGroupSize,
 }
 
 /// A lever or a sensor: what has a value.
@@ -104,7 +112,7 @@ impl QuantityInfo {
 
 impl Sensor {
     /// All sensors, in the order in which tables and plots have them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::ArrivalRate,
         Self::ServiceRate,
         Self::FailureRate,
@@ -123,6 +131,10 @@ impl Sensor {
         Self::DropRatio,
         Self::Connections,
         Self::SampleInterval,
+        Self::CacheHitRatio,
+        Self::BatchProcessing,
+        Self::BatchWaiting,
+        Self::BatchGroupSize,
     ];
 
     /// What it is.
@@ -176,6 +188,22 @@ impl Sensor {
             ),
             Self::DropRatio => ("drop_ratio", "Drop ratio", "ratio", ("%", 0.01), 2),
             Self::BusyCores => ("busy_cores", "Busy cores", "cores", ("cores", 1.0), 2),
+            Self::CacheHitRatio => ("cache_hit_ratio", "Cache hit rate", "ratio", ("%", 0.01), 1),
+            Self::BatchProcessing => (
+                "batch_processing",
+                "Batch, time to answer",
+                "seconds",
+                ("ms", 1e-3),
+                1,
+            ),
+            Self::BatchWaiting => ("batch_waiting", "Batch, time held", "seconds", ("ms", 1e-3), 1),
+            Self::BatchGroupSize => (
+                "batch_group_size",
+                "Requests for the same in a batch",
+                "requests",
+                ("", 1.0),
+                2,
+            ),
         };
         QuantityInfo {
             name,

@@ -315,6 +315,8 @@ impl ControlLoop<'_, '_> {
             frequency: period.frequency,
             cpu_time: period.cpu_time,
             demand: period.demand,
+            cache: None,
+            batching: None,
             nodes: period.nodes,
         };
         let power = self.law.plant().power();
