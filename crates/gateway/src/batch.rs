@@ -4,7 +4,10 @@
 //!
 //! Intervals follow one another without a gap, as in the paper's Figure 2: a request is held until the end of the interval that it came
 //! in. Each core has its own. Only what is safe and has no body is held; the rest passes at once, and so does everything where as many
-//! are held as may be.
+//! are held as may be, and a request whose client would wait for no longer than twice what holding it takes.
+
+mod deadline;
+mod target;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,6 +25,8 @@ use crate::config::{BatchConfig, BatchKey, ms};
 use crate::core::Core;
 use crate::layer::{Answer, Layer};
 use crate::watch::Phase;
+use deadline::client_deadline;
+use target::normalised;
 
 /// The interval of all cores, which may be changed at any time; 0 holds nothing.
 #[derive(Debug)]
@@ -118,6 +123,7 @@ impl<L: Layer> Batcher<L> {
             BatchKey::Target => parts.uri.path_and_query()?.as_str(),
             BatchKey::Path => parts.uri.path(),
         };
+        let target = normalised(target);
         let host = parts
             .headers
             .get(header::HOST)
@@ -134,6 +140,15 @@ impl<L: Layer> Batcher<L> {
         let (sender, released) = oneshot::channel();
         {
             let mut held = self.held.borrow_mut();
+            let ends = match (held.is_timed, held.ends) {
+                (true, Some(ends)) => ends,
+                (_, last) => interval_end(last, Instant::now(), interval),
+            };
+            // Half of what the client grants is for the answer.
+            let patience = client_deadline(&call.parts.headers);
+            if patience.is_some_and(|patience| ends > call.arrived + patience / 2) {
+                return None;
+            }
             if held.count >= self.max_held {
                 self.core.stats.borrow_mut().batch.full += 1;
                 return None;
@@ -146,7 +161,6 @@ impl<L: Layer> Batcher<L> {
                 .1
                 .push(sender);
             if !std::mem::replace(&mut held.is_timed, true) {
-                let ends = interval_end(held.ends, Instant::now(), interval);
                 held.ends = Some(ends);
                 let (core, held) = (self.core.clone(), self.held.clone());
                 tokio::task::spawn_local(async move {

@@ -231,3 +231,22 @@ fn an_interval_above_the_promise_is_refused_with_its_place() {
     let above_wait = refused(|config| config.batch.interval_ms = 2_000);
     assert!(above_wait.starts_with("batch.interval_ms = 2000"), "{above_wait}");
 }
+
+#[test]
+fn a_client_that_waits_for_no_longer_is_not_held() {
+    let batched = Batched::new(4_000, |config| config.batch.max_wait_ms = 5_000);
+    // It begins an interval, so that the others come at its start.
+    let mut first = batched.get("/held");
+    batched.held(1);
+    let begun = Instant::now();
+    let hasty = |target: &str, field: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: test\r\n{field}\r\n\r\n");
+        batched.send(&request).receive().text()
+    };
+    assert_eq!(hasty("/hasty", "X-Envoy-Expected-Rq-Timeout-Ms: 300"), "/hasty");
+    assert_eq!(hasty("/hasty2", "Prefer: wait=1"), "/hasty2");
+    assert_eq!(batched.asked(), ["/hasty", "/hasty2"]);
+    let hasty_took = begun.elapsed();
+    assert_eq!(first.receive().text(), "/held");
+    assert!(hasty_took < begun.elapsed());
+}
