@@ -148,6 +148,7 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         te_trailers: hop.te_trailers,
         body,
         client: client.identity.clone(),
+        batched: false,
         arrived: ticket.arrived(),
         watch,
     }))

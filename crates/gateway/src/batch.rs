@@ -232,16 +232,17 @@ fn release(core: &Rc<Core>, held: &RefCell<Held>, interval: Duration) {
 }
 
 impl<L: Layer> Layer for Batcher<L> {
-    async fn call(&self, call: Box<Call>) -> Result<Answer, Stop> {
+    async fn call(&self, mut call: Box<Call>) -> Result<Answer, Stop> {
         let interval = self.interval.get();
         let key = match interval.is_zero() {
             true => None,
             false => self.key(&call),
         };
-        let _member = match key {
+        let member = match key {
             Some(key) => self.hold(key, &call, interval).await,
             None => None,
         };
+        call.batched = member.is_some();
         self.inner.call(call).await
     }
 }

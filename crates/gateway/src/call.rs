@@ -22,6 +22,8 @@ pub(crate) struct Call {
     pub te_trailers: bool,
     pub body: Option<RequestBody>,
     pub client: Rc<ClientIdentity>,
+    /// It was held in a batch: others that ask for the same came with it.
+    pub batched: bool,
     /// When its head was received: latencies count from here, deadlines of a layer too.
     pub arrived: Instant,
     /// On which a layer writes what it waits for, and finds whether that took too long.

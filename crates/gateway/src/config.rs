@@ -337,7 +337,10 @@ pub struct CacheConfig {
     pub max_object_bytes: u64,
     /// What goes when there is no more room. Default `s3_fifo`.
     pub policy: CachePolicy,
-    /// How long a request waits for another that fetches the same, in milliseconds; past it it goes by itself. Default 5 000.
+    /// Whether a request waits for another that fetches the same. `false`: only those of one batch do, as where a cache knows no
+    /// such thing. Default `true`.
+    pub collapse: bool,
+    /// How long it waits for that, in milliseconds; past it it goes by itself. Default 5 000.
     pub collapse_timeout_ms: u64,
 }
 
@@ -347,6 +350,7 @@ impl Default for CacheConfig {
             bytes: 0,
             max_object_bytes: 1 << 20,
             policy: CachePolicy::S3Fifo,
+            collapse: true,
             collapse_timeout_ms: 5_000,
         }
     }

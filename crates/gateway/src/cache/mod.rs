@@ -140,7 +140,7 @@ impl<L: Layer + 'static> Cache<L> {
             }
             let ticket = match self.store.turn(&key) {
                 Turn::Own(ticket) => ticket,
-                Turn::Others(flight) if !waited => {
+                Turn::Others(flight) if !waited && (call.batched || self.core.config.cache.collapse) => {
                     waited = true;
                     self.count(|counts| counts.collapsed += 1);
                     call.watch.enter(Phase::Untimed);
@@ -334,6 +334,7 @@ impl<L: Layer> Errand<L> {
             te_trailers: self.te_trailers,
             body: None,
             client: self.client.clone(),
+            batched: false,
             arrived: Instant::now(),
             watch: self.watch.watch.clone(),
         });

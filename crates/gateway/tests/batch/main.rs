@@ -186,6 +186,10 @@ fn a_client_that_goes_away_is_in_no_group() {
 
 #[test]
 fn a_group_is_fetched_once_where_there_is_a_cache_behind() {
+    [true, false].map(fetched_once);
+}
+
+fn fetched_once(collapse: bool) {
     let asked: Arc<Mutex<usize>> = Arc::default();
     let counter = asked.clone();
     let backend = Backend::http(move |_: &Message| {
@@ -195,6 +199,7 @@ fn a_group_is_fetched_once_where_there_is_a_cache_behind() {
     let (handle, address) = gateway_with(&backend, |config| {
         config.batch.interval_ms = 300;
         config.cache.bytes = 4 << 20;
+        config.cache.collapse = collapse;
     });
     let ask = |_| {
         let mut client = Client::connect(address);

@@ -222,3 +222,22 @@ fn a_backend_that_hangs_is_waited_for_no_longer_than_it_is_said() {
         assert_eq!(first.join().unwrap().text(), "body 0");
     });
 }
+
+#[test]
+fn nobody_waits_for_another_where_that_is_switched_off() {
+    let cached = Cached::with(
+        |_, number| {
+            std::thread::sleep(Duration::from_millis(300));
+            answer("cache-control: max-age=60\r\n", &format!("body {number}"))
+        },
+        |config| config.cache.collapse = false,
+    );
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| cached.get("/", ""));
+        eventually("it is asked for", || cached.asked() == 1);
+        assert_eq!(together(&cached, 3, "/").len(), 3);
+        first.join().unwrap();
+    });
+    assert_eq!(cached.asked(), 4);
+    assert!(how(&cached.get("/", "")).contains("hit"));
+}
