@@ -186,7 +186,7 @@ fn a_client_that_goes_away_is_in_no_group() {
 
 #[test]
 fn a_group_is_fetched_once_where_there_is_a_cache_behind() {
-    [true, false].map(fetched_once);
+    [true, false].into_iter().for_each(fetched_once);
 }
 
 fn fetched_once(collapse: bool) {
