@@ -4,6 +4,7 @@ use super::{
     Built, Entry, Found, LawContext, LawError, LawName, LawNames, ScheduledConfig, StaticConfig, search,
     servers,
 };
+use crate::batching::{Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning};
 use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
@@ -30,7 +31,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 18] = [
+pub(super) static LAWS: [Entry; 21] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -148,6 +149,43 @@ pub(super) static LAWS: [Entry; 18] = [
         ..FIXED
     },
     Entry {
+        name: "batching",
+        about: "Self-tuning batching as published: how long a gateway holds requests, by a fuzzy model that predicts the mean \
+                response time",
+        table: Some("batching"),
+        build: |config, context| {
+            let law = Batching::new(context.slo, context.plant, config.batching.clone())?;
+            Ok(Box::new(law))
+        },
+        search: search::batching,
+        ..FIXED
+    },
+    Entry {
+        name: "dvfs",
+        about: "The CPU frequency by expert fuzzy rules on throughput and use, as published with self-tuning batching",
+        table: Some("dvfs"),
+        build: |config, context| Ok(Box::new(Dvfs::new(context.plant, config.dvfs.clone())?)),
+        search: search::dvfs,
+        ..FIXED
+    },
+    Entry {
+        name: "batching-dvfs",
+        about: "Self-tuning batching with DVFS as published: the batch interval and the frequency under one coordinator",
+        table: Some("batching-dvfs"),
+        build: |config, context| {
+            let law = BatchingDvfs::new(
+                context.slo,
+                context.plant,
+                config.batching.clone(),
+                config.dvfs.clone(),
+                config.batching_dvfs,
+            )?;
+            Ok(Box::new(law))
+        },
+        search: search::batching_dvfs,
+        ..FIXED
+    },
+    Entry {
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
@@ -210,6 +248,12 @@ pub struct LawConfig {
     pub pegasus: PegasusTuning,
     /// The parameters of the fixed caps.
     pub power_manager: PowerManagerTuning,
+    /// The parameters of the control of the batch interval by a fuzzy model.
+    pub batching: BatchingTuning,
+    /// The parameters of the control of the frequency by fuzzy rules.
+    pub dvfs: DvfsTuning,
+    /// The parameters of their coordinator.
+    pub batching_dvfs: CoordinatorTuning,
     /// The parameters of the laws that follow the load with servers.
     pub resize: ResizeTuning,
     /// What one server can take.
@@ -241,6 +285,9 @@ impl LawConfig {
             k8s_as_run: K8sAsRunTuning::default(),
             pegasus: PegasusTuning::default(),
             power_manager: PowerManagerTuning::default(),
+            batching: BatchingTuning::default(),
+            dvfs: DvfsTuning::default(),
+            batching_dvfs: CoordinatorTuning::default(),
             resize: ResizeTuning::default(),
             fixed_capacity: StaticConfig::default(),
             constant: ConstantConfig::default(),
@@ -287,6 +334,11 @@ impl LawConfig {
         self.power_manager
             .check()
             .map_err(LawError::of("power-manager"))?;
+        self.batching.check().map_err(LawError::of("batching"))?;
+        self.dvfs.check()?;
+        self.batching_dvfs
+            .check()
+            .map_err(LawError::of("batching-dvfs"))?;
         let mut constant = self.constant.setting.iter();
         if let Some((lever, value)) = constant.find(|(_, value)| !value.is_finite()) {
             return Err(constant_value(lever, format!("is {value}: it must be a number")));
