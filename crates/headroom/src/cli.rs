@@ -25,7 +25,7 @@ pub struct Cli {
 }
 
 /// The commands of the feature `lab`, for a program that is built without it.
-const OF_LAB: [&str; 10] = [
+const OF_LAB: [&str; 11] = [
     "demo",
     "emulate",
     "load",
@@ -36,6 +36,7 @@ const OF_LAB: [&str; 10] = [
     "compare",
     "reproduce",
     "tune",
+    "identify",
 ];
 
 impl Cli {

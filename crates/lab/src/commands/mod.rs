@@ -3,6 +3,7 @@
 pub mod compare;
 pub mod demo;
 pub mod emulate;
+pub mod identify;
 pub mod load;
 pub mod reproduce;
 pub mod service;
@@ -38,6 +39,8 @@ pub enum Command {
     Reproduce(reproduce::ReproduceArgs),
     /// Search a law's parameters in the simulated world for a service and a trace of your own.
     Tune(tune::TuneArgs),
+    /// Fit the batching paper's fuzzy model to a recorded run, and say how well it predicts.
+    Identify(identify::IdentifyArgs),
 }
 
 impl Command {
@@ -57,6 +60,7 @@ impl Command {
             Self::Compare(args) => compare::run(args),
             Self::Reproduce(args) => reproduce::run(args),
             Self::Tune(args) => tune::run(args),
+            Self::Identify(args) => identify::run(args),
         }
     }
 }
