@@ -83,7 +83,9 @@ pub mod slo_power;
 pub mod spread;
 pub mod stack;
 
-pub use batching::{Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning};
+pub use batching::{
+    Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning, Seek, SeekTuning,
+};
 pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
 pub use constant::Constant;

@@ -10,6 +10,7 @@
 //! | the control of the interval | `interval` | Section IV |
 //! | the rule table, the control of the frequency | `rules`, `frequency` | Section V |
 //! | the laws, and the coordinator | `laws` | Section VI |
+//! | our own law, which seeks the interval of least cost | `seek` | |
 
 mod adapt;
 mod bounds;
@@ -22,6 +23,7 @@ mod linear;
 mod model;
 mod optimise;
 mod rules;
+mod seek;
 #[cfg(test)]
 mod tests;
 mod tuning;
@@ -33,4 +35,5 @@ pub use laws::{Batching, BatchingDvfs, CoordinatorTuning, Dvfs};
 pub use model::{FuzzyModel, Lags, Line, ModelError, Rule, Sample, Span, Spans};
 pub use optimise::{Objective, Optimum, optimise};
 pub use rules::{RuleTable, RuleTableError, VALUES};
+pub use seek::{Seek, SeekTuning};
 pub use tuning::BatchingTuning;

@@ -4,7 +4,9 @@ use super::{
     Built, Entry, Found, LawContext, LawError, LawName, LawNames, ScheduledConfig, StaticConfig, search,
     servers,
 };
-use crate::batching::{Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning};
+use crate::batching::{
+    Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning, Seek, SeekTuning,
+};
 use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
@@ -31,7 +33,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 21] = [
+pub(super) static LAWS: [Entry; 22] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -186,6 +188,21 @@ pub(super) static LAWS: [Entry; 21] = [
         ..FIXED
     },
     Entry {
+        name: "seek",
+        about: "Headroom's own for the batch interval: seeks the one of least response time, and holds nothing where that does \
+                not help",
+        table: Some("seek"),
+        build: |config, context| {
+            Ok(Box::new(Seek::new(
+                context.slo,
+                context.plant,
+                config.seek.clone(),
+            )?))
+        },
+        search: search::seek,
+        ..FIXED
+    },
+    Entry {
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
@@ -254,6 +271,8 @@ pub struct LawConfig {
     pub dvfs: DvfsTuning,
     /// The parameters of their coordinator.
     pub batching_dvfs: CoordinatorTuning,
+    /// The parameters of the law that seeks the batch interval of least cost.
+    pub seek: SeekTuning,
     /// The parameters of the laws that follow the load with servers.
     pub resize: ResizeTuning,
     /// What one server can take.
@@ -288,6 +307,7 @@ impl LawConfig {
             batching: BatchingTuning::default(),
             dvfs: DvfsTuning::default(),
             batching_dvfs: CoordinatorTuning::default(),
+            seek: SeekTuning::default(),
             resize: ResizeTuning::default(),
             fixed_capacity: StaticConfig::default(),
             constant: ConstantConfig::default(),
@@ -339,6 +359,7 @@ impl LawConfig {
         self.batching_dvfs
             .check()
             .map_err(LawError::of("batching-dvfs"))?;
+        self.seek.check().map_err(LawError::of("seek"))?;
         let mut constant = self.constant.setting.iter();
         if let Some((lever, value)) = constant.find(|(_, value)| !value.is_finite()) {
             return Err(constant_value(lever, format!("is {value}: it must be a number")));

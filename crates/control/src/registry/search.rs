@@ -170,6 +170,16 @@ pub(super) fn batching_dvfs(_: &LawConfig, _: &LawContext) -> Found {
     Ok(parts.chain([coordinator]).collect())
 }
 
+/// Its budget and its significance are there for safety.
+pub(super) fn seek(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![
+        parameter!("seek", 0.05, 0.6, (seek) first_share),
+        parameter!("seek", 1.2, 2.5, (seek) ratio),
+        parameter!("seek", 1.0, 12.0, (seek) block_periods as u32),
+        parameter!("seek", 0.0, 0.05, (seek) least_gain),
+    ])
+}
+
 pub(super) fn hpa(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![
         parameter!("hpa", 0.3, 0.98, (hpa) target_utilisation),

@@ -2,6 +2,7 @@
 
 mod laws;
 mod model;
+mod seek;
 
 use crate::common::{frequencies, plant};
 use crate::plant::Plant;

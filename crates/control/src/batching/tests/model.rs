@@ -52,8 +52,8 @@ fn a_system_of_two_linear_regions_is_predicted_twice_as_well_as_by_one_line() {
     let model = identify(&all[..900], Lags::DEFAULT).unwrap();
     let arx = Arx::fit(&all[..900], Lags::DEFAULT).unwrap();
     let errors = prediction_errors(&model, &arx, &all[900..]).unwrap();
-    assert!(errors.fuzzy.nrmse < 0.1, "{errors:?}");
-    assert!(errors.fuzzy.rmse < errors.arx.rmse * 0.2, "{errors:?}");
+    assert!(errors.fuzzy.nrmse < 0.25, "{errors:?}");
+    assert!(errors.fuzzy.rmse < errors.arx.rmse * 0.4, "{errors:?}");
 }
 
 #[test]
