@@ -1,10 +1,13 @@
 //! Arguments that several commands have.
 
+use anyhow::anyhow;
 use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
+use headroom_console::Failure;
 use headroom_console::args::seconds;
 use headroom_console::one_of;
 use headroom_control::LawName;
+use headroom_workload::auction::SiteConfig;
 use std::path::PathBuf;
 
 /// The world of a simulation.
@@ -28,6 +31,52 @@ pub struct WorldArgs {
     /// was observed before.
     #[arg(long)]
     pub recalled: bool,
+}
+
+/// The figures of the auction site: what the service serves and what the load visits must agree in them.
+#[derive(Clone, Debug, Args)]
+pub struct SiteArgs {
+    /// Items for sale.
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub items: u32,
+    /// Users of the site who sell, bid and comment (not those of the load at a time).
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub registered_users: u32,
+    /// Mean length of a page, in kB; pages are from 2 to 50 kB long.
+    #[arg(long, default_value_t = 10.0, value_name = "KB")]
+    pub page_kb: f64,
+    /// Zipf's exponent of the items' popularity; 0 is even.
+    #[arg(long, default_value_t = 0.8, value_name = "EXPONENT")]
+    pub popularity: f64,
+    /// Seed of the site: which item is popular, who sells it, how long its page is.
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    pub site_seed: u64,
+}
+
+impl SiteArgs {
+    /// As the site takes them.
+    ///
+    /// # Errors
+    /// A mean length that no site has; other figures are checked where the site is made.
+    pub fn config(&self) -> Result<SiteConfig, Failure> {
+        let shape = SiteConfig::default();
+        let mean_bytes = self.page_kb * 1e3;
+        let range = f64::from(shape.least_bytes)..=f64::from(shape.most_bytes);
+        if !range.contains(&mean_bytes) {
+            return Err(Failure::Usage(anyhow!(
+                "--page-kb {}: give from 2 to 50 kB",
+                self.page_kb
+            )));
+        }
+        Ok(SiteConfig {
+            items: self.items,
+            users: self.registered_users,
+            mean_bytes: mean_bytes as u32,
+            popularity_exponent: self.popularity,
+            seed: self.site_seed,
+            ..shape
+        })
+    }
 }
 
 /// How requests are spaced.

@@ -1,5 +1,6 @@
 //! Built-in services to control, so that a demo needs nothing from outside.
 //!
+//! - [`auction`]: an auction site in the manner of RUBiS, with a real database behind its pages.
 //! - [`hardware`]: a `/sys` that has the files of a two-package server and behaves like it, for machines that have none.
 //! - [`wiki`]: a wiki whose pages cost real CPU time to render, an order of magnitude more for the longest than
 //!   for the shortest.
@@ -18,5 +19,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod auction;
 pub mod hardware;
+mod server;
 pub mod wiki;
+mod words;

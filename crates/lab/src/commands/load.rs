@@ -1,6 +1,6 @@
 //! `headroom load`: the load generator alone.
 
-use crate::args::Spacing;
+use crate::args::{SiteArgs, Spacing};
 use crate::commands::trace;
 use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
@@ -8,9 +8,10 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::args::seconds;
 use headroom_console::say;
-use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, UserLoad};
+use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, People, UserLoad};
 use headroom_units::{PerSecond, Seconds};
 use headroom_workload::access_log::Replay;
+use headroom_workload::auction::{self, Behaviour, Mix};
 use headroom_workload::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
 use headroom_workload::{Arrivals, Trace};
 use std::path::Path;
@@ -25,6 +26,9 @@ What is sent is one of:
   --users    Closed loop: users who fetch a page, then the objects embedded in it, then think (the
              SURGE model). For capacity: the number of users is what overloads a service. On a
              server that answers at once, two users make about one request a second.
+             With --auction MIX they are visitors of `headroom service auction`: sessions of pages,
+             a think time of 7 s before each, as RUBiS has them. Each answer is checked to be the
+             page that was asked for.
   --replay   Open loop: an access log's GET and HEAD requests, at the log's own times.
 
 Curves of users (times in ms, s, m, h or d):
@@ -40,6 +44,7 @@ Examples:
   headroom load --url http://127.0.0.1/ --users ramp:to=800,over=5m --new-connections
   headroom load --write-files /var/www/html/site --files 2000
   headroom load --url http://127.0.0.1/site/ --files 2000 --users 300 --duration 30m
+  headroom load --url http://127.0.0.1:8082/ --auction bidding --users steps:650/30s,1600/30s,800/30s
   headroom load --url http://127.0.0.1/ --replay access.log --speed 10 --new-connections
 
 A server whose accept queue is full drops the packets that open connections (SYN); the client's
@@ -103,6 +108,16 @@ pub struct LoadArgs {
     /// Multiply the sizes of the site's files by this.
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub size_scale: f64,
+    /// With --users: they visit the auction site of `headroom service auction`, and this is what they come for: `browsing`
+    /// (reads only), `bidding` (15 % of the pages write) or `selling`.
+    #[arg(long, value_name = "MIX", requires = "users", conflicts_with_all = ["files", "paths"])]
+    pub auction: Option<Mix>,
+    /// Mean think time of the auction's visitors, in seconds (negative exponential, at most ten times the mean).
+    #[arg(long, default_value_t = 7.0, value_name = "SECONDS", requires = "auction")]
+    pub think: f64,
+    /// The auction site's figures, the same as the service's.
+    #[command(flatten, next_help_heading = "The auction site")]
+    pub site: SiteArgs,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -219,9 +234,26 @@ fn users(args: &LoadArgs, curve: &str) -> Result<Offer, Failure> {
         }
     };
     let peak = curve.peak();
-    let site = match args.files {
-        Some(_) => Site::of(Arc::new(file_set(args)?), args.seed),
-        None => Site::Unknown,
+    let people = match (args.auction, args.files) {
+        (Some(mix), _) => {
+            if !(0.0..=3_600.0).contains(&args.think) {
+                return Err(Failure::Usage(anyhow!(
+                    "--think {}: give from 0 to 3,600 seconds",
+                    args.think
+                )));
+            }
+            People::Auction {
+                behaviour: Behaviour::thinking(mix, Seconds::new(args.think)),
+                site: Box::new(auction::Site::new(args.site.config()?).map_err(Failure::usage)?),
+            }
+        }
+        (None, files) => People::Surge {
+            model: Model::default(),
+            site: match files {
+                Some(_) => Site::of(Arc::new(file_set(args)?), args.seed),
+                None => Site::Unknown,
+            },
+        },
     };
     Ok(Offer {
         what: format!("up to {peak:.0} users"),
@@ -229,8 +261,7 @@ fn users(args: &LoadArgs, curve: &str) -> Result<Offer, Failure> {
         pacing: Pacing::users(UserLoad {
             curve,
             duration: length,
-            model: Model::default(),
-            site,
+            people,
         }),
         connections: (peak.ceil() as usize).max(1),
     })
@@ -359,6 +390,22 @@ fn table(result: &LoadResult, has_users: bool) -> String {
         Some(error) => format!(" (the first: {error})"),
         None => String::new(),
     };
+    let wrong = match result.by_kind.is_empty() {
+        true => String::new(),
+        false => format!(", {} another page than was asked for", failed.wrong),
+    };
+    let mut kinds = String::new();
+    for kind in &result.by_kind {
+        kinds.push_str(&format!(
+            "\n{:<20} {:>8} completed ({:.1}/s), {} failed, mean {:.2} ms, P95 {:.2}",
+            kind.page,
+            kind.completed,
+            kind.completed as f64 / result.duration_s.get().max(1e-9),
+            kind.failed,
+            kind.latency_ms.mean,
+            kind.latency_ms.p95,
+        ));
+    }
     let no_port = match counts.no_local_port {
         0 => String::new(),
         count => format!(
@@ -368,13 +415,13 @@ fn table(result: &LoadResult, has_users: bool) -> String {
     };
     format!(
         "{users}requests    {} offered, {} completed ({:.1}/s), {} failed\n\
-         failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait)\n\
+         failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait){wrong}\n\
          latency     from the intended send time: mean {:.2} ms, P50 {:.2}, P95 {:.2}, P99 {:.2}, P99.9 {:.2}, \
          max {:.2}\n\
          connects    {} opened: P50 {:.2} ms, P99 {:.2}, max {:.2}; {} took 0.99 s or more (a SYN sent again), {} given \
          up{no_port}\n\
          send error  P50 {:.0} us, P99 {:.0} us, max {:.0} us\n\
-         generator   {:.2} s of CPU in {:.1} s",
+         generator   {:.2} s of CPU in {:.1} s{kinds}",
         counts.offered,
         counts.completed,
         result.completed_per_second.get(),

@@ -1,9 +1,11 @@
 //! `headroom service`: the built-in services.
 
+use crate::args::SiteArgs;
 use clap::{Args, Subcommand};
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
+use headroom_testbed::auction::{self, AuctionConfig, Database};
 use headroom_testbed::wiki::{self, WikiConfig, Work};
 use headroom_units::Seconds;
 use std::io::{Read, Write};
@@ -41,6 +43,64 @@ pub enum ServiceCommand {
         #[arg(long)]
         until_input_closes: bool,
     },
+    /// An auction site in the manner of RUBiS: pages of a real database, to be visited by `headroom load --auction`.
+    #[command(after_long_help = AUCTION)]
+    Auction(Box<AuctionArgs>),
+}
+
+/// What the help of `headroom service auction` teaches.
+const AUCTION: &str = "\
+Where the data is (--database):
+  sqlite                            in memory, gone with the service
+  sqlite:FILE                       in a file: the next start continues with it
+  mysql://USER[:PASSWORD]@HOST[:PORT]/NAME
+                                    in this database of a MariaDB server; the user needs all rights on it
+                                    and logs in by mysql_native_password
+
+An empty database is filled at the start, always with the same rows for the same figures and seed. Give
+`headroom load` the same figures.
+
+Examples:
+  headroom service auction --database sqlite --items 10000 --page-kb 10 --page-cpu-ms 5
+  headroom load --url http://127.0.0.1:8082/ --auction browsing --users steps:650/30s,1600/30s,800/30s
+  headroom service auction --database mysql://auction@127.0.0.1/auction --workers 32 --max-age 60
+  curl -d 'user=5&raise_cents=100' http://127.0.0.1:8082/item/42/bids
+
+Pages that all see alike may be cached for --max-age seconds. A POST to /item/42/bids names /item/42 in
+its Location, so a cache that follows RFC 9111 forgets both. `/stats` has what each kind of page cost.";
+
+/// `headroom service auction`.
+#[derive(Debug, Args)]
+pub struct AuctionArgs {
+    /// Address to serve on; port 0 takes a free one, which is printed.
+    #[arg(long, default_value = "127.0.0.1:8082", value_name = "ADDR")]
+    listen: SocketAddr,
+    /// Where the data is: sqlite (in memory), sqlite:FILE, or mysql://USER[:PASSWORD]@HOST[:PORT]/NAME of a MariaDB server.
+    /// From the environment where it holds a password, which every user of this machine could read on the command line.
+    #[arg(
+        long,
+        default_value = "sqlite",
+        value_name = "DATABASE",
+        env = "HEADROOM_AUCTION_DATABASE",
+        hide_env_values = true
+    )]
+    database: Database,
+    /// Threads that query and render, each with a connection to the database.
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    workers: usize,
+    /// CPU time of rendering a page of mean length, in milliseconds: each page is rendered as often as that takes. Without
+    /// it, once.
+    #[arg(long, value_name = "MS")]
+    page_cpu_ms: Option<f64>,
+    /// For how many seconds caches may use a page that all see alike; with 0 they must ask each time.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    max_age: u32,
+    /// The site's figures, the same as the load's.
+    #[command(flatten, next_help_heading = "The auction site")]
+    site: SiteArgs,
+    /// Stop when standard input is closed: so a service never outlives the program that started it.
+    #[arg(long)]
+    until_input_closes: bool,
 }
 
 /// What the service prints before the address that it listens on, for whoever started it.
@@ -51,30 +111,73 @@ pub const LISTENING: &str = "listening on ";
 /// # Errors
 /// A setting out of its range, an address that cannot be listened on.
 pub fn run(args: &ServiceArgs) -> Result<(), Failure> {
-    let ServiceCommand::Wiki {
-        listen,
-        workers,
-        page_cpu_ms,
-        revisions,
-        length,
-        until_input_closes,
-    } = args.service;
-    let work = match revisions.zip(length) {
-        Some((revisions, length)) => Work::Fixed { revisions, length },
-        None => Work::MeanCpu(Seconds::from_millis(page_cpu_ms)),
-    };
-    let stop = Stop::at_signals()?;
-    let wiki = wiki::serve(WikiConfig {
-        listen,
-        workers,
-        work,
-        ..WikiConfig::default()
-    })
-    .map_err(Failure::usage)?;
+    match &args.service {
+        ServiceCommand::Wiki {
+            listen,
+            workers,
+            page_cpu_ms,
+            revisions,
+            length,
+            until_input_closes,
+        } => {
+            let work = match revisions.zip(*length) {
+                Some((revisions, length)) => Work::Fixed { revisions, length },
+                None => Work::MeanCpu(Seconds::from_millis(*page_cpu_ms)),
+            };
+            let stop = Stop::at_signals()?;
+            let wiki = wiki::serve(WikiConfig {
+                listen: *listen,
+                workers: *workers,
+                work,
+                ..WikiConfig::default()
+            })
+            .map_err(Failure::usage)?;
+            announce(wiki.address())?;
+            say::note!("{}", wiki.calibration());
+            wait(&stop, *until_input_closes)?;
+            wiki.shutdown()?;
+        }
+        ServiceCommand::Auction(args) => {
+            let stop = Stop::at_signals()?;
+            let auction = auction::serve(AuctionConfig {
+                listen: args.listen,
+                database: args.database.clone(),
+                site: args.site.config()?,
+                workers: args.workers,
+                page_cpu: args.page_cpu_ms.map(Seconds::from_millis),
+                max_age: Seconds::new(f64::from(args.max_age)),
+                ..AuctionConfig::default()
+            })
+            .map_err(Failure::usage)?;
+            announce(auction.address())?;
+            let start = auction.start();
+            say::note!(
+                "{}: {}; each page rendered {} times, {:.2} ms of CPU time for one of mean length",
+                args.database,
+                if start.populated {
+                    "filled"
+                } else {
+                    "continued with"
+                },
+                start.renderings,
+                start.render.as_millis(),
+            );
+            wait(&stop, args.until_input_closes)?;
+            auction.shutdown()?;
+        }
+    }
+    Ok(())
+}
+
+fn announce(address: SocketAddr) -> Result<(), Failure> {
     let mut out = std::io::stdout();
-    writeln!(out, "{LISTENING}{}", wiki.address())?;
+    writeln!(out, "{LISTENING}{address}")?;
     out.flush()?;
-    say::note!("{}", wiki.calibration());
+    Ok(())
+}
+
+/// Waits for a signal, or for the end of standard input.
+fn wait(stop: &Stop, until_input_closes: bool) -> Result<(), Failure> {
     if until_input_closes {
         let stop = stop.clone();
         std::thread::Builder::new()
@@ -86,6 +189,5 @@ pub fn run(args: &ServiceArgs) -> Result<(), Failure> {
             })?;
     }
     stop.wait();
-    wiki.shutdown()?;
     Ok(())
 }

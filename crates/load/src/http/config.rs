@@ -5,10 +5,12 @@ use bytes::Bytes;
 use headroom_units::Seconds;
 use headroom_workload::Arrivals;
 use headroom_workload::access_log::Replay;
-use headroom_workload::users::{Model, Site, UserCurve};
+use headroom_workload::auction;
+use headroom_workload::users::{FileSet, Model, Site, UserCurve};
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 
 /// The most connections a generator may be given.
 const MAX_CONNECTIONS: usize = 60_000;
@@ -120,11 +122,39 @@ pub struct UserLoad {
     pub curve: UserCurve,
     /// For how long.
     pub duration: Seconds,
-    /// How they behave.
-    pub model: Model,
-    /// What they browse. A file set lies below the URL's path; of a site that is not known,
-    /// [`LoadConfig::paths`] says what each object's path is.
-    pub site: Site,
+    /// Who they are.
+    pub people: People,
+}
+
+/// Who users are.
+#[derive(Debug)]
+pub enum People {
+    /// [SURGE's users](headroom_workload::users), who fetch pages with what is embedded in them.
+    Surge {
+        /// How they behave.
+        model: Model,
+        /// What they browse. A file set lies below the URL's path; of a site that is not known,
+        /// [`LoadConfig::paths`] says what each object's path is.
+        site: Site,
+    },
+    /// [Visitors of an auction site](headroom_workload::auction), whose paths begin at the URL's host. Each keeps one
+    /// connection through its session, and checks that every answer is the page that it asked for.
+    Auction {
+        /// How they behave.
+        behaviour: auction::Behaviour,
+        /// The site, of the same figures as the service's.
+        site: Box<auction::Site>,
+    },
+}
+
+impl People {
+    /// The file set that they browse, if it is one.
+    fn files(&self) -> Option<&Arc<FileSet>> {
+        match self {
+            Self::Surge { site, .. } => site.files(),
+            Self::Auction { .. } => None,
+        }
+    }
 }
 
 impl Pacing {
@@ -258,7 +288,7 @@ impl Plan {
         let (addresses, host, path) = find_target(&config.url)?;
         let files = match &mut config.pacing {
             Pacing::Replay(replay) => parse_all(&replay.take_paths())?,
-            Pacing::Users(load) => match load.site.files() {
+            Pacing::Users(load) => match load.people.files() {
                 Some(files) => {
                     let folder = path.split('?').next().unwrap_or_default().trim_end_matches('/');
                     let paths: Vec<String> = (0..files.len())

@@ -13,6 +13,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 
+/// In how many of a body's first bytes a marker is looked for.
+const BEGINNING: usize = 512;
+
 type Driver = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
 /// A connection that a request can be sent on.
@@ -28,6 +31,8 @@ pub(crate) struct Connection {
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body_bytes: u64,
+    /// Whether the body's beginning holds the marker that was looked for.
+    pub(crate) has_marker: bool,
 }
 
 /// Why there was no complete answer.
@@ -73,8 +78,13 @@ impl Connection {
         .await
     }
 
-    /// Sends a request and reads the whole answer, whose body is thrown away. Call [`Connection::ready`] before.
-    pub(crate) async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, Broken> {
+    /// Sends a request and reads the whole answer, whose body is thrown away but for its first bytes, in which a marker is
+    /// looked for where there is one. Call [`Connection::ready`] before.
+    pub(crate) async fn exchange(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        marker: Option<&[u8]>,
+    ) -> Result<Answer, Broken> {
         let mut head = pin!(self.sender.send_request(request));
         let answer = poll_fn(|cx| {
             // The answer's end may reach the driver together with the connection's, so the driver's end is not
@@ -94,6 +104,7 @@ impl Connection {
         let status = answer.status();
         let mut body = pin!(answer.into_body());
         let mut body_bytes = 0;
+        let mut beginning = Vec::new();
         while !body.is_end_stream() {
             let frame = poll_fn(|cx| {
                 if let Poll::Ready(frame) = body.as_mut().poll_frame(cx) {
@@ -103,13 +114,26 @@ impl Connection {
                 body.as_mut().poll_frame(cx)
             });
             match frame.await {
-                Some(Ok(frame)) => body_bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+                Some(Ok(frame)) => {
+                    let Some(data) = frame.data_ref() else { continue };
+                    body_bytes += data.len() as u64;
+                    if marker.is_some() {
+                        let room = BEGINNING - beginning.len();
+                        beginning.extend_from_slice(&data[..data.len().min(room)]);
+                    }
+                }
                 Some(Err(_)) => return Err(Broken::InAnswer),
                 None => break,
             }
         }
         self.used = true;
-        Ok(Answer { status, body_bytes })
+        let has_marker =
+            marker.is_some_and(|marker| beginning.windows(marker.len()).any(|bytes| bytes == marker));
+        Ok(Answer {
+            status,
+            body_bytes,
+            has_marker,
+        })
     }
 }
 

@@ -2,12 +2,13 @@
 
 mod browsing;
 mod serving;
+mod visiting;
 
 use super::clock::{Moment, PreciseTimer};
-use super::config::{Pacing, Plan};
+use super::config::{Pacing, People, Plan};
 use super::paths::PathChooser;
 use super::tally::LoadPeriod;
-use browsing::Population;
+use browsing::{Crowd, Population};
 use bytes::Bytes;
 use headroom_units::Seconds;
 use headroom_workload::Arrivals;
@@ -131,8 +132,10 @@ impl Engine {
             Pacing::Users(load) => Source::Users(Rc::new(Population {
                 curve: load.curve,
                 duration: load.duration.get(),
-                model: load.model,
-                site: RefCell::new(load.site),
+                people: match load.people {
+                    People::Surge { model, site } => Crowd::Surge(model, RefCell::new(site)),
+                    People::Auction { behaviour, site } => Crowd::Auction(behaviour, site),
+                },
                 files: plan.files,
                 seed: plan.seed,
                 most: plan.max_connections,
@@ -289,6 +292,7 @@ impl Engine {
                         uri: paths[due.path].clone(),
                         head: due.head,
                         close: false,
+                        visit: None,
                     }),
                 Source::Closed { .. } | Source::Users(_) => None,
             };

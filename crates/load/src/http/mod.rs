@@ -8,6 +8,11 @@
 //! it every 0.1 s. Each fetches a page, its embedded objects one after the other, over one new connection (or
 //! one for each request), and then waits. Who is to leave does so between two pages: at once, in a wait.
 //!
+//! [Visitors of an auction site](People::Auction) follow a curve too. Each thinks, asks for one page over the connection that
+//! it keeps, reads it, and draws the next from its table of transitions; what writes is a POST with a form. An answer that
+//! does not say that it is the page which was asked for is a failure ([`Failures::wrong`]); after any failure the session is
+//! over and another begins. [`LoadResult::by_kind`] has each kind of page.
+//!
 //! **Bounds.** At most `max_connections` connections. When all are busy a request waits, its latency counting,
 //! in a queue of at most `queue`; when that is full it is counted as [dropped](Failures::dropped), a failure,
 //! and never sent. Each request has until `timeout` after its intended send time.
@@ -34,10 +39,10 @@ mod handle;
 mod paths;
 mod tally;
 
-pub use config::{LoadConfig, LoadError, Pacing, UserLoad};
+pub use config::{LoadConfig, LoadError, Pacing, People, UserLoad};
 pub use handle::{LoadHandle, start};
 pub use paths::Paths;
-pub use tally::{Counts, Failures, LoadPeriod, LoadResult, Summary};
+pub use tally::{Counts, Failures, KindResult, LoadPeriod, LoadResult, Summary};
 
 #[cfg(test)]
 mod tests;

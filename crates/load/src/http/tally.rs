@@ -5,7 +5,9 @@ use super::clock::Moment;
 use derive_more::AddAssign;
 use hdrhistogram::Histogram;
 use headroom_units::{PerSecond, Seconds};
+use headroom_workload::auction::Page;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The longest latency that is distinguished, microseconds (an hour); a longer one is recorded as this.
 const MAX_US: u64 = 3_600_000_000;
@@ -28,12 +30,16 @@ pub struct Failures {
     pub protocol: u64,
     /// Never sent: every connection was busy and the queue full.
     pub dropped: u64,
+    /// Answered with another page than was asked for, or with a status from 400 to 499 where the page is known to exist:
+    /// of users who check ([`People::Auction`](super::People::Auction)).
+    #[serde(default)]
+    pub wrong: u64,
 }
 
 impl Failures {
     /// All kinds together.
     pub const fn total(&self) -> u64 {
-        self.connect + self.timeout + self.status + self.protocol + self.dropped
+        self.connect + self.timeout + self.status + self.protocol + self.dropped + self.wrong
     }
 }
 
@@ -98,6 +104,38 @@ pub struct LoadPeriod {
     /// From the first SYN to the established connection, of every attempt that was not refused; of those given up,
     /// the time until then (a lower bound). The kernel's retries are inside it.
     pub connect: Histogram<u64>,
+    /// Of each kind of page that an auction's visitors asked for.
+    pub(crate) by_kind: BTreeMap<Page, Kind>,
+}
+
+/// What came of one kind of page.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    failed: u64,
+    /// As [`LoadPeriod::latency`], of completed requests.
+    latency: Histogram<u64>,
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self {
+            failed: 0,
+            latency: kind_histogram(),
+        }
+    }
+}
+
+/// What one kind of page amounted to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KindResult {
+    /// Its name.
+    pub page: &'static str,
+    /// Requests answered with the page that was asked for.
+    pub completed: u64,
+    /// All kinds of failure together.
+    pub failed: u64,
+    /// Latency from the intended send time, of the completed, milliseconds.
+    pub latency_ms: Summary,
 }
 
 impl LoadPeriod {
@@ -114,6 +152,23 @@ impl LoadPeriod {
             service: histogram(),
             send_error: histogram(),
             connect: histogram(),
+            by_kind: BTreeMap::new(),
+        }
+    }
+
+    /// Counts an answer that is another page than was asked for.
+    pub(crate) fn answered_wrong(&mut self) {
+        self.outstanding -= 1;
+        self.counts.failed.wrong += 1;
+    }
+
+    /// Counts what came of a request for a kind of page that ended at `end`.
+    pub(crate) fn kind(&mut self, page: Page, completed: bool, intended: Moment, end: Moment) {
+        let kind = self.by_kind.entry(page).or_default();
+        if completed {
+            kind.latency.saturating_record(end.micros_since(intended));
+        } else {
+            kind.failed += 1;
         }
     }
 
@@ -200,11 +255,22 @@ impl LoadPeriod {
             let added = sum.add(part);
             debug_assert!(added.is_ok());
         }
+        for (page, part) in &later.by_kind {
+            let sum = self.by_kind.entry(*page).or_default();
+            sum.failed += part.failed;
+            let added = sum.latency.add(&part.latency);
+            debug_assert!(added.is_ok());
+        }
     }
 }
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_US, 3).expect("the bounds are constants that the library accepts")
+}
+
+/// To two digits: there is one for each kind of page in each period.
+fn kind_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MAX_US, 2).expect("the bounds are constants that the library accepts")
 }
 
 /// Percentiles of a histogram, in the unit that the field's name states.
@@ -272,6 +338,8 @@ pub struct LoadResult {
     pub connect_ms: Summary,
     /// CPU time that the generator's thread used.
     pub generator_cpu_s: Seconds,
+    /// Each kind of page that an auction's visitors asked for; empty for every other load.
+    pub by_kind: Vec<KindResult>,
     /// The whole run as one period, with its histograms.
     #[serde(skip)]
     pub whole: LoadPeriod,
@@ -301,6 +369,16 @@ impl LoadResult {
             send_error_us: Summary::of(&whole.send_error, 1.0),
             connect_ms: Summary::of(&whole.connect, 1000.0),
             generator_cpu_s: generator_cpu,
+            by_kind: whole
+                .by_kind
+                .iter()
+                .map(|(page, kind)| KindResult {
+                    page: page.name(),
+                    completed: kind.latency.len(),
+                    failed: kind.failed,
+                    latency_ms: Summary::of(&kind.latency, 1000.0),
+                })
+                .collect(),
             whole,
         }
     }

@@ -2,8 +2,8 @@
 
 use super::store::Store;
 use super::{MAX_REVISIONS, Work, render};
+use crate::server::thread_cpu;
 use headroom_units::{PerSecond, Seconds};
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::fmt;
 use std::hint::black_box;
@@ -56,21 +56,6 @@ impl fmt::Display for Calibration {
             self.service_rate().get(),
         )
     }
-}
-
-/// CPU time that the calling thread has used, seconds.
-pub(super) fn thread_cpu() -> f64 {
-    clock_s(ClockId::ThreadCPUTime)
-}
-
-/// CPU time that this process has used, seconds.
-pub(super) fn process_cpu() -> f64 {
-    clock_s(ClockId::ProcessCPUTime)
-}
-
-fn clock_s(clock: ClockId) -> f64 {
-    let time = clock_gettime(clock);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Writes the pages, with as much work in them as was asked for, and measures it.

@@ -24,17 +24,16 @@ mod calibrate;
 mod front;
 mod render;
 mod store;
-mod words;
 mod workers;
 
 pub use calibrate::Calibration;
 pub use workers::{PageCost, WikiCosts, WikiStats};
 
+use crate::server::{self, Limits};
 use headroom_units::Seconds;
-use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::watch;
@@ -138,7 +137,7 @@ pub enum WikiError {
 pub struct WikiHandle {
     address: SocketAddr,
     calibration: Calibration,
-    pool: Arc<workers::Pool>,
+    pool: Arc<workers::Workers>,
     stop: watch::Sender<bool>,
     front: JoinHandle<io::Result<()>>,
     workers: Vec<JoinHandle<()>>,
@@ -164,21 +163,24 @@ impl WikiStopper {
 pub fn serve(config: WikiConfig) -> Result<WikiHandle, WikiError> {
     check(&config)?;
     // Listening comes first: a taken port should not cost a calibration.
-    let listener = listen(&config).map_err(|error| WikiError::Listen {
+    let listener = server::listen(config.listen, config.backlog).map_err(|error| WikiError::Listen {
         address: config.listen,
         error,
     })?;
     let address = listener.local_addr()?;
     let (store, calibration) = calibrate::build(config.work, config.pages, config.seed);
     let store = Arc::new(store);
-    let (pool, workers) = workers::Pool::start(Arc::clone(&store), config.workers, config.queue)?;
+    let (pool, workers) = workers::Workers::start(&store, config.workers, config.queue)?;
     let (stop, stopping) = watch::channel(false);
     let shared = Arc::clone(&pool);
     let front = std::thread::Builder::new()
         .name("wiki-front".into())
         .spawn(move || {
-            let front = front::Front::new(store, shared, config.max_connections, config.drain.to_duration());
-            front.run(listener, stopping)
+            let limits = Limits {
+                max_connections: config.max_connections,
+                drain: config.drain.to_duration(),
+            };
+            server::run(front::Front::new(store, shared), listener, limits, stopping)
         })?;
     Ok(WikiHandle {
         address,
@@ -290,19 +292,6 @@ fn check(config: &WikiConfig) -> Result<(), WikiError> {
             need(holds, "revisions", &revisions, "give from 1 to 4,096 revisions")
         }
     }
-}
-
-fn listen(config: &WikiConfig) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(config.listen),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&config.listen.into())?;
-    socket.listen(config.backlog)?;
-    Ok(socket.into())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The pages: titles, texts and their edits, written from a seed.
 
-use super::words::{EDITORS, PLACES, QUALITIES, WORDS};
+use crate::words::{EDITORS, PLACES, QUALITIES, WORDS};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;

@@ -1,72 +1,9 @@
 //! End to end over loopback, with pages small enough for a slow machine.
 
 use super::*;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use crate::server::client::Client;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-
-/// An answer, as far as the tests look at it.
-struct Answer {
-    status: u16,
-    headers: Vec<(String, String)>,
-    body: String,
-}
-
-impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
-    }
-}
-
-/// A keep-alive connection.
-struct Client(BufReader<TcpStream>);
-
-impl Client {
-    fn connect(wiki: &WikiHandle) -> Self {
-        let stream = TcpStream::connect(wiki.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Self(BufReader::new(stream))
-    }
-
-    fn send(&mut self, method: &str, path: &str) {
-        write!(self.0.get_mut(), "{method} {path} HTTP/1.1\r\nhost: wiki\r\n\r\n").unwrap();
-    }
-
-    fn receive(&mut self, has_body: bool) -> Answer {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        let status = line.split(' ').nth(1).expect("a status line").parse().unwrap();
-        let mut headers = Vec::new();
-        loop {
-            line.clear();
-            self.0.read_line(&mut line).unwrap();
-            let Some((name, value)) = line.trim_end().split_once(": ") else {
-                break;
-            };
-            headers.push((name.to_ascii_lowercase(), value.to_owned()));
-        }
-        let mut answer = Answer {
-            status,
-            headers,
-            body: String::new(),
-        };
-        if has_body {
-            let length: usize = answer.header("content-length").unwrap().parse().unwrap();
-            let mut body = vec![0; length];
-            self.0.read_exact(&mut body).unwrap();
-            answer.body = String::from_utf8(body).unwrap();
-        }
-        answer
-    }
-
-    fn get(&mut self, path: &str) -> Answer {
-        self.send("GET", path);
-        self.receive(true)
-    }
-}
 
 fn small() -> WikiConfig {
     WikiConfig {
@@ -104,7 +41,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 #[test]
 fn every_listed_page_is_served_on_one_connection() {
     let wiki = serve(small()).unwrap();
-    let mut client = Client::connect(&wiki);
+    let mut client = Client::connect(wiki.address());
     let list = client.get("/pages.txt");
     let paths: Vec<&str> = list.body.lines().collect();
     assert_eq!(paths.len(), 8);
@@ -144,7 +81,7 @@ fn every_listed_page_is_served_on_one_connection() {
 #[test]
 fn what_is_not_there_or_not_allowed_is_refused_and_the_connection_lives() {
     let wiki = serve(small()).unwrap();
-    let mut client = Client::connect(&wiki);
+    let mut client = Client::connect(wiki.address());
     let listed = client.get("/pages.txt").body;
     let known = listed.lines().next().unwrap();
     for path in [
@@ -182,14 +119,14 @@ fn what_is_not_there_or_not_allowed_is_refused_and_the_connection_lives() {
 #[test]
 fn a_full_queue_is_answered_503_and_health_needs_no_worker() {
     let wiki = serve(slow(1, 1)).unwrap();
-    let mut first = Client::connect(&wiki);
+    let mut first = Client::connect(wiki.address());
     let path = first.get("/pages.txt").body.lines().last().unwrap().to_owned();
     first.send("GET", &path);
     wait_until("the worker to be busy", || wiki.stats().busy_workers == 1);
-    let mut second = Client::connect(&wiki);
+    let mut second = Client::connect(wiki.address());
     second.send("GET", &path);
     wait_until("the queue to be full", || wiki.stats().queue_length == 1);
-    let mut third = Client::connect(&wiki);
+    let mut third = Client::connect(wiki.address());
     assert_eq!(third.get("/healthz").status, 200);
     let refused = third.get(&path);
     // Unless the machine was too slow to ask while the first page was rendered.
@@ -209,11 +146,11 @@ fn a_full_queue_is_answered_503_and_health_needs_no_worker() {
 #[test]
 fn a_request_whose_client_has_gone_is_not_rendered() {
     let wiki = serve(slow(1, 4)).unwrap();
-    let mut first = Client::connect(&wiki);
+    let mut first = Client::connect(wiki.address());
     let path = first.get("/pages.txt").body.lines().last().unwrap().to_owned();
     first.send("GET", &path);
     wait_until("the worker to be busy", || wiki.stats().busy_workers == 1);
-    let mut gone = Client::connect(&wiki);
+    let mut gone = Client::connect(wiki.address());
     gone.send("GET", &path);
     wait_until("the request to be queued", || wiki.stats().queue_length == 1);
     drop(gone);
@@ -237,12 +174,12 @@ fn many_clients_at_once_are_all_served() {
         ..small()
     })
     .unwrap();
-    let list = Client::connect(&wiki).get("/pages.txt").body;
+    let list = Client::connect(wiki.address()).get("/pages.txt").body;
     std::thread::scope(|scope| {
         for client in 0..16 {
             let (wiki, list) = (&wiki, &list);
             scope.spawn(move || {
-                let mut connection = Client::connect(wiki);
+                let mut connection = Client::connect(wiki.address());
                 for path in list.lines().cycle().skip(client).take(20) {
                     let page = connection.get(path);
                     let name = path["/wiki/".len()..].replace('_', " ");
@@ -260,9 +197,9 @@ fn many_clients_at_once_are_all_served() {
 #[test]
 fn stopping_answers_what_is_open_and_takes_nothing_new() {
     let wiki = serve(slow(1, 4)).unwrap();
-    let mut client = Client::connect(&wiki);
+    let mut client = Client::connect(wiki.address());
     let path = client.get("/pages.txt").body.lines().last().unwrap().to_owned();
-    let idle = Client::connect(&wiki);
+    let idle = Client::connect(wiki.address());
     client.send("GET", &path);
     wait_until("the worker to be busy", || wiki.stats().busy_workers == 1);
     let address = wiki.address();

@@ -1,15 +1,15 @@
-//! The threads that render, and the bounded queue before them.
+//! The threads that render.
 
-use super::calibrate::{process_cpu, thread_cpu};
 use super::render;
 use super::store::Store;
+use crate::server::pool::{Full, Pool, Worker};
+use crate::server::{process_cpu, thread_cpu};
 use bytes::Bytes;
 use headroom_units::Seconds;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
@@ -54,108 +54,87 @@ pub struct PageCost {
     pub cpu_s: Seconds,
 }
 
-/// The queue is full.
-pub(super) struct Full;
-
-struct Job {
-    page: usize,
-    reply: oneshot::Sender<Bytes>,
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    closed: bool,
-}
-
-/// What the front and the workers share.
-pub(super) struct Pool {
-    store: Arc<Store>,
-    workers: usize,
+/// The workers, and what they have done.
+pub(super) struct Workers {
+    count: usize,
     limit: usize,
-    queue: Mutex<Queue>,
-    arrived: Condvar,
-    busy: AtomicUsize,
-    served: AtomicU64,
-    rejected: AtomicU64,
-    abandoned: AtomicU64,
-    /// Of each page: views, and CPU time in nanoseconds.
-    costs: Vec<(AtomicU64, AtomicU64)>,
+    pool: Arc<Pool<Renderer>>,
+    costs: Arc<Costs>,
 }
 
-impl std::fmt::Debug for Pool {
+/// Of each page: views, and CPU time in nanoseconds.
+type Costs = Vec<(AtomicU64, AtomicU64)>;
+
+/// One thread's part.
+struct Renderer {
+    store: Arc<Store>,
+    costs: Arc<Costs>,
+}
+
+impl Worker for Renderer {
+    type Job = usize;
+    type Done = Bytes;
+
+    fn carry_out(&mut self, page: usize) -> Bytes {
+        let start = thread_cpu();
+        let document = render::page(&self.store, &self.store.pages[page]);
+        let spent = thread_cpu() - start;
+        let (views, cpu_ns) = &self.costs[page];
+        views.fetch_add(1, Ordering::Relaxed);
+        cpu_ns.fetch_add((spent * 1e9) as u64, Ordering::Relaxed);
+        document.into()
+    }
+}
+
+impl std::fmt::Debug for Workers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.stats().fmt(f)
     }
 }
 
-impl Pool {
+impl Workers {
     /// Starts the workers.
     pub(super) fn start(
-        store: Arc<Store>,
-        workers: usize,
+        store: &Arc<Store>,
+        count: usize,
         limit: usize,
     ) -> io::Result<(Arc<Self>, Vec<JoinHandle<()>>)> {
-        let pool = Arc::new(Self {
-            costs: store.pages.iter().map(|_| Default::default()).collect(),
-            store,
-            workers,
+        let costs: Arc<Costs> = Arc::new(store.pages.iter().map(|_| Default::default()).collect());
+        let renderer = |_| Renderer {
+            store: Arc::clone(store),
+            costs: Arc::clone(&costs),
+        };
+        let (pool, threads) = Pool::start("wiki-worker", (0..count).map(renderer).collect(), limit)?;
+        let workers = Self {
+            count,
             limit,
-            queue: Mutex::default(),
-            arrived: Condvar::new(),
-            busy: AtomicUsize::new(0),
-            served: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            abandoned: AtomicU64::new(0),
-        });
-        let mut threads = Vec::with_capacity(workers);
-        for number in 0..workers {
-            let shared = Arc::clone(&pool);
-            let spawned = std::thread::Builder::new()
-                .name(format!("wiki-worker-{number}"))
-                .spawn(move || shared.work());
-            match spawned {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    pool.close();
-                    return Err(error);
-                }
-            }
-        }
-        Ok((pool, threads))
+            pool,
+            costs,
+        };
+        Ok((Arc::new(workers), threads))
     }
 
     /// Puts a page in the queue; its document comes from the receiver.
     pub(super) fn submit(&self, page: usize) -> Result<oneshot::Receiver<Bytes>, Full> {
-        let (reply, document) = oneshot::channel();
-        let mut queue = self.lock();
-        if queue.jobs.len() >= self.limit {
-            drop(queue);
-            self.rejected.fetch_add(1, Ordering::Relaxed);
-            return Err(Full);
-        }
-        queue.jobs.push_back(Job { page, reply });
-        drop(queue);
-        self.arrived.notify_one();
-        Ok(document)
+        self.pool.submit(page)
     }
 
     /// Ends the workers once the queue is empty.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
-        self.arrived.notify_all();
+        self.pool.close();
     }
 
     pub(super) fn stats(&self) -> WikiStats {
+        let counts = self.pool.counts();
         WikiStats {
-            pages: self.store.pages.len(),
-            workers: self.workers,
-            busy_workers: self.busy.load(Ordering::Relaxed),
-            queue_length: self.lock().jobs.len(),
+            pages: self.costs.len(),
+            workers: self.count,
+            busy_workers: counts.busy,
+            queue_length: counts.queued,
             queue_limit: self.limit,
-            pages_served: self.served.load(Ordering::Relaxed),
-            rejected: self.rejected.load(Ordering::Relaxed),
-            abandoned: self.abandoned.load(Ordering::Relaxed),
+            pages_served: counts.done,
+            rejected: counts.rejected,
+            abandoned: counts.abandoned,
             render_cpu_s: self.page_costs().map(|page| page.cpu_s).sum(),
         }
     }
@@ -172,43 +151,5 @@ impl Pool {
             process_cpu_s: Seconds::new(process_cpu()),
             pages: self.page_costs().collect(),
         }
-    }
-
-    fn work(&self) {
-        while let Some(job) = self.next() {
-            if job.reply.is_closed() {
-                self.abandoned.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            self.busy.fetch_add(1, Ordering::Relaxed);
-            let start = thread_cpu();
-            let document = render::page(&self.store, &self.store.pages[job.page]);
-            let spent = thread_cpu() - start;
-            let (views, cpu_ns) = &self.costs[job.page];
-            views.fetch_add(1, Ordering::Relaxed);
-            cpu_ns.fetch_add((spent * 1e9) as u64, Ordering::Relaxed);
-            self.busy.fetch_sub(1, Ordering::Relaxed);
-            self.served.fetch_add(1, Ordering::Relaxed);
-            // The client may have gone while its page was rendered.
-            let _ = job.reply.send(Bytes::from(document));
-        }
-    }
-
-    fn next(&self) -> Option<Job> {
-        let mut queue = self.lock();
-        loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                return Some(job);
-            }
-            if queue.closed {
-                return None;
-            }
-            queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// A panic elsewhere leaves the queue whole: every change to it is one call.
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

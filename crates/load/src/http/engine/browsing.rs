@@ -4,6 +4,7 @@ use super::super::clock::Moment;
 use super::super::connection::Connection;
 use super::serving::{Job, Slot};
 use super::{Engine, Source};
+use headroom_workload::auction::{self, Behaviour};
 use headroom_workload::users::{Model, Site, User, UserCurve};
 use http::Uri;
 use std::cell::{Cell, RefCell};
@@ -20,8 +21,7 @@ pub(super) struct Population {
     pub(super) curve: UserCurve,
     /// Seconds.
     pub(super) duration: f64,
-    pub(super) model: Model,
-    pub(super) site: RefCell<Site>,
+    pub(super) people: Crowd,
     /// The site's files, by their index.
     pub(super) files: Vec<Uri>,
     pub(super) seed: u64,
@@ -39,9 +39,15 @@ pub(super) struct Population {
     pub(super) came: Cell<u64>,
 }
 
+/// Who the users are.
+pub(super) enum Crowd {
+    Surge(Model, RefCell<Site>),
+    Auction(Behaviour, Box<auction::Site>),
+}
+
 /// A user number's place.
 pub(super) struct Seat {
-    slot: Rc<Slot>,
+    pub(super) slot: Rc<Slot>,
     taken: Cell<bool>,
 }
 
@@ -105,7 +111,7 @@ impl Engine {
             if !seat.taken.replace(true) {
                 self.count_users(people, now);
                 people.present.set(people.present.get() + 1);
-                tokio::task::spawn_local(Rc::clone(self).browse(Rc::clone(people), number, seat));
+                tokio::task::spawn_local(Rc::clone(self).stay(Rc::clone(people), number, seat));
             }
         }
         for seat in people.seats.borrow().iter().take(before).skip(wanted) {
@@ -121,17 +127,37 @@ impl Engine {
     }
 
     /// A user's task: page after page, until it is wanted no more.
-    async fn browse(self: Rc<Self>, people: Rc<Population>, number: usize, seat: Rc<Seat>) {
+    async fn stay(self: Rc<Self>, people: Rc<Population>, number: usize, seat: Rc<Seat>) {
         people.came.set(people.came.get() + 1);
+        match &people.people {
+            Crowd::Surge(model, site) => self.browse(&people, model, site, number, &seat).await,
+            Crowd::Auction(behaviour, site) => {
+                self.visit(&people, behaviour, site, number, &seat).await;
+            }
+        }
+        self.count_users(&people, Moment::now());
+        people.present.set(people.present.get() - 1);
+        seat.taken.set(false);
+    }
+
+    /// What a SURGE user does.
+    async fn browse(
+        self: &Rc<Self>,
+        people: &Population,
+        model: &Model,
+        site: &RefCell<Site>,
+        number: usize,
+        seat: &Seat,
+    ) {
         let mut user = User::new(people.seed, people.came.get());
         let mut connection: Option<Connection> = None;
         let mut answered = Moment::now();
         let mut whole = true;
         loop {
-            let (wait, fetch) = user.next(&people.model, &mut people.site.borrow_mut());
+            let (wait, fetch) = user.next(model, &mut site.borrow_mut());
             let due = answered.after(wait.get());
             if !self
-                .idle(&people, number, &seat.slot, due, fetch.begins_page)
+                .idle(people, number, &seat.slot, due, fetch.begins_page)
                 .await
             {
                 break;
@@ -150,6 +176,7 @@ impl Engine {
                 uri,
                 head: false,
                 close: fetch.ends_page,
+                visit: None,
             };
             let done = self.carry_out(job, &seat.slot, &mut connection).await;
             answered = Moment::now();
@@ -172,13 +199,10 @@ impl Engine {
                 self.progress.notify_one();
             }
         }
-        self.count_users(&people, Moment::now());
-        people.present.set(people.present.get() - 1);
-        seat.taken.set(false);
     }
 
     /// Waits until a moment; false where the user is to leave, which between pages it does at once.
-    async fn idle(
+    pub(super) async fn idle(
         &self,
         people: &Population,
         number: usize,

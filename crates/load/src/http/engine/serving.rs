@@ -27,6 +27,16 @@ pub(super) struct Job {
     pub(super) head: bool,
     /// Whether the server is told to close the connection after the answer.
     pub(super) close: bool,
+    /// Of an auction's visitor: the page that must come.
+    pub(super) visit: Option<Wanted>,
+}
+
+/// A page that is checked when it comes.
+pub(super) struct Wanted {
+    /// What it must say.
+    pub(super) marker: String,
+    /// The form that is sent with POST; a page that only reads has none.
+    pub(super) form: Option<Bytes>,
 }
 
 /// What the dispatcher and a connection's task share.
@@ -155,6 +165,7 @@ impl Engine {
             uri: self.paths.borrow_mut().choose(),
             head: false,
             close: false,
+            visit: None,
         }
     }
 
@@ -197,10 +208,16 @@ impl Engine {
                 self.period.borrow_mut().sent(job.intended, sent);
             }
             let first_sent = *sent_before.get_or_insert(sent);
-            match open.exchange(self.request(&job)).await {
+            let marker = job.visit.as_ref().map(|wanted| wanted.marker.as_bytes());
+            match open.exchange(self.request(&job), marker).await {
                 Ok(answer) => {
                     let mut period = self.period.borrow_mut();
                     period.counts.body_bytes += answer.body_bytes;
+                    let status = answer.status.as_u16();
+                    if job.visit.is_some() && status < 500 && !(status < 300 && answer.has_marker) {
+                        period.answered_wrong();
+                        return false;
+                    }
                     return period.answered(answer.status, job.intended, first_sent, Moment::now());
                 }
                 Err(broken) => {
@@ -208,7 +225,7 @@ impl Engine {
                     // An unused connection is not tried again: the server, not bad luck, broke it.
                     let again = match broken {
                         Broken::BeforeSending => used,
-                        Broken::BeforeAnswer => used && (self.idempotent || job.head),
+                        Broken::BeforeAnswer => used && self.is_idempotent(&job),
                         Broken::InAnswer => false,
                     };
                     if !again {
@@ -244,6 +261,13 @@ impl Engine {
         }
     }
 
+    fn is_idempotent(&self, job: &Job) -> bool {
+        match &job.visit {
+            Some(wanted) => wanted.form.is_none(),
+            None => self.idempotent || job.head,
+        }
+    }
+
     fn fail(&self, kind: impl FnOnce(&mut Failures) -> &mut u64) {
         let mut period = self.period.borrow_mut();
         *kind(&mut period.counts.failed) += 1;
@@ -251,14 +275,24 @@ impl Engine {
     }
 
     fn request(&self, job: &Job) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(self.body.clone()));
-        *request.method_mut() = if job.head {
-            Method::HEAD
-        } else {
-            self.method.clone()
+        let form = job.visit.as_ref().map(|wanted| &wanted.form);
+        let body = match form {
+            Some(form) => form.clone().unwrap_or_default(),
+            None => self.body.clone(),
+        };
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = match form {
+            Some(Some(_)) => Method::POST,
+            Some(None) => Method::GET,
+            None if job.head => Method::HEAD,
+            None => self.method.clone(),
         };
         *request.uri_mut() = job.uri.clone();
         *request.headers_mut() = self.headers.clone();
+        if let Some(Some(_)) = form {
+            let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+            request.headers_mut().insert(header::CONTENT_TYPE, kind);
+        }
         if job.close {
             request
                 .headers_mut()

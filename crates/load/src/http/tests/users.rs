@@ -59,8 +59,7 @@ fn users(curve: &str, duration: f64, model: Model, site: Site) -> Pacing {
     Pacing::users(UserLoad {
         curve: UserCurve::parse(curve).unwrap(),
         duration: Seconds::new(duration),
-        model,
-        site,
+        people: People::Surge { model, site },
     })
 }
 
@@ -235,4 +234,85 @@ fn a_log_is_replayed_at_its_times_with_its_methods() {
     );
     // The log's four seconds, four times as fast.
     assert!(result.duration_s.get() >= 0.99, "{}", result.duration_s.get());
+}
+
+/// An auction that answers every page with its marker; the page of one item with another's, and bids with 500.
+fn auction_server() -> (String, Arc<Mutex<Vec<String>>>) {
+    use headroom_workload::auction::{Page, Place};
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&lines);
+    let address = raw_server(move |_, mut stream| {
+        while let Some(head) = head_of(&mut stream) {
+            let line = head.lines().next().unwrap_or_default().to_owned();
+            let (method, rest) = line.split_once(' ').unwrap();
+            let target = rest.split(' ').next().unwrap();
+            let place = Place::parse(method == "POST", target).unwrap();
+            if method == "POST" {
+                let lower = head.to_lowercase();
+                let (_, length) = lower.split_once("content-length: ").unwrap();
+                let length = length.lines().next().unwrap().parse().unwrap();
+                let mut form = vec![0; length];
+                Read::read_exact(&mut stream, &mut form).unwrap();
+                noted.lock().unwrap().push(String::from_utf8(form).unwrap());
+            }
+            let shown = match place.page {
+                Page::ViewUser => Place {
+                    subject: place.subject + 1,
+                    ..place
+                },
+                _ => place,
+            };
+            let status = if place.page == Page::StoreBid {
+                "500 No"
+            } else {
+                "200 OK"
+            };
+            let body = format!("<html>{}</html>", shown.marker());
+            let answer = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    (format!("http://{address}/"), lines)
+}
+
+#[test]
+fn an_auction_s_visitors_check_that_they_are_answered_what_they_asked_for() {
+    use headroom_workload::auction::{self, Behaviour, Mix, SiteConfig};
+    let (url, forms) = auction_server();
+    let pacing = Pacing::users(UserLoad {
+        curve: UserCurve::parse("10").unwrap(),
+        duration: Seconds::new(1.5),
+        people: People::Auction {
+            behaviour: Behaviour::thinking(Mix::Bidding, Seconds::from_millis(5.0)),
+            site: Box::new(auction::Site::new(SiteConfig::default()).unwrap()),
+        },
+    });
+    let result = run(LoadConfig::new(url, pacing));
+    let counts = result.counts;
+    assert!(counts.completed > 100, "{counts:?}");
+    let kind = |name: &str| {
+        let found = result.by_kind.iter().find(|kind| kind.page == name);
+        found.map_or((0, 0), |kind| (kind.completed, kind.failed))
+    };
+    // Those of the pages that were answered with another, and those that the server failed at.
+    assert_eq!((kind("view-user").0, kind("store-bid").0), (0, 0));
+    assert!(counts.failed.wrong > 0 && counts.failed.wrong == kind("view-user").1);
+    assert!(counts.failed.status > 0 && counts.failed.status == kind("store-bid").1);
+    assert!(kind("view-item").0 > 20 && kind("view-item").1 == 0);
+    let (completed, failed) = result
+        .by_kind
+        .iter()
+        .fold((0, 0), |sum, kind| (sum.0 + kind.completed, sum.1 + kind.failed));
+    assert_eq!((completed, failed), (counts.completed, counts.failed.total()));
+    assert_eq!(counts.pages_completed + counts.pages_failed, counts.pages_begun);
+    let forms = forms.lock().unwrap();
+    assert!(
+        forms.iter().any(|form| form.contains("raise_cents=")),
+        "{forms:?}"
+    );
 }

@@ -1,13 +1,13 @@
-//! The words that titles and texts are made of.
+//! The words that titles and texts of the built-in services are made of.
 
 /// The first word of a title.
-pub(super) const QUALITIES: [&str; 20] = [
+pub(crate) const QUALITIES: [&str; 20] = [
     "Amber", "Brisk", "Calm", "Distant", "Early", "Frozen", "Gentle", "Hidden", "Idle", "Late", "Lean",
     "Measured", "Narrow", "Northern", "Patient", "Quiet", "Silver", "Steady", "Thrifty", "Western",
 ];
 
 /// The second word of a title.
-pub(super) const PLACES: [&str; 20] = [
+pub(crate) const PLACES: [&str; 20] = [
     "Anchor",
     "Basin",
     "Bridge",
@@ -31,7 +31,7 @@ pub(super) const PLACES: [&str; 20] = [
 ];
 
 /// The words of a text.
-pub(super) const WORDS: [&str; 72] = [
+pub(crate) const WORDS: [&str; 72] = [
     "about", "above", "across", "after", "along", "barge", "beacon", "before", "below", "between", "boat",
     "bottom", "bright", "buoy", "cargo", "carries", "chart", "coast", "course", "current", "deep", "depth",
     "draught", "drift", "eastward", "ebb", "engine", "every", "falls", "flood", "flows", "from", "gate",
@@ -42,4 +42,4 @@ pub(super) const WORDS: [&str; 72] = [
 ];
 
 /// Who edits pages.
-pub(super) const EDITORS: [&str; 8] = ["Ada", "Bo", "Chidi", "Dora", "Emeka", "Freya", "Goro", "Hana"];
+pub(crate) const EDITORS: [&str; 8] = ["Ada", "Bo", "Chidi", "Dora", "Emeka", "Freya", "Goro", "Hana"];
