@@ -2,7 +2,7 @@
 //! relation of cores to power.
 
 use crate::decision::Allocation;
-use headroom_units::{Cores, Hertz, Lever, LeverRange, Ratio, Seconds, Setting, Watts};
+use headroom_units::{Cores, Hertz, Lever, LeverRange, Ratio, Seconds, Setting, Spread, Watts};
 
 /// Values that describe no possible service or machine.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -306,6 +306,15 @@ impl Plant {
     /// The range of a lever that came by [`Plant::with_range`] and has no place of its own here.
     pub const fn range(&self, lever: Lever) -> Option<LeverRange> {
         self.others[lever as usize]
+    }
+
+    /// The levers of the cluster alone that came by [`Plant::with_range`], as those of its gateways, each with its range.
+    pub fn of_cluster(&self) -> impl Iterator<Item = (Lever, LeverRange)> + use<> {
+        let others = self.others;
+        Lever::ALL
+            .into_iter()
+            .filter(|lever| lever.info().spread == Spread::Cluster)
+            .filter_map(move |lever| Some((lever, others[lever as usize]?)))
     }
 
     /// The same plant with so many servers that can be switched on and off.

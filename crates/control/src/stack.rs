@@ -85,10 +85,11 @@ const fn remedy(lever: Lever) -> &'static str {
         }
         Lever::Coalescing => "every agent needs `[nic]` in its configuration, and `headroom up` has none",
         Lever::BatchInterval => {
-            "a gateway of this program has it where `[gateway.batch]` is configured, another proxy has none"
+            "a gateway of this program has it where `gateway.batch.interval_ms` is configured (0 for a batcher that begins off) or \
+             `--batch` is given, another proxy has none"
         }
         Lever::CacheSize => {
-            "a gateway of this program has it where `[gateway.cache]` is configured, another proxy has none"
+            "a gateway of this program has it where `gateway.cache.bytes` is configured or `--cache` is given, another proxy has none"
         }
     }
 }

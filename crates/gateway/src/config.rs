@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ pub const MAX_BACKENDS: usize = 256;
 /// Largest number of core threads of one gateway.
 pub const MAX_THREADS: usize = 256;
 
+/// The objects of the largest size that a shard of the cache has room for at least, as it is configured.
+const OBJECTS_A_SHARD: u64 = 16;
+/// The most shards of a cache.
+const MAX_SHARDS: u64 = 16;
 /// What a cache must have room for beside the largest body.
 const CACHE_HEAD_BYTES: u64 = 64 * 1024;
 
@@ -344,6 +349,14 @@ pub struct CacheConfig {
     pub collapse_timeout_ms: u64,
 }
 
+impl CacheConfig {
+    /// The parts that the store is in, each behind a lock of its own. Each has [`OBJECTS_A_SHARD`] times the largest object, so that a
+    /// small cache is one and its order of use one order.
+    pub(crate) fn shards(&self) -> u64 {
+        (self.bytes / (OBJECTS_A_SHARD * self.max_object_bytes).max(1)).clamp(1, MAX_SHARDS)
+    }
+}
+
 impl Default for CacheConfig {
     fn default() -> Self {
         Self {
@@ -361,9 +374,9 @@ impl Default for CacheConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchConfig {
-    /// The interval, in milliseconds, at most `max_wait_ms` and `target_ms`. 0, the default, holds nothing; only a gateway that begins with one can be
-    /// given another while it runs ([`crate::Handle::set_batch_interval`]).
-    pub interval_ms: u64,
+    /// The interval, in milliseconds, at most `max_wait_ms` and `target_ms`. Absent, the default, there is no batcher. With 0 there is one
+    /// that holds nothing until it is given another interval while it runs ([`crate::Handle::set_batch_interval`]), as by a law.
+    pub interval_ms: Option<u64>,
     /// The longest that a request is held, whatever the interval, in milliseconds. Default 1 000.
     pub max_wait_ms: u64,
     /// Requests that may be held at once, over all cores (each core has an equal part, rounded up); one more passes at once. Default 4 096.
@@ -375,7 +388,7 @@ pub struct BatchConfig {
 impl Default for BatchConfig {
     fn default() -> Self {
         Self {
-            interval_ms: 0,
+            interval_ms: None,
             max_wait_ms: 1_000,
             max_held: 4_096,
             key: BatchKey::Target,
@@ -573,17 +586,9 @@ impl GatewayConfig {
         ] {
             need(value > 0, key, &value, "1 or more")?;
         }
-        let batch = &self.batch;
-        if batch.interval_ms > 0 {
-            let most = self.target_ms.unwrap_or(u64::MAX).min(batch.max_wait_ms);
-            let allowed =
-                "0 for none, or at most `batch.max_wait_ms` and the latency that is promised (`target_ms`)";
-            need(
-                batch.interval_ms <= most,
-                "batch.interval_ms",
-                &batch.interval_ms,
-                allowed,
-            )?;
+        if let (Some(interval), Some(most)) = (self.batch.interval_ms, self.max_batch_interval()) {
+            let allowed = "0 to hold none, or at most `batch.max_wait_ms` and the latency that is promised (`target_ms`)";
+            need(ms(interval) <= most, "batch.interval_ms", &interval, allowed)?;
         }
         let cache = &self.cache;
         if cache.bytes > 0 {
@@ -597,6 +602,23 @@ impl GatewayConfig {
             need(holds, "health.path", path, "an absolute path such as /healthz")?;
         }
         Ok(())
+    }
+
+    /// The longest interval that its batcher can be given: `batch.max_wait_ms`, and not more than `target_ms`; `None` without a
+    /// batcher.
+    pub fn max_batch_interval(&self) -> Option<Duration> {
+        self.batch.interval_ms?;
+        let most = self.target_ms.unwrap_or(u64::MAX).min(self.batch.max_wait_ms);
+        Some(ms(most))
+    }
+
+    /// The bytes that its cache can be given while it runs: from what has room for one object of the largest size, with its head, in
+    /// each part of the cache, to `cache.bytes`; `None` without a cache.
+    pub fn cache_bytes_range(&self) -> Option<RangeInclusive<u64>> {
+        let cache = &self.cache;
+        let object = cache.max_object_bytes.saturating_add(CACHE_HEAD_BYTES);
+        let least = cache.shards().saturating_mul(object).min(cache.bytes);
+        (cache.bytes > 0).then_some(least..=cache.bytes)
     }
 
     /// The number of core threads that [`crate::Gateway::start`] will run: `threads`, or one per CPU for 0.

@@ -49,7 +49,8 @@ pub struct Handle {
     local_addrs: Vec<SocketAddr>,
     drain_timeout: Duration,
     batch: Option<Arc<BatchInterval>>,
-    max_batch_interval: Duration,
+    cache: Option<Arc<Store>>,
+    config: Arc<GatewayConfig>,
 }
 
 /// What a gateway is made of before its first socket: the backends and their addresses.
@@ -217,14 +218,15 @@ impl Bound {
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
         let alarm = Arc::new(Alarm::new(cores));
-        let batch = &config.batch;
-        let max_batch_interval = ms(config.target_ms.unwrap_or(u64::MAX).min(batch.max_wait_ms));
-        let batch = (batch.interval_ms > 0).then(|| Arc::new(BatchInterval::new(ms(batch.interval_ms))));
+        let interval = config.batch.interval_ms.map(ms);
+        let batch = interval.map(|interval| Arc::new(BatchInterval::new(interval)));
+        let cache = (config.cache.bytes > 0).then(|| Arc::new(Store::new(&config.cache)));
+        let config = Arc::new(config);
         let common = Common {
             batch: batch.clone(),
             alarm: Arc::clone(&alarm),
-            cache: (config.cache.bytes > 0).then(|| Arc::new(Store::new(&config.cache))),
-            config: Arc::new(config),
+            cache: cache.clone(),
+            config: Arc::clone(&config),
             cores,
             signs: Arc::new(Signs::new(cores, backends.len())),
             descriptors: Arc::new(Descriptors::of_process(cores, backends.len())),
@@ -268,7 +270,8 @@ impl Bound {
             local_addrs,
             drain_timeout,
             batch,
-            max_batch_interval,
+            cache,
+            config,
         })
     }
 }
@@ -373,8 +376,27 @@ impl Handle {
     /// is in force then, or `None` without a batcher.
     pub fn set_batch_interval(&self, interval: Duration) -> Option<Duration> {
         let batch = self.batch.as_ref()?;
-        batch.set(interval.min(self.max_batch_interval));
+        batch.set(interval.min(self.config.max_batch_interval()?));
         Some(batch.get())
+    }
+
+    /// Bytes that the cache may hold now; `None` without a cache.
+    pub fn cache_bytes(&self) -> Option<u64> {
+        self.cache.as_ref().map(|store| store.bytes())
+    }
+
+    /// Lets the cache hold so many bytes from now on, within [`GatewayConfig::cache_bytes_range`]; where they are fewer than before, what
+    /// there is no more room for goes at once, and its policy chooses what. What is in force then; `None` without a cache.
+    pub fn set_cache_bytes(&self, bytes: u64) -> Option<u64> {
+        let store = self.cache.as_ref()?;
+        let range = self.config.cache_bytes_range()?;
+        store.resize(bytes.clamp(*range.start(), *range.end()));
+        Some(store.bytes())
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &GatewayConfig {
+        &self.config
     }
 
     /// How many backends there are.

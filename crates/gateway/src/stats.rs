@@ -200,7 +200,8 @@ pub struct CacheSize {
 /// What the cache did, counted over a period.
 ///
 /// Requests that it could answer are `hits`, `stale`, `validated` and those of `misses` that were not validated; `passed` are those
-/// that it looked for and that went on by themselves.
+/// that it looked for and that went on by themselves. A request that waited for another's fetch of the same and was answered by what that
+/// stored is one of `hits`. One whose fetch failed and that was answered with what is stale is one of `misses` and of `stale`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub struct CacheCounts {
     /// Answered from memory, without asking.
@@ -222,12 +223,22 @@ pub struct CacheCounts {
 }
 
 impl CacheCounts {
-    /// The share of the requests that the cache looked for which were answered from memory (h of the batching paper, Section III);
-    /// `None` where it looked for none.
+    /// Requests that it looked for.
+    pub fn lookups(&self) -> u64 {
+        self.hits + self.stale + self.misses + self.passed
+    }
+
+    /// Of these, the ones answered from memory: `hits` and `stale`. What the origin was asked about (`validated`) is not among them, for
+    /// the service had work with it.
+    pub fn answered(&self) -> u64 {
+        self.hits + self.stale
+    }
+
+    /// The share of the requests that it looked for which were answered from memory (h of the batching paper, Section III); `None` where
+    /// it looked for none.
     pub fn hit_rate(&self) -> Option<f64> {
-        let answered = self.hits + self.stale + self.validated;
-        let looked = self.hits + self.stale + self.misses + self.passed;
-        (looked > 0).then(|| answered as f64 / looked as f64)
+        let lookups = self.lookups();
+        (lookups > 0).then(|| self.answered() as f64 / lookups as f64)
     }
 }
 

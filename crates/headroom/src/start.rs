@@ -11,7 +11,7 @@ use headroom_console::say;
 use headroom_console::terminal;
 use headroom_control::stack::Part;
 use headroom_control::{
-    Calibrating, Law, LawConfig, LawContext, LawName, LawNames, LoadHistory, Plant, Slo, Stack,
+    Calibrating, Law, LawConfig, LawContext, LawName, LawNames, LoadHistory, Plant, PlantError, Slo, Stack,
 };
 use headroom_node::restore;
 use headroom_physics::MachineFigures;
@@ -20,7 +20,7 @@ use headroom_runtime::live::admin::{self, Status};
 use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
 use headroom_runtime::live::view::View;
 use headroom_runtime::live::{Frame, service_manager, silence};
-use headroom_units::{Lever, PerSecond, Seconds, Source};
+use headroom_units::{Lever, LeverRange, PerSecond, Seconds, Source};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -65,6 +65,15 @@ pub fn open(
         address = Some(admin::serve(listener, Arc::clone(&status))?);
     }
     Ok((recorder, Admin { status, address }))
+}
+
+/// A plant with levers that its gateways have.
+///
+/// # Errors
+/// A range that is none.
+pub fn with_ranges(plant: Plant, ranges: &[(Lever, LeverRange)]) -> Result<Plant, PlantError> {
+    let mut ranges = ranges.iter();
+    ranges.try_fold(plant, |plant, (lever, range)| plant.with_range(*lever, *range))
 }
 
 /// What laws are built for whose μ is not known yet.
@@ -274,12 +283,14 @@ impl Start<'_> {
             law.recall(history);
         }
         let servers = self.plant.bounds(Lever::Servers);
+        let of_gateways: Vec<(Lever, LeverRange)> = self.plant.of_cluster().collect();
         let laws = |plant: Plant| {
             let plant = match servers {
                 Some((_, all)) => plant.with_servers(all as usize),
                 None => plant,
             };
-            self.laws(plant).map_err(|failure| anyhow::anyhow!("{failure}"))
+            self.laws(with_ranges(plant, &of_gateways)?)
+                .map_err(|failure| anyhow::anyhow!("{failure}"))
         };
         let period = self.control.period();
         let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;

@@ -1,7 +1,8 @@
 //! What is stored, bounded in bytes, and what is being fetched: shared by the cores of a gateway.
 //!
-//! It is in shards, each behind a lock that is held for a look-up and no longer: no request is awaited, no body copied under one. A
-//! shard has at least [`OBJECTS_A_SHARD`] times the largest object, so that a small cache is one shard and its order of use one order.
+//! It is in shards, each behind a lock that is held for a look-up and no longer: no request is awaited, no body copied under one. How
+//! many, [`CacheConfig::shards`] says. Its bytes may be changed at any time, up to those that it was configured with: where they become
+//! fewer, what there is no more room for goes at once.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -21,9 +22,6 @@ use crate::stats::CacheSize;
 const MAX_VARIANTS: usize = 32;
 /// For how long a target whose answers are not stored is asked for by each request by itself.
 const PASSED_FOR: Duration = Duration::from_secs(10);
-/// The objects of the largest size that a shard has room for at least.
-const OBJECTS_A_SHARD: u64 = 16;
-const MAX_SHARDS: u64 = 16;
 /// What a key takes beside its bytes.
 const KEY_BYTES: u64 = 128;
 /// The mean size of an object that the tables are laid out for; they grow where it is less.
@@ -58,6 +56,14 @@ impl quick_cache::Weighter<Bytes, Slot> for Weighter {
     }
 }
 
+type S3Fifo = quick_cache::unsync::Cache<Bytes, Slot, Weighter>;
+
+/// An empty cache of this policy.
+fn s3_fifo(room: u64) -> S3Fifo {
+    let usual = usize::try_from(room / USUAL_BYTES).unwrap_or(usize::MAX).max(16);
+    S3Fifo::with_weighter(usual, room, Weighter)
+}
+
 /// Which of what is stored goes when there is no more room.
 enum Order {
     Lru {
@@ -65,7 +71,7 @@ enum Order {
         weight: u64,
         room: u64,
     },
-    S3Fifo(Box<quick_cache::unsync::Cache<Bytes, Slot, Weighter>>),
+    S3Fifo(Box<S3Fifo>),
 }
 
 impl Order {
@@ -76,12 +82,7 @@ impl Order {
                 weight: 0,
                 room,
             },
-            CachePolicy::S3Fifo => {
-                let usual = usize::try_from(room / USUAL_BYTES).unwrap_or(usize::MAX).max(16);
-                Self::S3Fifo(Box::new(quick_cache::unsync::Cache::with_weighter(
-                    usual, room, Weighter,
-                )))
-            }
+            CachePolicy::S3Fifo => Self::S3Fifo(Box::new(s3_fifo(room))),
         }
     }
 
@@ -108,13 +109,27 @@ impl Order {
             Self::Lru { slots, weight, room } => {
                 *weight += slot.weight(&key);
                 slots.push(key, slot);
-                while *weight > *room
-                    && let Some((key, slot)) = slots.pop_lru()
-                {
-                    *weight -= slot.weight(&key);
-                }
+                evict(slots, weight, *room);
             }
             Self::S3Fifo(slots) => slots.insert(key, slot),
+        }
+    }
+
+    /// Has room for so many bytes from now on; what there is more of goes at once.
+    fn resize(&mut self, bytes: u64) {
+        match self {
+            Self::Lru { slots, weight, room } => {
+                *room = bytes;
+                evict(slots, weight, bytes);
+            }
+            Self::S3Fifo(slots) if bytes <= slots.capacity() => slots.set_capacity(bytes),
+            Self::S3Fifo(slots) => {
+                // It remembers the keys of what went, for as many as its room at the start: one that has become larger begins anew with
+                // what it holds.
+                let mut larger = s3_fifo(bytes);
+                slots.drain().for_each(|(key, slot)| larger.insert(key, slot));
+                **slots = larger;
+            }
         }
     }
 
@@ -130,6 +145,15 @@ impl Order {
             Self::Lru { slots, .. } => slots.len(),
             Self::S3Fifo(slots) => slots.len(),
         }
+    }
+}
+
+/// Forgets what was not used for the longest time until the rest has room.
+fn evict(slots: &mut lru::LruCache<Bytes, Slot>, weight: &mut u64, room: u64) {
+    while *weight > room
+        && let Some((key, slot)) = slots.pop_lru()
+    {
+        *weight -= slot.weight(&key);
     }
 }
 
@@ -185,14 +209,24 @@ pub(crate) struct Store {
     shards: Vec<Mutex<Shard>>,
     hasher: RandomState,
     max_object_bytes: u64,
-    /// Bytes of bodies that are being fetched, and the most of them.
+    /// Bytes of bodies that are being fetched: at most `bytes`.
     fetching: AtomicU64,
-    max_fetching: u64,
+    /// Bytes that it may hold now.
+    bytes: AtomicU64,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("shards", &self.shards.len())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Store {
     pub(crate) fn new(config: &CacheConfig) -> Self {
-        let shards = (config.bytes / (OBJECTS_A_SHARD * config.max_object_bytes).max(1)).clamp(1, MAX_SHARDS);
+        let shards = config.shards();
         let shard = || {
             Mutex::new(Shard {
                 order: Order::new(config.policy, config.bytes / shards),
@@ -204,7 +238,7 @@ impl Store {
             hasher: RandomState::new(),
             max_object_bytes: config.max_object_bytes,
             fetching: AtomicU64::new(0),
-            max_fetching: config.bytes,
+            bytes: AtomicU64::new(config.bytes),
         }
     }
 
@@ -258,7 +292,7 @@ impl Store {
     /// Room for so many more bytes of a body that is fetched; given back by [`give_back`](Self::give_back).
     pub(super) fn take_room(&self, bytes: u64) -> bool {
         let before = self.fetching.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= self.max_fetching;
+        let fits = before + bytes <= self.bytes();
         if !fits {
             self.give_back(bytes);
         }
@@ -271,6 +305,21 @@ impl Store {
 
     pub(super) fn max_object_bytes(&self) -> u64 {
         self.max_object_bytes
+    }
+
+    /// Bytes that it may hold now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// May hold so many bytes from now on; what there is no more room for goes at once, shard by shard.
+    pub(crate) fn resize(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        let room = bytes / self.shards.len() as u64;
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.order.resize(room);
+        }
     }
 
     /// What is stored.

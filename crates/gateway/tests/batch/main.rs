@@ -27,7 +27,7 @@ impl Batched {
             ok(&target)
         });
         let (handle, address) = gateway_with(&backend, |config| {
-            config.batch.interval_ms = interval_ms;
+            config.batch.interval_ms = Some(interval_ms);
             // One connection at a time to the backend shows the order in which requests reach it.
             config.limits.max_in_flight_per_backend = 1;
             change(config);
@@ -197,7 +197,7 @@ fn fetched_once(collapse: bool) {
         b"HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ncontent-length: 1\r\n\r\nx".to_vec()
     });
     let (handle, address) = gateway_with(&backend, |config| {
-        config.batch.interval_ms = 300;
+        config.batch.interval_ms = Some(300);
         config.cache.bytes = 4 << 20;
         config.cache.collapse = collapse;
     });
@@ -226,14 +226,14 @@ fn an_interval_above_the_promise_is_refused_with_its_place() {
         config.check().unwrap_err().to_string()
     };
     let above_target = refused(|config| {
-        config.batch.interval_ms = 300;
+        config.batch.interval_ms = Some(300);
         config.target_ms = Some(250);
     });
     assert!(
         above_target.starts_with("batch.interval_ms = 300"),
         "{above_target}"
     );
-    let above_wait = refused(|config| config.batch.interval_ms = 2_000);
+    let above_wait = refused(|config| config.batch.interval_ms = Some(2_000));
     assert!(above_wait.starts_with("batch.interval_ms = 2000"), "{above_wait}");
 }
 
@@ -254,4 +254,28 @@ fn a_client_that_waits_for_no_longer_is_not_held() {
     let hasty_took = begun.elapsed();
     assert_eq!(first.receive().text(), "/held");
     assert!(hasty_took < begun.elapsed());
+}
+
+#[test]
+fn a_batcher_that_is_off_holds_nothing_until_it_is_given_an_interval() {
+    let batched = Batched::new(0, |config| config.target_ms = Some(400));
+    assert_eq!(batched.handle.batch_interval(), Some(Duration::ZERO));
+    assert_eq!(batched.get("/").receive().text(), "/");
+    assert_eq!(
+        take(&batched.handle).batch,
+        headroom_gateway::BatchCounts::default()
+    );
+    // Not more than the promise.
+    let longest = Duration::from_millis(400);
+    assert_eq!(
+        batched.handle.set_batch_interval(Duration::from_secs(9)),
+        Some(longest)
+    );
+    assert_eq!(batched.get("/").receive().text(), "/");
+    assert_eq!(take(&batched.handle).batch.requests, 1);
+
+    let backend = Backend::http(|_: &Message| b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec());
+    let (without, _) = gateway_with(&backend, |_| {});
+    assert_eq!(without.set_batch_interval(longest), None);
+    assert_eq!(without.set_cache_bytes(1 << 20), None);
 }

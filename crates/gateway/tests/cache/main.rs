@@ -4,6 +4,7 @@ mod collapsed;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrent;
+mod resized;
 mod stored;
 
 use common::{Backend, Message, gateway_with};

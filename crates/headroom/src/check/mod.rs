@@ -134,6 +134,13 @@ impl Report {
         );
     }
 
+    /// What laws can set of the gateways.
+    pub fn gateway_levers(&mut self, plant: &Plant) {
+        for (lever, range) in plant.of_cluster() {
+            self.lever(lever, range, Some("the gateway"));
+        }
+    }
+
     /// Several reports as one, each under its name; one alone is itself.
     pub fn joined(key: &str, mut reports: Vec<(String, Self)>) -> Self {
         if reports.len() == 1 {

@@ -16,7 +16,7 @@ use headroom_control::resize::kinds;
 use headroom_control::{Decision, LawContext, Plant};
 use headroom_physics::MachineFigures;
 use headroom_record::RunSummary;
-use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, Gateways, NoNode};
+use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, GatewayLevers, Gateways, NoNode};
 use headroom_runtime::live::{Device, Telemetry, run};
 use headroom_runtime::resize::{Servers, leave};
 use headroom_units::{Cores, PerSecond, Seconds, Source};
@@ -146,6 +146,7 @@ fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<R
         };
         report.fact("meter", "meter", text, value);
     }
+    report.gateway_levers(&cluster.plant);
     if let Some(found) = &mut cluster.servers {
         servers::describe(&config, found, &mut report);
     }
@@ -210,6 +211,8 @@ struct Cluster {
     servers: Option<Servers>,
     /// The agents that are commanded.
     machine: Option<ClusterMachine>,
+    /// The gateways' levers.
+    levers: Option<GatewayLevers>,
     telemetry: Option<Box<dyn Telemetry>>,
     plant: Plant,
     /// What each node is, in the order of their names; empty where no law sets them.
@@ -249,6 +252,7 @@ impl Cluster {
         };
         let mut plant = Plant::of_servers(config.nodes.len());
         let (mut machines, mut descriptions) = (Vec::new(), BTreeMap::new());
+        let mut levers = None;
         let (mut machine, mut source) = (None, config.energy.map(|_| Source::Estimated));
         if config.commands() {
             let mut all = agents(config, document)?;
@@ -278,6 +282,12 @@ impl Cluster {
                 return Err(document.error("gateways", why).into());
             }
             notes.extend(missing);
+            let of_gateways = gateways.levers(config.lease());
+            let mut offered = of_gateways.offered();
+            notes.append(&mut offered.notes);
+            plant = start::with_ranges(plant, &offered.ranges)
+                .map_err(|error| document.error("gateways", error))?;
+            levers = Some(of_gateways);
         }
         // What cannot run together is refused before anything is done; so is a law that cannot reach its target.
         let context = start::context(slo, plant, machines.clone());
@@ -321,6 +331,7 @@ impl Cluster {
         Ok(Some(Self {
             servers: found,
             machine,
+            levers,
             telemetry,
             plant,
             machines,
@@ -431,6 +442,7 @@ fn serve(
         // First: who is switched off is not missing.
         devices.extend(cluster.servers.as_mut().map(|servers| servers as &mut dyn Device));
         devices.extend(cluster.machine.as_mut().map(|machine| machine as &mut dyn Device));
+        devices.extend(cluster.levers.as_mut().map(|levers| levers as &mut dyn Device));
         devices.extend(guard.as_mut().map(|guard| guard as &mut dyn Device));
         let world = run::World {
             devices,

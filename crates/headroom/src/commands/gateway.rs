@@ -69,7 +69,8 @@ pub struct GatewayArgs {
     #[arg(long, default_value_t = LimitConfig::default().max_queued, value_name = "N")]
     pub max_queued: usize,
     /// Answer from memory what may be: a shared HTTP cache (RFC 9111) of so many bytes, as 64MiB. What is stored, and for how
-    /// long, the service's Cache-Control says; each answer's Cache-Status says how it came about. By default none.
+    /// long, the service's Cache-Control says; each answer's Cache-Status says how it came about. A controller's law may make it
+    /// smaller, over --control. By default none.
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<ByteSize>,
     /// The largest body that is kept.
@@ -80,7 +81,7 @@ pub struct GatewayArgs {
     pub cache_policy: Policy,
     /// Hold GET and HEAD requests until the end of intervals of so many milliseconds, grouped by what they ask for; then the largest
     /// group goes first. For a small --cache before a slow service under heavy load; it makes light load slower. At most --target-ms
-    /// and 1000. By default none is held.
+    /// and 1000. With 0 none is held until a controller's law sets an interval, over --control. By default there is no batcher.
     #[arg(long, value_name = "MS")]
     pub batch: Option<u64>,
     /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
@@ -185,7 +186,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
             ..LimitConfig::default()
         },
         batch: BatchConfig {
-            interval_ms: args.batch.unwrap_or(0),
+            interval_ms: args.batch,
             ..BatchConfig::default()
         },
         cache: CacheConfig {

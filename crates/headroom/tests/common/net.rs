@@ -99,6 +99,11 @@ pub struct Server {
 impl Server {
     /// Answers after `delay`.
     pub fn start(delay: Duration) -> Self {
+        Self::answering(delay, "")
+    }
+
+    /// The same with more header lines, each ended.
+    pub fn answering(delay: Duration, headers: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (seen, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -119,9 +124,8 @@ impl Server {
                     if head.ends_with(b"\r\n\r\n") {
                         counter.fetch_add(1, Ordering::Relaxed);
                         std::thread::sleep(delay);
-                        let _ = stream.write_all(
-                            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
-                        );
+                        let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n";
+                        let _ = stream.write_all(format!("{head}{headers}\r\nhello").as_bytes());
                     }
                 });
             }

@@ -43,9 +43,14 @@ pub struct Gateway {
 impl Gateway {
     /// Starts it and waits until both listen.
     pub fn start(backends: &[SocketAddr]) -> Self {
+        Self::start_with(backends, "")
+    }
+
+    /// The same with more words on its command line.
+    pub fn start_with(backends: &[SocketAddr], more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("gateway.sock");
-        let words = "gateway --listen 127.0.0.1:0 --health / --control";
+        let words = format!("gateway --listen 127.0.0.1:0 --health / {more} --control");
         let mut command = headroom(format!("{words} unix:{}", socket.display()));
         for backend in backends {
             command.arg(format!("--backend=http://{backend}"));

@@ -145,7 +145,11 @@ fn a_gateway_is_commanded_by_operators_and_described_to_readers() {
             .unwrap();
         let error = reader.set_backend(drain).await.unwrap_err().to_string();
         assert_has(&error, &["SetBackend is not for \"grafana\""]);
-        let error = reader.set_levers(Vec::new()).await.unwrap_err().to_string();
+        let error = reader
+            .set_levers(Vec::new(), Duration::ZERO)
+            .await
+            .unwrap_err()
+            .to_string();
         assert_has(&error, &["SetLevers is not for \"grafana\""]);
         let error = reader
             .observe(Duration::from_millis(50))

@@ -96,12 +96,15 @@ fn periods_lose_no_request_and_one_controller_takes_them_and_sets_the_backends()
             value: 50.0,
         };
         assert_eq!(other.gateway().levers, []);
-        let error = other.set_levers(vec![lever]).await.unwrap_err();
+        let error = other
+            .set_levers(vec![lever], Duration::from_secs(1))
+            .await
+            .unwrap_err();
         assert_has(
             error.to_string(),
             &["\"batch interval\": expected a lever of this gateway, which has none"],
         );
-        assert_eq!(other.set_levers(Vec::new()).await.unwrap(), []);
+        assert_eq!(other.set_levers(Vec::new(), Duration::ZERO).await.unwrap(), []);
 
         drop(periods);
         drop(client);

@@ -13,6 +13,7 @@ mod controller;
 mod gateway;
 mod joint;
 mod kill;
+mod levers;
 mod missing;
 mod namespaces;
 mod parts;

@@ -1,18 +1,23 @@
 //! The control port of a gateway: what it counts, reported to one controller; the backends, as that controller wants them.
 
+mod levers;
+
+pub use levers::levers_of;
+
 use crate::live::failures;
 use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
-    Backend, BackendPeriod, BackendState, BoundPassed, CacheCounts, ConnectCounts, GatewayDescription,
-    GatewayLever, GatewayPeriod, QueueCounts, Range, SetBackend, check_settings,
+    Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ConnectCounts,
+    GatewayDescription, GatewayPeriod, QueueCounts, Range, SetBackend, check_settings, lease_of,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
 use headroom_wire::tonic::codegen::tokio_stream::Stream;
 use headroom_wire::tonic::{self, Request, Response, Status};
 use headroom_wire::{Address, Refusal, Server, limiter, proto};
+use levers::Levers;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +28,6 @@ use tokio::sync::{mpsc, watch};
 
 /// The periods that may be asked for, in milliseconds.
 const PERIOD_MS: Range = Range::new(20.0, 60_000.0);
-
-/// What can be set of a gateway beside its backends: no layer of its request path has a lever yet.
-const LEVERS: [GatewayLever; 0] = [];
 
 /// A busy core of the gateway is waited for at least this long: a period that is longer is better than one not whole.
 const MIN_PATIENCE: Duration = Duration::from_millis(250);
@@ -67,7 +69,9 @@ impl BoundPort {
             .map(|listener| listener.address().clone())
             .collect();
         let (stop, stopping) = watch::channel(false);
+        let levers = Arc::new(Levers::new(Arc::clone(&gateway)));
         let service = Control {
+            levers: Arc::clone(&levers),
             gateway,
             run: crate::random(),
             observed: Arc::default(),
@@ -96,6 +100,8 @@ impl BoundPort {
                     }
                     while servers.join_next().await.is_some() {}
                 });
+                // Nobody can set them any more, nor give them back.
+                levers.release();
             })?;
         Ok(ControlPort {
             addresses,
@@ -134,6 +140,7 @@ impl Drop for ControlPort {
 #[derive(Clone)]
 struct Control {
     gateway: Arc<Handle>,
+    levers: Arc<Levers>,
     run: u64,
     observed: Arc<AtomicBool>,
 }
@@ -291,6 +298,17 @@ impl Control {
                 stored: stats.cache.stored,
                 invalidated: stats.cache.invalidated,
             }),
+            batch: self.gateway.batch_interval().map(|_| BatchCounts {
+                batches: stats.batch.batches,
+                requests: stats.batch.requests,
+                groups: stats.batch.groups,
+                answered: stats.batch.answered,
+                processing_us: stats.batch.processing_us,
+                waiting_us: stats.batch.waiting_us,
+                full: stats.batch.full,
+                expired: stats.batch.expired,
+            }),
+            levers: self.levers.now(),
         }
     }
 
@@ -335,7 +353,7 @@ impl gateway_server::Gateway for Control {
                 .collect(),
             backends: self.backends(),
             observe_period_ms: PERIOD_MS,
-            levers: LEVERS.to_vec(),
+            levers: self.levers.offered(),
         };
         Ok(Response::new(description.into()))
     }
@@ -390,8 +408,18 @@ impl gateway_server::Gateway for Control {
         &self,
         request: Request<proto::SetLeversRequest>,
     ) -> Result<Response<proto::LeversSet>, Status> {
-        // Without a lever only the empty list passes, and it changes nothing.
-        check_settings(&LEVERS, &request.into_inner().settings)?;
-        Ok(Response::new(proto::LeversSet::default()))
+        let peer = request.extensions().get::<Peer>().cloned();
+        let request = request.into_inner();
+        check_settings(&self.levers.offered(), &request.settings)?;
+        let lease = lease_of(&request)?;
+        let settings = request.settings;
+        if self.levers.set(settings.clone(), lease)
+            && let Some(peer) = peer.filter(|peer| limiter::admits(&peer.key(), "levers set"))
+        {
+            tracing::info!(%peer, ?settings, "a controller set levers");
+        }
+        Ok(Response::new(proto::LeversSet {
+            settings: self.levers.now(),
+        }))
     }
 }

@@ -3,18 +3,21 @@
 
 mod balancer;
 mod division;
+mod levers;
 
 pub use balancer::GatewayBalancer;
+pub use levers::{GatewayLevers, OfferedLevers};
 
 use super::{BackOff, Network, Shared, stop_requested};
-use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod, Watch};
+use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod, Watch, front};
 use division::Divided;
 use hdrhistogram::Histogram;
-use headroom_gateway::{CacheCounts, ConnectCounts, QueueCounts, service_histogram};
+use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, service_histogram};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::Address;
 use headroom_wire::client::{BoundWatch, CallError, ClientOptions, GatewayClient};
 use headroom_wire::message::{Backend, BackendPeriod, BackendState, GatewayPeriod, SetBackend};
+use levers::LeverState;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -36,6 +39,7 @@ struct GatewayState {
     in_flight: Vec<Option<u64>>,
     /// The states that its backends are to have, by their URL.
     wanted: BTreeMap<String, BackendState>,
+    levers: LeverState,
     /// Periods added up here, and how long they were together.
     periods: u64,
     length: Duration,
@@ -52,6 +56,7 @@ impl Default for GatewayState {
             backends: None,
             in_flight: Vec::new(),
             wanted: BTreeMap::new(),
+            levers: LeverState::default(),
             periods: 0,
             length: Duration::ZERO,
             sum: TrafficPeriod::default(),
@@ -63,7 +68,8 @@ impl Default for GatewayState {
 }
 
 impl GatewayState {
-    fn add(&mut self, period: GatewayPeriod) {
+    fn add(&mut self, mut period: GatewayPeriod) {
+        self.levers.reported(std::mem::take(&mut period.levers));
         self.periods += 1;
         self.length += period.length;
         self.broken |= period.cores_missing > 0;
@@ -101,6 +107,8 @@ struct Gateway {
     state: Arc<Shared<GatewayState>>,
     /// Rung when another state of a backend is wanted.
     bell: Arc<Notify>,
+    /// Rung when levers are to be set, or set again.
+    lever_bell: Arc<Notify>,
 }
 
 /// Many gateways as one source of telemetry. The periods of all are added; one that is missing makes the period lost, for
@@ -136,8 +144,10 @@ impl Gateways {
                 name,
                 state: Arc::new(Shared::new(GatewayState::default())),
                 bell: Arc::default(),
+                lever_bell: Arc::default(),
             };
             let task = Task {
+                client: None,
                 gateway: gateway.clone(),
                 at,
                 divided: Arc::clone(&divided),
@@ -161,6 +171,11 @@ impl Gateways {
     /// The gateways as the balancer of these servers, each the URL of a backend.
     pub fn balancer(&self, members: Vec<String>) -> GatewayBalancer {
         GatewayBalancer::new(self.gateways.clone(), members)
+    }
+
+    /// The gateways' levers, which are set for so long at a time.
+    pub fn levers(&self, lease: Duration) -> GatewayLevers {
+        GatewayLevers::new(self.gateways.clone(), lease)
     }
 
     /// Waits until every gateway was connected to, or the time is over; why not, for each that was not.
@@ -194,7 +209,9 @@ impl Telemetry for Gateways {
             connected &= state.backends.is_some();
             let length = state.length;
             if state.end() {
-                self.parts.push(part(&gateway.name, &state.sum, length));
+                let in_force = state.levers.setting();
+                self.parts
+                    .push(part(&gateway.name, &state.sum, length).set_to(&in_force));
             } else {
                 let why = state.trouble.as_deref().unwrap_or("its period is not whole");
                 if self.begun {
@@ -243,11 +260,16 @@ impl Telemetry for Gateways {
 /// What a gateway showed in a period that it reported whole.
 fn part(name: &str, sum: &TrafficPeriod, length: Duration) -> Part {
     let rate = |count: u64| (!length.is_zero()).then(|| count as f64 / length.as_secs_f64());
-    Part::new(name, Role::Gateway)
+    let part = Part::new(name, Role::Gateway)
         .in_state("connected")
         .with(Sensor::ArrivalRate, rate(sum.arrivals))
         .with(Sensor::FailureRate, rate(sum.failures))
-        .with(Sensor::InFlight, Some(sum.in_flight as f64))
+        .with(Sensor::InFlight, Some(sum.in_flight as f64));
+    let (cache, batching) = (
+        sum.cache.as_ref().map(front::cache),
+        sum.batch.as_ref().map(front::batching),
+    );
+    front::with_front(part, cache.as_ref(), batching.as_ref())
 }
 
 /// What a gateway reported, whose backends these are; without its latencies.
@@ -292,6 +314,16 @@ fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
             stored: cache.stored,
             invalidated: cache.invalidated,
         }),
+        batch: period.batch.map(|batch| BatchCounts {
+            batches: batch.batches,
+            requests: batch.requests,
+            groups: batch.groups,
+            full: batch.full,
+            expired: batch.expired,
+            waiting_us: batch.waiting_us,
+            answered: batch.answered,
+            processing_us: batch.processing_us,
+        }),
         accept_pauses: period.accept_pauses,
         outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),
     }
@@ -308,16 +340,22 @@ struct Task {
     part: Duration,
     /// The time between two looks at the backends' states, which others may change, where states are wanted.
     again: Duration,
+    /// The connection that there is.
+    client: Option<GatewayClient>,
 }
 
+/// How long a gateway is waited for that is to have its levers as configured, at the end.
+const MAX_RELEASE: Duration = Duration::from_secs(1);
+
 impl Task {
-    async fn attend(self, mut stop: watch::Receiver<bool>) {
+    async fn attend(mut self, mut stop: watch::Receiver<bool>) {
         let mut back_off = BackOff::new();
         loop {
             let error = tokio::select! {
                 error = self.talk(&mut back_off) => error,
-                () = stop_requested(&mut stop) => return,
+                () = stop_requested(&mut stop) => return self.release().await,
             };
+            self.client = None;
             self.divided.connected(self.at, false);
             self.gateway.state.change(|state| {
                 if state.backends.take().is_some() {
@@ -334,8 +372,22 @@ impl Task {
         }
     }
 
+    /// Has the gateway put back what was set of its levers; where it cannot be reached it does so when the lease ends.
+    async fn release(self) {
+        let Some(client) = self.client else { return };
+        if self.gateway.state.lock().levers.is_set() {
+            let released = client.set_levers(Vec::new(), Duration::ZERO);
+            if !matches!(tokio::time::timeout(MAX_RELEASE, released).await, Ok(Ok(_))) {
+                tracing::warn!(
+                    gateway = self.gateway.name,
+                    "the gateway's levers were not given back: they are as configured when their lease ends"
+                );
+            }
+        }
+    }
+
     /// Talks until the connection ends; why it did.
-    async fn talk(&self, back_off: &mut BackOff) -> CallError {
+    async fn talk(&mut self, back_off: &mut BackOff) -> CallError {
         match self.converse(back_off).await {
             Ok(never) => match never {},
             Err(error) => error,
@@ -343,9 +395,10 @@ impl Task {
     }
 
     /// Adds period to period, and sets the states that are wanted, until the connection ends.
-    async fn converse(&self, back_off: &mut BackOff) -> Result<std::convert::Infallible, CallError> {
+    async fn converse(&mut self, back_off: &mut BackOff) -> Result<std::convert::Infallible, CallError> {
         let client = GatewayClient::connect(&self.address, &self.options).await?;
         let mut periods = client.observe(self.part).await?;
+        self.client = Some(client.clone());
         *back_off = BackOff::new();
         self.gateway.state.change(|state| {
             *state = GatewayState {
@@ -353,6 +406,7 @@ impl Task {
                 // What was counted while nobody was connected is in no period.
                 broken: true,
                 wanted: std::mem::take(&mut state.wanted),
+                levers: std::mem::take(&mut state.levers).connected(client.gateway().levers.clone()),
                 ..GatewayState::default()
             };
         });
@@ -399,6 +453,7 @@ impl Task {
                     }
                 }
                 () = self.gateway.bell.notified() => self.set(&client).await?,
+                () = self.gateway.lever_bell.notified() => levers::ask(&self.gateway, &client).await?,
                 _ = again.tick() => {
                     if self.gateway.state.lock().wanted.is_empty() {
                         continue;

@@ -14,7 +14,7 @@ mod queue;
 
 pub(crate) use capacity::usable;
 pub(crate) use counts::{Counts, RunEnergy};
-pub use gateways::{GatewayBalancer, Gateways};
+pub use gateways::{GatewayBalancer, GatewayLevers, Gateways, OfferedLevers};
 pub use machine::{ClusterMachine, ClusterOptions, Described, NoNode};
 pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
 

@@ -1,8 +1,8 @@
 //! The control side: launches the gateway, takes over one that serves already, starts it again when it dies.
 
 use super::{Launch, RECORD, Record, Report, SERVICES, identity, started};
-use crate::cluster::Gateways;
-use crate::live::{Telemetry, TrafficPeriod, Watch};
+use crate::cluster::{GatewayLevers, Gateways};
+use crate::live::{Telemetry, TrafficPeriod, Watch, silence};
 use anyhow::{Context, anyhow};
 use headroom_console::say;
 use headroom_gateway::GatewayConfig;
@@ -291,22 +291,24 @@ impl Door {
         Arc::clone(&self.watched)
     }
 
-    /// What it counts, in periods of this length.
+    /// What it counts, in periods of this length; and its levers, which are set for as long as a control loop may be silent.
     ///
     /// # Errors
     /// A thread that cannot be started.
-    pub fn telemetry(&self, period: Duration) -> std::io::Result<impl Telemetry + use<>> {
+    pub fn telemetry(&self, period: Duration) -> std::io::Result<(impl Telemetry + use<>, GatewayLevers)> {
         let address = Address::Unix(self.socket.clone());
         let gateways = vec![("gateway".to_owned(), address)];
         let telemetry = Gateways::start(gateways, &ClientOptions::default(), period)?;
         for why in telemetry.connect(FIRST_ANSWER) {
             tracing::warn!("{why}");
         }
-        Ok(Listening {
+        let levers = telemetry.levers(silence(period));
+        let listening = Listening {
             telemetry,
             watched: self.watched(),
             silent: None,
-        })
+        };
+        Ok((listening, levers))
     }
 
     /// Closes it in order: no new clients, requests being served are finished, and nothing is left.

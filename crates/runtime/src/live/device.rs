@@ -77,6 +77,9 @@ pub struct DevicePeriod {
 }
 
 impl DevicePeriod {
+    /// The name of the part that is the whole cluster.
+    pub const CLUSTER: &str = "cluster";
+
     /// Adds what is said of a part to what was said of it before.
     pub fn add(&mut self, part: Part) {
         let same = |one: &&mut Part| (one.role, &one.name) == (part.role, &part.name);

@@ -72,6 +72,13 @@ pub struct Metrics {
     cache_stored: Counter,
     cache_invalidated: Counter,
     cache_hit_ratio: Gauges,
+    batches: Counter,
+    batch_requests: Counter,
+    batch_groups: Counter,
+    batch_answered: Counter,
+    batch_passed: Counters,
+    batch_waiting: FloatCounter,
+    batch_processing: FloatCounter,
     decisions: Counters,
     periods: Counter,
     lost: Counter,
@@ -211,6 +218,37 @@ impl Metrics {
                 all,
                 "service_cache_hit_ratio",
                 "Share of the requests answered from memory in the last period; absent without a cache, or without requests",
+            ),
+            batches: add(all, "service_batches", "Batches that the gateway let go"),
+            batch_requests: add(
+                all,
+                "service_batch_requests",
+                "Requests that were held until the end of their batch's interval",
+            ),
+            batch_groups: add(
+                all,
+                "service_batch_groups",
+                "Groups of requests for the same in the batches let go",
+            ),
+            batch_answered: add(
+                all,
+                "service_batch_answered",
+                "Batches of which the last answer came",
+            ),
+            batch_passed: add(
+                all,
+                "service_batch_passed",
+                "Requests that were not held to the end of an interval, because as many were held as may be or for as long as may be",
+            ),
+            batch_waiting: add(
+                all,
+                "service_batch_waiting_seconds",
+                "The intervals of the batches let go, together",
+            ),
+            batch_processing: add(
+                all,
+                "service_batch_processing_seconds",
+                "From letting a batch go to its last answer, of the batches answered together",
             ),
             decisions: add(all, "decisions", "Decisions by the rule that took them"),
             periods: add(all, "periods", "Control periods"),
@@ -359,6 +397,19 @@ impl Metrics {
             if let Some(rate) = cache.hit_rate() {
                 self.cache_hit_ratio.get_or_create(&Labels::new()).set(rate);
             }
+        }
+        if let Some(batch) = &tick.batch {
+            self.batches.inc_by(batch.batches);
+            self.batch_requests.inc_by(batch.requests);
+            self.batch_groups.inc_by(batch.groups);
+            self.batch_answered.inc_by(batch.answered);
+            for (cause, count) in [("full", batch.full), ("expired", batch.expired)] {
+                self.batch_passed
+                    .get_or_create(&labels([("cause", cause)]))
+                    .inc_by(count);
+            }
+            self.batch_waiting.inc_by(batch.waiting_us as f64 / 1e6);
+            self.batch_processing.inc_by(batch.processing_us as f64 / 1e6);
         }
         for reason in &tick.decision.reasons {
             let of = labels([("law", law), ("rule", &reason.rule)]);

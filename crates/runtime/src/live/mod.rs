@@ -62,6 +62,7 @@ mod certificates;
 mod clock;
 pub mod control;
 mod device;
+pub(crate) mod front;
 pub mod guard;
 mod machine;
 mod metrics;
@@ -91,7 +92,7 @@ use headroom_control::{
     missed_latency,
 };
 use headroom_node::restore;
-use headroom_units::{Seconds, Setting, quantile_of_answered};
+use headroom_units::{Part, Role, Seconds, Setting, quantile_of_answered};
 use reflex::Reflexes;
 use std::time::{Duration, Instant};
 
@@ -302,6 +303,13 @@ impl ControlLoop<'_, '_> {
         }
         // A balancer's own count, where there is nothing better.
         let telemetry = telemetry.or(period.traffic.take().filter(|_| self.telemetry.is_none()));
+        let cache = telemetry.as_ref().and_then(|period| period.cache.as_ref());
+        let batching = telemetry.as_ref().and_then(|period| period.batch.as_ref());
+        let (cache, batching) = (cache.map(front::cache), batching.map(front::batching));
+        if cache.is_some() || batching.is_some() {
+            let cluster = Part::new(DevicePeriod::CLUSTER, Role::Cluster);
+            period.add(front::with_front(cluster, cache.as_ref(), batching.as_ref()));
+        }
         let seen = Observation {
             period: index,
             length,
@@ -315,8 +323,8 @@ impl ControlLoop<'_, '_> {
             frequency: period.frequency,
             cpu_time: period.cpu_time,
             demand: period.demand,
-            cache: None,
-            batching: None,
+            cache,
+            batching,
             nodes: period.nodes,
         };
         let power = self.law.plant().power();
@@ -344,6 +352,7 @@ impl ControlLoop<'_, '_> {
             backends,
             queue,
             cache,
+            batch,
             accept_pauses,
             outcomes,
             ..
@@ -372,6 +381,7 @@ impl ControlLoop<'_, '_> {
             backends,
             queue,
             cache,
+            batch,
             accept_pauses,
             outcomes,
             telemetry_lost,

@@ -4,7 +4,7 @@ use super::outcomes::Outcomes;
 use super::reflex::Watch;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
-use headroom_gateway::{CacheCounts, Handle, PeriodStats, QueueCounts};
+use headroom_gateway::{BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts};
 use headroom_telemetry::{Latency, Source, TelemetryPeriod};
 use headroom_units::{Part, Seconds};
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub struct TrafficPeriod {
     pub queue: Option<QueueCounts>,
     /// What the gateway's cache did; `None` where there is none.
     pub cache: Option<CacheCounts>,
+    /// What the gateway's batcher did; `None` where there is none.
+    pub batch: Option<BatchCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
     /// Statuses, and failures by cause.
@@ -68,6 +70,9 @@ impl TrafficPeriod {
         }
         if let Some(cache) = &other.cache {
             *self.cache.get_or_insert_default() += *cache;
+        }
+        if let Some(batch) = &other.batch {
+            *self.batch.get_or_insert_default() += *batch;
         }
         for backend in &other.backends {
             match self.backends.iter_mut().find(|known| known.name == backend.name) {
@@ -166,6 +171,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             backends,
             queue: Some(stats.queue),
             cache: stats.cache_size.map(|_| stats.cache),
+            batch: self.gateway.batch_interval().map(|_| stats.batch),
             accept_pauses: stats.accept_pauses,
             outcomes: Outcomes::of_gateway(&stats.service),
         })
@@ -228,6 +234,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         backends: backends.collect(),
         queue: None,
         cache: None,
+        batch: None,
         accept_pauses: 0,
         outcomes: Outcomes::of_telemetry(&period),
         latency: match period.latency {

@@ -80,6 +80,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         backends: Vec::new(),
         queue: None,
         cache: None,
+        batch: None,
         accept_pauses: 0,
         outcomes: Outcomes::default(),
     })
@@ -563,6 +564,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         backends: Vec::new(),
         queue: None,
         cache: None,
+        batch: None,
         accept_pauses: 0,
         outcomes: Outcomes {
             failed_by_client: by_client,

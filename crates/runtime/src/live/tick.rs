@@ -4,7 +4,7 @@ use super::device::{Missing, Refused};
 use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
 use headroom_control::{Decision, Observation};
-use headroom_gateway::{CacheCounts, ConnectCounts, QueueCounts};
+use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts};
 use headroom_units::{
     Cores, Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Setting, Watts,
 };
@@ -52,6 +52,8 @@ pub struct Tick {
     pub queue: Option<QueueCounts>,
     /// What the gateway's cache did; `None` where there is none.
     pub cache: Option<CacheCounts>,
+    /// What the gateway's batcher did; `None` where there is none.
+    pub batch: Option<BatchCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
     /// Statuses, and failures by cause.

@@ -61,12 +61,18 @@ impl GatewayClient {
             .await
     }
 
-    /// Sets levers; every lever of the gateway with its value then.
+    /// Sets levers for the length of the lease, and those that are not named to what is configured; every lever of the gateway with its
+    /// value then.
     ///
     /// # Errors
     /// [`CallError`]; no lever was changed where one setting is refused.
-    pub async fn set_levers(&self, settings: Vec<LeverSetting>) -> Result<Vec<LeverSetting>, CallError> {
-        let request = proto::SetLeversRequest { settings };
+    pub async fn set_levers(
+        &self,
+        settings: Vec<LeverSetting>,
+        lease: Duration,
+    ) -> Result<Vec<LeverSetting>, CallError> {
+        let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        let request = proto::SetLeversRequest { settings, lease_ms };
         self.caller
             .call(async |inner| inner.set_levers(request).await)
             .await

@@ -1,12 +1,12 @@
 //! What a gateway says about itself and what it counted.
 
-use super::{GatewayLever, MAX_LEVERS, Range, range};
+use super::{GatewayLever, LeverSetting, MAX_LEVERS, Range, range};
 use crate::check::{Invalid, at_most, each, micros, protocol, required};
 use crate::proto;
 use std::time::Duration;
 
 // Counts are what the contract says they are: there is nothing in them to check.
-pub use crate::proto::{BackendPeriod, CacheCounts, ConnectCounts, FailureCounts, QueueCounts};
+pub use crate::proto::{BackendPeriod, BatchCounts, CacheCounts, ConnectCounts, FailureCounts, QueueCounts};
 
 /// The most backends of one gateway.
 pub const MAX_BACKENDS: usize = 256;
@@ -92,7 +92,7 @@ pub struct SetBackend {
 }
 
 /// What was counted in one period.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewayPeriod {
     /// Counts the periods of a stream from 1, without gaps.
     pub number: u64,
@@ -126,6 +126,10 @@ pub struct GatewayPeriod {
     pub responses: [u64; 5],
     /// What the cache did; `None` where there is none.
     pub cache: Option<CacheCounts>,
+    /// What the batcher did; `None` where there is none.
+    pub batch: Option<BatchCounts>,
+    /// Every lever of the gateway with its value at the end. At most [`MAX_LEVERS`].
+    pub levers: Vec<LeverSetting>,
 }
 
 fn state_number(state: Option<BackendState>) -> i32 {
@@ -252,6 +256,8 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             failed: Some(period.failed),
             responses: period.responses.to_vec(),
             cache: period.cache,
+            batch: period.batch,
+            levers: period.levers,
         }
     }
 }
@@ -294,6 +300,8 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?,
             responses,
             cache: message.cache,
+            batch: message.batch,
+            levers: at_most("levers", message.levers, MAX_LEVERS)?,
         })
     }
 }
@@ -353,6 +361,17 @@ mod tests {
                     stored: 7,
                     invalidated: 8,
                 }),
+                batch: oldest.map(|_| BatchCounts {
+                    batches: 1,
+                    requests: 2,
+                    groups: 3,
+                    answered: 4,
+                    processing_us: 5,
+                    waiting_us: 6,
+                    full: 7,
+                    expired: 8,
+                }),
+                levers: vec![LeverSetting { lever: "batch_interval".into(), value: 0.3 }],
                 ..GatewayPeriod::default()
             };
             let message = proto::GatewayPeriod::from(period.clone());

@@ -3,6 +3,7 @@
 use super::{Range, range};
 use crate::check::{Invalid, at_most};
 use crate::{Refusal, proto};
+use std::time::Duration;
 
 pub use crate::proto::LeverSetting;
 
@@ -18,6 +19,23 @@ pub struct GatewayLever {
     pub unit: String,
     /// The values that it takes.
     pub range: Range,
+    /// The value that it has while nobody sets it.
+    pub configured: f64,
+}
+
+/// The lease that settings are asked for with, in milliseconds.
+const LEASE_MS: Range = Range::new(100.0, 3_600_000.0);
+
+/// For how long settings are asked for: `None` where there is none, so that all levers are as configured.
+///
+/// # Errors
+/// Settings with a lease outside 100 ms to an hour.
+pub fn lease_of(request: &proto::SetLeversRequest) -> Result<Option<Duration>, Refusal> {
+    if request.settings.is_empty() {
+        return Ok(None);
+    }
+    Refusal::check_range("lease_ms", request.lease_ms as f64, LEASE_MS, "ms")?;
+    Ok(Some(Duration::from_millis(request.lease_ms)))
 }
 
 /// Checks that every setting is one that these levers take, before the first of them is carried out.
@@ -29,6 +47,7 @@ pub struct GatewayLever {
 ///     name: "batch interval".into(),
 ///     unit: "ms".into(),
 ///     range: Range::new(0.0, 200.0),
+///     configured: 0.0,
 /// }];
 /// let setting = |lever: &str, value| LeverSetting { lever: lever.into(), value };
 /// assert!(check_settings(&levers, &[setting("batch interval", 50.0)]).is_ok());
@@ -65,6 +84,7 @@ impl From<GatewayLever> for proto::GatewayLever {
             name: lever.name,
             unit: lever.unit,
             range: Some(lever.range),
+            configured: lever.configured,
         }
     }
 }
@@ -76,6 +96,7 @@ impl TryFrom<proto::GatewayLever> for GatewayLever {
             name: message.name,
             unit: message.unit,
             range: range("levers.range", message.range)?,
+            configured: message.configured,
         })
     }
 }
@@ -92,11 +113,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn settings_have_a_lease_and_none_needs_none() {
+        let request = |lease_ms, settings: usize| proto::SetLeversRequest {
+            settings: vec![LeverSetting::default(); settings],
+            lease_ms,
+        };
+        assert_eq!(lease_of(&request(0, 0)), Ok(None));
+        assert_eq!(lease_of(&request(2_000, 1)), Ok(Some(Duration::from_secs(2))));
+        for lease_ms in [0, 99, 3_600_001] {
+            let refused = lease_of(&request(lease_ms, 1)).unwrap_err().to_string();
+            assert!(
+                refused.contains("lease_ms") && refused.contains("100 to 3600000 ms"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
     fn a_setting_is_taken_by_the_lever_of_its_name_within_its_range_once() {
         let lever = |name: &str, unit: &str, maximum| GatewayLever {
             name: name.into(),
             unit: unit.into(),
             range: Range::new(1.0, maximum),
+            configured: 1.0,
         };
         let levers = [lever("interval", "ms", 200.0), lever("size", "requests", 64.0)];
         let check = |settings: &[(&str, f64)]| {

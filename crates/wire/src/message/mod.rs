@@ -13,11 +13,12 @@ mod setting;
 
 pub use description::{Description, MAX_CPU_GROUPS, PowerEnvelope};
 pub use gateway::{
-    Backend, BackendPeriod, BackendState, BoundPassed, CacheCounts, ConnectCounts, FailureCounts,
-    GatewayDescription, GatewayPeriod, MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts, SetBackend,
+    Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ConnectCounts,
+    FailureCounts, GatewayDescription, GatewayPeriod, MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts,
+    SetBackend,
 };
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
-pub use lever::{GatewayLever, LeverSetting, MAX_LEVERS, check_settings};
+pub use lever::{GatewayLever, LeverSetting, MAX_LEVERS, check_settings, lease_of};
 pub use queue::{
     MAX_COUNT, MAX_QUEUE_LISTENERS, QueueListener, QueueMethod, QueueSample, QueueShown, QueueSnapshot,
     WatchQueue,

@@ -27,6 +27,7 @@ use headroom_node::probe::probe;
 use headroom_node::restore::{self, MAX_PULSES};
 use headroom_physics::MachineFigures;
 use headroom_record::RunSummary;
+use headroom_runtime::cluster::gateway_port::levers_of;
 use headroom_runtime::descriptors;
 use headroom_runtime::door::{self, Door, OpenError};
 use headroom_runtime::live::control::Control;
@@ -247,6 +248,9 @@ impl World {
         let range = config.core_range(document, most)?;
         let envelope = machine.envelope(&model, range.min())?;
         let plant = machine.with_frequency(config.plant(document, range, envelope)?)?;
+        let of_gateway = config.gateway.as_ref().map_or_else(Vec::new, levers_of);
+        let plant =
+            start::with_ranges(plant, &of_gateway).map_err(|error| document.error("gateway", error))?;
         Ok(Self {
             machine,
             target,
@@ -276,6 +280,7 @@ impl World {
             Lever::Cpuset => "cpuset",
         };
         report.plant(&self.plant, cores_by, &self.machine.cap_lever());
+        report.gateway_levers(&self.plant);
         let (meter, source) = (self.machine.meter(), self.machine.source().as_str());
         report.fact(
             "meter",
@@ -353,13 +358,16 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         })
     });
     let door = door.transpose()?;
+    let mut levers = None;
     let mut telemetry: Box<dyn Telemetry + '_> = match (&door, &config.telemetry) {
         (Some(door), _) => {
             for address in door.addresses() {
                 say::note!("serving {} on {address}", world.target.name);
             }
             admin.status.attend(door.watched());
-            Box::new(door.telemetry(config.control.period())?)
+            let (telemetry, of_gateway) = door.telemetry(config.control.period())?;
+            levers = Some(of_gateway);
+            Box::new(telemetry)
         }
         (None, Some(telemetry)) => {
             let (telemetry, more) =
@@ -390,8 +398,10 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         nodes: Vec::new(),
         dry: false,
     };
+    let mut devices: Vec<&mut dyn Device> = vec![&mut world.machine];
+    devices.extend(levers.as_mut().map(|levers| levers as &mut dyn Device));
     let live = run::World {
-        devices: vec![&mut world.machine],
+        devices,
         telemetry: Some(&mut *telemetry),
         recorder: &recorder,
     };

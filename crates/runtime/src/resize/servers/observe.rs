@@ -302,7 +302,7 @@ impl Servers {
             .map(PerSecond::get)
             .collect();
         let capacity = (!known.is_empty()).then(|| known.iter().sum());
-        Part::new("cluster", Role::Cluster)
+        Part::new(DevicePeriod::CLUSTER, Role::Cluster)
             .with(Lever::Servers, self.in_force().get(Lever::Servers))
             .with(Sensor::ArrivalRate, arrival_rate.map(PerSecond::get))
             .with(Sensor::Capacity, capacity)
@@ -350,7 +350,7 @@ impl Servers {
         };
         period.add(Part {
             source: Some(Source::Estimated),
-            ..Part::new("cluster", Role::Cluster)
+            ..Part::new(DevicePeriod::CLUSTER, Role::Cluster)
                 .with(Sensor::Power, Some(power.get()))
                 .with(Sensor::PowerAlwaysOn, Some(always_on.get()))
         });

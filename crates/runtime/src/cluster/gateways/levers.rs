@@ -1,0 +1,313 @@
+//! The levers of gateways as a device of the control loop: each has what the laws decide, for the length of a lease that is renewed
+//! with every decision; without one it is as configured.
+
+use super::{Gateway, GatewayState};
+use crate::live::{Device, DevicePeriod};
+use anyhow::bail;
+use headroom_control::Decision;
+use headroom_node::restore;
+use headroom_units::{Gives, Lever, LeverRange, Part, Role, Setting, Spread};
+use headroom_wire::client::{CallError, GatewayClient};
+use headroom_wire::message::{GatewayLever, LeverSetting};
+use std::time::{Duration, Instant};
+
+/// How long the answers of gateways are waited for at most; a controller's periods are not shorter.
+const MAX_PATIENCE: Duration = Duration::from_millis(50);
+
+/// What is known of one gateway's levers, and what is wanted of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LeverState {
+    /// What it offers.
+    offered: Vec<GatewayLever>,
+    /// What it said last that is in force.
+    in_force: Vec<LeverSetting>,
+    /// What is wanted, and for how long.
+    wanted: Vec<LeverSetting>,
+    lease: Duration,
+    /// Counts what was asked for, and the last of these that was answered.
+    asked: u64,
+    answered: u64,
+    /// Why the last was refused.
+    refused: Option<String>,
+}
+
+impl LeverState {
+    /// The same for a new connection, over which nothing was answered.
+    pub fn connected(self, offered: Vec<GatewayLever>) -> Self {
+        Self {
+            offered,
+            in_force: Vec::new(),
+            ..self
+        }
+    }
+
+    /// Takes what a period says is in force.
+    pub fn reported(&mut self, in_force: Vec<LeverSetting>) {
+        self.in_force = in_force;
+    }
+
+    /// What was said last to be in force.
+    pub fn setting(&self) -> Setting {
+        self.in_force
+            .iter()
+            .fold(Setting::default(), |all, one| match Lever::named(&one.lever) {
+                Some(lever) => all.with(lever, Some(one.value)),
+                None => all,
+            })
+    }
+
+    /// Whether anything of it was set.
+    pub fn is_set(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+}
+
+/// Asks a gateway for what is wanted of its levers.
+pub(super) async fn ask(gateway: &Gateway, client: &GatewayClient) -> Result<(), CallError> {
+    let (wanted, lease, asked) = {
+        let levers = &gateway.state.lock().levers;
+        (levers.wanted.clone(), levers.lease, levers.asked)
+    };
+    let answer = client.set_levers(wanted, lease).await;
+    let answer = match answer {
+        Ok(in_force) => Ok(in_force),
+        Err(CallError::Refused(refusal)) => Err(refusal.to_string()),
+        Err(error) => return Err(error),
+    };
+    gateway.state.change(|state| {
+        let levers = &mut state.levers;
+        levers.answered = asked;
+        match answer {
+            Ok(in_force) => (levers.in_force, levers.refused) = (in_force, None),
+            Err(why) => levers.refused = Some(why),
+        }
+    });
+    Ok(())
+}
+
+/// The levers of all gateways: each gateway has the same value.
+#[derive(Debug)]
+pub struct GatewayLevers {
+    gateways: Vec<Gateway>,
+    lease: Duration,
+    /// Something was set, and not given back since.
+    is_set: bool,
+}
+
+/// The levers that gateways have, and what keeps others from being there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OfferedLevers {
+    /// The levers that each gateway has, with the values that every one of them takes.
+    pub ranges: Vec<(Lever, LeverRange)>,
+    /// What is missing, in words.
+    pub notes: Vec<String>,
+}
+
+impl GatewayLevers {
+    pub(super) const fn new(gateways: Vec<Gateway>, lease: Duration) -> Self {
+        Self {
+            gateways,
+            lease,
+            is_set: false,
+        }
+    }
+
+    /// The levers that all gateways have which are connected now.
+    pub fn offered(&self) -> OfferedLevers {
+        let connected: Vec<(String, Vec<GatewayLever>)> = self
+            .gateways
+            .iter()
+            .filter_map(|gateway| {
+                let state = gateway.state.lock();
+                state.backends.as_ref()?;
+                Some((gateway.name.clone(), state.levers.offered.clone()))
+            })
+            .collect();
+        together(&connected)
+    }
+}
+
+/// The levers that each of these gateways offers.
+fn together(gateways: &[(String, Vec<GatewayLever>)]) -> OfferedLevers {
+    let mut all = OfferedLevers::default();
+    let levers = Lever::ALL
+        .into_iter()
+        .filter(|lever| lever.info().spread == Spread::Cluster);
+    for lever in levers {
+        let range = |(name, offered): &(String, Vec<GatewayLever>)| {
+            let one = offered.iter().find(|one| one.name == lever.name());
+            // Another program's lever of this name may count in another unit.
+            let one = one.filter(|one| one.unit == lever.info().unit);
+            (name.clone(), one.map(|one| one.range))
+        };
+        let ranges: Vec<_> = gateways.iter().map(range).collect();
+        let without: Vec<&str> = ranges
+            .iter()
+            .filter(|(_, range)| range.is_none())
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let there = ranges.iter().filter_map(|(_, range)| *range);
+        let Some((min, max)) = there
+            .map(|range| (range.minimum, range.maximum))
+            .reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)))
+        else {
+            continue;
+        };
+        if !without.is_empty() {
+            all.notes.push(format!(
+                "no law can move {lever}: the gateway {} has none, and others have it",
+                without.join(", ")
+            ));
+        } else if min > max {
+            all.notes.push(format!(
+                "no law can move {lever}: the gateways take no value of it in common"
+            ));
+        } else {
+            all.ranges.push((lever, LeverRange::between(min, max)));
+        }
+    }
+    all
+}
+
+/// Whether what is asked for was answered, or cannot be.
+fn is_answered(state: &GatewayState) -> bool {
+    state.levers.answered >= state.levers.asked || state.backends.is_none()
+}
+
+impl Device for GatewayLevers {
+    /// What is in force, as part of what is said of the whole.
+    fn observe(&mut self, period: &mut DevicePeriod) {
+        let in_force = self.in_force();
+        if !in_force.is_empty() {
+            period.add(Part::new(DevicePeriod::CLUSTER, Role::Cluster).set_to(&in_force));
+        }
+    }
+
+    /// Of each lever the value of the gateway that has the least of it; of one that is not connected nothing is known.
+    fn in_force(&self) -> Setting {
+        let connected = self.gateways.iter().filter_map(|gateway| {
+            let state = gateway.state.lock();
+            state.backends.as_ref()?;
+            Some(state.levers.setting())
+        });
+        connected.reduce(least).unwrap_or_default()
+    }
+
+    fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
+        let cluster: Vec<Lever> = self.offered().ranges.iter().map(|(lever, _)| *lever).collect();
+        let setting = match restore::global().is_paused() {
+            true => Setting::default(),
+            false => decision.setting.only(&cluster),
+        };
+        // What was never set is not asked for: a gateway without levers is left alone.
+        if setting.is_empty() && !self.is_set {
+            return Ok(());
+        }
+        self.is_set = !setting.is_empty();
+        let wanted: Vec<LeverSetting> = setting
+            .iter()
+            .map(|(lever, value)| LeverSetting {
+                lever: lever.name().to_owned(),
+                value,
+            })
+            .collect();
+        for gateway in &self.gateways {
+            gateway.state.change(|state| {
+                state.levers.asked += 1;
+                state.levers.wanted.clone_from(&wanted);
+                state.levers.lease = self.lease;
+            });
+            gateway.lever_bell.notify_one();
+        }
+        let deadline = Instant::now() + MAX_PATIENCE;
+        let mut missed = Vec::new();
+        for gateway in &self.gateways {
+            let is_in_time = gateway.state.wait(deadline, is_answered);
+            let state = gateway.state.lock();
+            let why = match (&state.backends, &state.levers.refused) {
+                (None, _) => state.trouble.as_deref().unwrap_or("it does not answer"),
+                (_, Some(refused)) => refused,
+                _ if !is_in_time => "it has not answered yet",
+                _ => continue,
+            };
+            missed.push(format!("gateway {}: {why}", gateway.name));
+        }
+        match missed.is_empty() {
+            true => Ok(()),
+            false => bail!("{setting} is not in force everywhere: {}", missed.join("; ")),
+        }
+    }
+}
+
+/// Of each lever that both have the less generous value.
+fn least(one: Setting, other: Setting) -> Setting {
+    Lever::ALL.into_iter().fold(Setting::default(), |all, lever| {
+        let both = one.get(lever).zip(other.get(lever));
+        all.with(
+            lever,
+            both.map(|(one, other)| match lever.info().gives {
+                Gives::Higher => one.min(other),
+                Gives::Lower => one.max(other),
+            }),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_wire::message::Range;
+
+    fn lever(lever: Lever, min: f64, max: f64) -> GatewayLever {
+        GatewayLever {
+            name: lever.name().to_owned(),
+            unit: lever.info().unit.to_owned(),
+            range: Range::new(min, max),
+            configured: max,
+        }
+    }
+
+    #[test]
+    fn a_lever_of_all_gateways_has_the_values_that_each_takes() {
+        let interval = |most| lever(Lever::BatchInterval, 0.0, most);
+        let all = together(&[
+            (
+                "a".to_owned(),
+                vec![interval(0.5), lever(Lever::CacheSize, 1e6, 4e6)],
+            ),
+            ("b".to_owned(), vec![interval(0.25)]),
+        ]);
+        assert_eq!(
+            all.ranges,
+            [(Lever::BatchInterval, LeverRange::between(0.0, 0.25))]
+        );
+        assert_eq!(all.notes.len(), 1);
+        assert!(
+            all.notes[0].contains("cache_size: the gateway b has none"),
+            "{:?}",
+            all.notes
+        );
+
+        let size = |min, max| ("x".to_owned(), vec![lever(Lever::CacheSize, min, max)]);
+        let apart = together(&[size(1e6, 2e6), size(3e6, 4e6)]);
+        assert!(apart.ranges.is_empty() && apart.notes[0].contains("no value of it in common"));
+        let other_unit = GatewayLever {
+            unit: "ms".to_owned(),
+            ..interval(250.0)
+        };
+        assert_eq!(together(&[("x".to_owned(), vec![other_unit])]).ranges, []);
+        assert_eq!(together(&[]), OfferedLevers::default());
+    }
+
+    #[test]
+    fn in_force_is_what_the_least_served_gateway_has() {
+        let setting =
+            |interval, size| Setting::from([(Lever::BatchInterval, interval), (Lever::CacheSize, size)]);
+        assert_eq!(least(setting(0.1, 8.0), setting(0.3, 9.0)), setting(0.3, 8.0));
+        let without = Setting::from([(Lever::BatchInterval, 0.0)]);
+        assert_eq!(
+            least(without, setting(0.3, 9.0)),
+            Setting::from([(Lever::BatchInterval, 0.3)])
+        );
+    }
+}
