@@ -12,6 +12,7 @@
 //! | distributions of service times, think times, file sizes | [`distribution`] |
 //! | closed-loop users as SURGE models them, the site they browse, and how many there are over time | [`users`] |
 //! | a web server's log, as a trace or as requests to send again | [`access_log`] |
+//! | closed-loop visitors of an auction site, and the site, in the manner of RUBiS | [`auction`] |
 //! | the random streams | [`random`] |
 //!
 //! ```
@@ -29,6 +30,7 @@
 
 pub mod access_log;
 pub mod arrivals;
+pub mod auction;
 pub mod distribution;
 mod error;
 pub mod families;
