@@ -1,7 +1,10 @@
 //! What is asked for: pages, their objects, and what those cost.
 
 use super::scenario::{PageFigures, TiersScenario};
+use crate::error::ScenarioError;
+use headroom_units::Seconds;
 use headroom_workload::Distribution;
+use headroom_workload::auction::{Behaviour, Change, Mix, Page as Kind, Place, Site, Visitor};
 use headroom_workload::random::{Draw, Rng};
 
 /// Where the number of an object begins in a key, behind that of its page.
@@ -9,11 +12,17 @@ const OBJECT_BITS: u32 = 40;
 /// The seed of objects' sizes: an object has the same in every run.
 const SIZES: u64 = 0x0b1e_c75e;
 
-/// One request's page, and what it would cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What one request asks for, and what it would cost.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Asked {
-    pub(super) page: u32,
     pub(super) key: u64,
+    pub(super) bytes: u64,
+    /// Neither held nor looked for in the cache: it changes something.
+    pub(super) writes: bool,
+    /// Whether others may be given its answer.
+    pub(super) shared: bool,
+    /// The keys of the objects that it changes.
+    pub(super) changes: Vec<u64>,
     /// Work of each tier where it is fetched, seconds at the highest frequency.
     pub(super) work_s: [f64; 3],
     /// Work of the front where it need not be.
@@ -21,9 +30,15 @@ pub(super) struct Asked {
     pub(super) delay_s: f64,
 }
 
-struct Page {
-    means_s: [f64; 3],
+/// The means of what a request costs.
+#[derive(Clone, Copy)]
+struct Cost {
+    work_s: [f64; 3],
     delay_s: f64,
+}
+
+struct Page {
+    cost: Cost,
     writes: bool,
     changes: Vec<u32>,
     /// Sum of the popularity up to each object.
@@ -31,73 +46,138 @@ struct Page {
     bytes: Vec<u32>,
 }
 
-/// All pages.
+/// Where requests come from.
+enum Source {
+    /// Pages, with the sum of the weights up to each.
+    Pages(Vec<Page>, Vec<f64>),
+    /// An auction site.
+    Auction(Box<Site>, Mix, Cost),
+}
+
+/// All that can be asked for.
 pub(super) struct Content {
-    pages: Vec<Page>,
-    /// Sum of the weights up to each page.
-    weights: Vec<f64>,
+    source: Source,
     shape: Distribution,
     hit_s: f64,
 }
 
 impl Content {
     /// Of a checked scenario.
-    pub(super) fn new(scenario: &TiersScenario) -> Self {
-        let named = |name: &String| {
-            let same = |page: &PageFigures| page.name == *name;
-            scenario.pages.iter().position(same).map(|at| at as u32)
-        };
-        let page = |(at, figures): (usize, &PageFigures)| {
-            let sizes = figures.bytes_shape.scaled(figures.bytes);
-            let mut rng = Rng::of_user(SIZES, at as u32);
-            let size = |_| sizes.sample(&mut rng).clamp(1.0, f64::from(u32::MAX)) as u32;
-            Page {
-                means_s: [figures.front_s, figures.application_s, figures.database_s],
-                delay_s: figures.delay_s,
-                writes: figures.writes,
-                changes: figures.changes.iter().filter_map(named).collect(),
-                popularity: sums((1..=figures.objects).map(|rank| (rank as f64).powf(-figures.zipf))),
-                bytes: (0..figures.objects).map(size).collect(),
+    pub(super) fn new(scenario: &TiersScenario) -> Result<Self, ScenarioError> {
+        let source = match &scenario.auction {
+            Some(auction) => {
+                let cost = Cost {
+                    work_s: [auction.front_s, auction.application_s, auction.database_s],
+                    delay_s: auction.delay_s,
+                };
+                Source::Auction(Box::new(auction.site()?), auction.mix()?, cost)
             }
+            None => pages(&scenario.pages),
         };
-        Self {
-            pages: scenario.pages.iter().enumerate().map(page).collect(),
-            weights: sums(scenario.pages.iter().map(|page| page.weight)),
+        Ok(Self {
+            source,
             shape: scenario.demand.scaled(1.0),
             hit_s: scenario.front.hit_s,
+        })
+    }
+
+    /// A user of this number, in an auction; the think time is not the visitor's.
+    pub(super) fn visitor(&self, seed: u64, number: u32) -> Option<Visitor> {
+        match &self.source {
+            Source::Pages(..) => None,
+            Source::Auction(_, mix, _) => {
+                let behaviour = Behaviour::thinking(*mix, Seconds::ZERO);
+                Some(Visitor::new(seed, u64::from(number), behaviour))
+            }
         }
     }
 
     /// What a user asks for next. Always as many draws, so that what one request cost changes no other.
-    pub(super) fn draw(&self, rng: &mut Rng) -> Asked {
-        let at = chosen(&self.weights, rng.uniform());
-        let page = &self.pages[at];
-        let object = chosen(&page.popularity, rng.uniform());
+    pub(super) fn draw(&self, rng: &mut Rng, visitor: Option<&mut Visitor>) -> Asked {
+        let (asked, cost) = match (&self.source, visitor) {
+            (Source::Auction(site, _, cost), Some(visitor)) => (visited(visitor, site), *cost),
+            (Source::Auction(_, _, cost), None) => (Asked::default(), *cost),
+            (Source::Pages(pages, weights), _) => {
+                let at = chosen(weights, rng.uniform());
+                let page = &pages[at];
+                let object = chosen(&page.popularity, rng.uniform()) as u64;
+                let changes = page.changes.iter().map(|page| key(*page, object));
+                let asked = Asked {
+                    key: key(at as u32, object),
+                    bytes: u64::from(page.bytes[object as usize]),
+                    writes: page.writes,
+                    shared: !page.writes,
+                    changes: changes.collect(),
+                    ..Asked::default()
+                };
+                (asked, page.cost)
+            }
+        };
         let mut work = |mean_s: f64| mean_s * self.shape.sample(rng);
-        let work_s = page.means_s.map(&mut work);
         Asked {
-            page: at as u32,
-            key: key(at as u32, object as u64),
-            work_s,
+            work_s: cost.work_s.map(&mut work),
             hit_s: work(self.hit_s),
-            delay_s: work(page.delay_s),
+            delay_s: work(cost.delay_s),
+            ..asked
         }
     }
+}
 
-    pub(super) fn writes(&self, asked: &Asked) -> bool {
-        self.pages[asked.page as usize].writes
+fn pages(all: &[PageFigures]) -> Source {
+    let named = |name: &String| {
+        let same = |page: &PageFigures| page.name == *name;
+        all.iter().position(same).map(|at| at as u32)
+    };
+    let page = |(at, figures): (usize, &PageFigures)| {
+        let sizes = figures.bytes_shape.scaled(figures.bytes);
+        let mut rng = Rng::of_user(SIZES, at as u32);
+        let size = |_| sizes.sample(&mut rng).clamp(1.0, f64::from(u32::MAX)) as u32;
+        Page {
+            cost: Cost {
+                work_s: [figures.front_s, figures.application_s, figures.database_s],
+                delay_s: figures.delay_s,
+            },
+            writes: figures.writes,
+            changes: figures.changes.iter().filter_map(named).collect(),
+            popularity: sums((1..=figures.objects).map(|rank| (rank as f64).powf(-figures.zipf))),
+            bytes: (0..figures.objects).map(size).collect(),
+        }
+    };
+    let weights = sums(all.iter().map(|page| page.weight));
+    Source::Pages(all.iter().enumerate().map(page).collect(), weights)
+}
+
+/// What a visitor asks for next.
+fn visited(visitor: &mut Visitor, site: &Site) -> Asked {
+    let (_, visit) = visitor.next(site);
+    Asked {
+        key: visit.key,
+        bytes: u64::from(visit.bytes),
+        writes: visit.is_write(),
+        shared: !visit.page().is_personal(),
+        changes: visit.writes.map_or_else(Vec::new, |change| changed(change, site)),
+        ..Asked::default()
     }
+}
 
-    pub(super) fn bytes(&self, asked: &Asked) -> u64 {
-        let object = asked.key & ((1 << OBJECT_BITS) - 1);
-        u64::from(self.pages[asked.page as usize].bytes[object as usize])
-    }
-
-    /// The keys of the objects that it changes.
-    pub(super) fn changes(&self, asked: &Asked) -> impl Iterator<Item = u64> + '_ {
-        let object = asked.key & ((1 << OBJECT_BITS) - 1);
-        let pages = &self.pages[asked.page as usize].changes;
-        pages.iter().map(move |page| key(*page, object))
+/// The keys of the pages that a write changes.
+fn changed(change: Change, site: &Site) -> Vec<u64> {
+    let about = |page: Kind, subject: u32| Place {
+        subject,
+        ..Place::of(page)
+    };
+    match change {
+        Change::NewUser => Vec::new(),
+        Change::Item(item) => [Kind::ViewItem, Kind::ViewBids]
+            .map(|page| about(page, item).key())
+            .to_vec(),
+        Change::User(user) => vec![about(Kind::ViewUser, user).key()],
+        Change::NewItem { category } => (0..site.result_pages(category, None))
+            .map(|results| {
+                let first = about(Kind::SearchByCategory, category);
+                Place { results, ..first }.key()
+            })
+            .collect(),
     }
 }
 
@@ -123,6 +203,7 @@ fn chosen(sums: &[f64], uniform: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scenario::AuctionFigures;
     use super::*;
 
     #[test]
@@ -133,17 +214,42 @@ mod tests {
         bid.changes = vec!["item".to_owned()];
         (bid.objects, bid.zipf) = (4, 1.0);
         scenario.pages.push(bid);
-        let content = Content::new(&scenario);
+        let content = Content::new(&scenario).unwrap();
         let mut rng = Rng::of_user(1, 0);
-        let asked: Vec<Asked> = (0..100_000).map(|_| content.draw(&mut rng)).collect();
-        let bids: Vec<&Asked> = asked.iter().filter(|one| content.writes(one)).collect();
+        let asked: Vec<Asked> = (0..100_000).map(|_| content.draw(&mut rng, None)).collect();
+        let bids: Vec<&Asked> = asked.iter().filter(|one| one.writes).collect();
         assert!((bids.len() as f64 / 75_000.0 - 1.0).abs() < 0.02);
         // 1 + 1/2 + 1/3 + 1/4 = 25/12.
         let first = bids.iter().filter(|one| one.key == key(1, 0)).count() as f64;
         assert!((first / bids.len() as f64 - 12.0 / 25.0).abs() < 0.01);
-        let changed: Vec<u64> = content.changes(bids[0]).collect();
-        assert_eq!(changed, [bids[0].key & 0xff]);
+        assert_eq!(bids[0].changes, [bids[0].key & 0xff]);
         let work_s: f64 = asked.iter().map(|one| one.work_s[1]).sum();
         assert!((work_s / 100_000.0 / 0.004 - 1.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn an_auction_is_asked_for_as_its_visitors_do() {
+        let scenario = TiersScenario {
+            auction: Some(AuctionFigures {
+                mix: "bidding".to_owned(),
+                ..AuctionFigures::default()
+            }),
+            ..TiersScenario::default()
+        };
+        let content = Content::new(&scenario).unwrap();
+        let (mut rng, mut visitor) = (Rng::of_user(1, 0), content.visitor(1, 0));
+        let asked: Vec<Asked> = (0..20_000)
+            .map(|_| content.draw(&mut rng, visitor.as_mut()))
+            .collect();
+        let writes: Vec<&Asked> = asked.iter().filter(|one| one.writes).collect();
+        assert!((0.1..0.2).contains(&(writes.len() as f64 / 20_000.0)));
+        assert!(writes.iter().all(|one| !one.shared));
+        let changed = writes.iter().flat_map(|one| &one.changes);
+        let looked_at = asked.iter().filter(|one| one.shared);
+        let looked_at: std::collections::HashSet<u64> = looked_at.map(|one| one.key).collect();
+        assert!(
+            changed.filter(|key| looked_at.contains(key)).count() > 0,
+            "pages that are read are changed"
+        );
     }
 }

@@ -49,7 +49,8 @@ mod world;
 
 pub use counts::Counts;
 pub use scenario::{
-    BatchFigures, CacheFigures, FrontFigures, PageFigures, TierFigures, TiersScenario, UserFigures,
+    AuctionFigures, BatchFigures, CacheFigures, FrontFigures, PageFigures, TierFigures, TiersScenario,
+    UserFigures,
 };
 pub use totals::{TierTotals, TiersSample, TiersTotals};
 pub use world::{TiersStep, run};

@@ -6,6 +6,7 @@ use headroom_control::{CoreRange, Plant, PlantError, PowerEnvelope, Slo};
 use headroom_physics::{FrequencyFigures, IdleState, MachineFigures};
 use headroom_units::{Cores, Hertz, Lever, LeverRange, PerSecond, Ratio, Seconds, Watts};
 use headroom_workload::Shape;
+use headroom_workload::auction::{Mix, Site, SiteConfig};
 use serde::{Deserialize, Serialize};
 
 /// The most users at once.
@@ -39,6 +40,8 @@ pub struct TiersScenario {
     pub users: UserFigures,
     /// What is asked for.
     pub pages: Vec<PageFigures>,
+    /// An auction site in the place of those pages.
+    pub auction: Option<AuctionFigures>,
     /// How what a page costs is distributed around its means.
     pub demand: Shape,
     /// The tier in front: the web server with its cache.
@@ -127,6 +130,87 @@ const fn deterministic() -> Shape {
     Shape::Deterministic {}
 }
 
+/// An auction site in the manner of RUBiS ([`headroom_workload::auction`]). Its pages cost the same, whichever they are: "requests are of
+/// roughly equivalent processing demand" (the paper, Section III.B).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuctionFigures {
+    /// What visitors come for: `browsing`, `bidding` or `selling`.
+    pub mix: String,
+    /// Items for sale.
+    pub items: u32,
+    /// Registered users.
+    pub registered: u32,
+    /// Zipf's exponent of the items' popularity; 0 is even, as RUBiS draws them.
+    pub zipf: f64,
+    /// The shortest page, bytes.
+    pub least_bytes: u32,
+    /// The mean over all pages, bytes.
+    pub mean_bytes: u32,
+    /// The longest page, bytes.
+    pub most_bytes: u32,
+    /// Mean work of the front tier for a page that is not in the cache, seconds at the highest frequency.
+    pub front_s: f64,
+    /// Mean work of the application's tier, seconds at the highest frequency.
+    pub application_s: f64,
+    /// Mean work of the database's tier, seconds at the highest frequency.
+    pub database_s: f64,
+    /// A delay that no frequency changes (disk, network), seconds.
+    pub delay_s: f64,
+}
+
+impl Default for AuctionFigures {
+    fn default() -> Self {
+        let site = SiteConfig::default();
+        Self {
+            mix: Mix::Browsing.name().to_owned(),
+            items: site.items,
+            registered: site.users,
+            zipf: site.popularity_exponent,
+            least_bytes: site.least_bytes,
+            mean_bytes: site.mean_bytes,
+            most_bytes: site.most_bytes,
+            front_s: 0.0005,
+            application_s: 0.004,
+            database_s: 0.002,
+            delay_s: 0.0,
+        }
+    }
+}
+
+impl AuctionFigures {
+    /// The site.
+    pub(super) fn site(&self) -> Result<Site, ScenarioError> {
+        let config = SiteConfig {
+            items: self.items,
+            users: self.registered,
+            popularity_exponent: self.zipf,
+            least_bytes: self.least_bytes,
+            mean_bytes: self.mean_bytes,
+            most_bytes: self.most_bytes,
+            ..SiteConfig::default()
+        };
+        Site::new(config).map_err(|error| {
+            let key = match error.setting {
+                "users" => "registered",
+                "popularity_exponent" => "zipf",
+                other => other,
+            };
+            ScenarioError::new(
+                format!("auction.{key}"),
+                format!("is {}: {}", error.value, error.remedy),
+            )
+        })
+    }
+
+    /// What visitors come for.
+    pub(super) fn mix(&self) -> Result<Mix, ScenarioError> {
+        self.mix
+            .parse::<Mix>()
+            .map_err(|error| ScenarioError::new("auction.mix", error.to_string()))
+    }
+}
+
 /// The tier in front.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -203,20 +287,8 @@ impl Default for TiersScenario {
             sample_s: 30.0,
             target_s: 1.0,
             users: UserFigures::default(),
-            pages: vec![PageFigures {
-                name: "item".to_owned(),
-                weight: 1.0,
-                objects: 1_000,
-                zipf: 0.8,
-                bytes: 10_000.0,
-                bytes_shape: Shape::Deterministic {},
-                front_s: 0.0005,
-                application_s: 0.004,
-                database_s: 0.002,
-                delay_s: 0.0,
-                writes: false,
-                changes: Vec::new(),
-            }],
+            pages: default_pages(),
+            auction: None,
             demand: Shape::Exponential {},
             front: FrontFigures::default(),
             application: TierFigures::default(),
@@ -230,6 +302,23 @@ impl Default for TiersScenario {
             limits: Limits::default(),
         }
     }
+}
+
+fn default_pages() -> Vec<PageFigures> {
+    vec![PageFigures {
+        name: "item".to_owned(),
+        weight: 1.0,
+        objects: 1_000,
+        zipf: 0.8,
+        bytes: 10_000.0,
+        bytes_shape: Shape::Deterministic {},
+        front_s: 0.0005,
+        application_s: 0.004,
+        database_s: 0.002,
+        delay_s: 0.0,
+        writes: false,
+        changes: Vec::new(),
+    }]
 }
 
 /// An Intel Core 2 Quad Q9550 in a small server: 95 W of thermal design power by its data sheet, of which the cores' and the rest's
@@ -270,7 +359,10 @@ impl TiersScenario {
         within("target_s", self.target_s, 1e-6, 3_600.0, " seconds")?;
         within("insensitive_share", self.insensitive_share, 0.0, 1.0, "")?;
         self.check_users()?;
-        self.check_pages()?;
+        match &self.auction {
+            Some(auction) => self.check_auction(auction)?,
+            None => self.check_pages()?,
+        }
         self.demand.check("demand")?;
         let front = &self.front;
         within("front.hit_s", front.hit_s, 0.0, 3_600.0, " seconds")?;
@@ -309,6 +401,23 @@ impl TiersScenario {
         // Without a pause a user of a cache could ask without end at one moment.
         within("users.think_s", users.think_s, 1e-6, 86_400.0, " seconds")?;
         Ok(users.think.check("users.think")?)
+    }
+
+    fn check_auction(&self, auction: &AuctionFigures) -> Result<(), ScenarioError> {
+        if self.pages != default_pages() {
+            let why = "are given beside auction: give one of the two";
+            return Err(ScenarioError::new("pages", why));
+        }
+        for (name, seconds) in [
+            ("front_s", auction.front_s),
+            ("application_s", auction.application_s),
+            ("database_s", auction.database_s),
+            ("delay_s", auction.delay_s),
+        ] {
+            within(&format!("auction.{name}"), seconds, 0.0, 3_600.0, " seconds")?;
+        }
+        auction.mix()?;
+        auction.site().map(drop)
     }
 
     fn check_pages(&self) -> Result<(), ScenarioError> {
@@ -486,6 +595,15 @@ mod tests {
                 "pages.0.changes: names \"bid\"",
             ),
             (page("delay_s = -1.0"), "pages.0.delay_s: is -1"),
+            (
+                "[auction]\nmix = \"buying\"".to_owned(),
+                "auction.mix: `buying` is no mix",
+            ),
+            (
+                "[auction]\nregistered = 0".to_owned(),
+                "auction.registered: is 0: give",
+            ),
+            (page("[auction]"), "pages: are given beside auction"),
         ] {
             let scenario: TiersScenario = toml::from_str(&text).unwrap();
             let error = scenario.check().unwrap_err().to_string();

@@ -3,6 +3,7 @@
 use super::content::{Asked, Content};
 use super::scenario::UserFigures;
 use headroom_workload::Distribution;
+use headroom_workload::auction::Visitor;
 use headroom_workload::random::Rng;
 
 /// How far a user's request is.
@@ -31,6 +32,7 @@ pub(super) enum Stage {
 /// A user and the request that the user waits for.
 pub(super) struct User {
     rng: Rng,
+    visitor: Option<Visitor>,
     pub(super) stage: Stage,
     pub(super) sent_s: f64,
     pub(super) asked: Asked,
@@ -77,10 +79,11 @@ impl Users {
     }
 
     /// As many users as there are ever to be in this step have their streams.
-    pub(super) fn grow(&mut self, count: u32) {
+    pub(super) fn grow(&mut self, count: u32, content: &Content) {
         for number in self.all.len() as u32..count {
             self.all.push(User {
                 rng: Rng::of_user(self.seed, number),
+                visitor: content.visitor(self.seed, number),
                 stage: Stage::Gone,
                 sent_s: 0.0,
                 asked: Asked::default(),
@@ -96,7 +99,7 @@ impl Users {
     pub(super) fn think(&mut self, user: u32, content: &Content) -> f64 {
         let user = &mut self.all[user as usize];
         let think_s = self.think.sample(&mut user.rng);
-        user.asked = content.draw(&mut user.rng);
+        user.asked = content.draw(&mut user.rng, user.visitor.as_mut());
         user.stage = Stage::Thinking;
         think_s
     }

@@ -132,7 +132,7 @@ impl<'a> World<'a> {
             plant: scenario.plant()?,
             slo: scenario.slo()?,
             now_s: 0.0,
-            content: Content::new(scenario),
+            content: Content::new(scenario)?,
             users: Users::new(&scenario.users, seed),
             present: 0,
             next_users: 0,
@@ -244,7 +244,7 @@ impl<'a> World<'a> {
     fn change_users(&mut self) {
         let count = self.users.count_of(self.next_users).unwrap_or(self.present);
         self.next_users += 1;
-        self.users.grow(count);
+        self.users.grow(count, &self.content);
         self.present = count;
         for user in 0..count {
             if self.users.all[user as usize].stage == Stage::Gone {

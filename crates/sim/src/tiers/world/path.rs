@@ -18,10 +18,9 @@ impl World<'_> {
         one.sent_s = now_s;
         self.counts.arrivals += 1;
         self.in_flight += 1;
-        let asked = one.asked;
-        if self.batcher.holds() && !self.content.writes(&asked) {
+        if self.batcher.holds() && !one.asked.writes {
             one.stage = Stage::Held;
-            self.batcher.hold(asked.key, user);
+            self.batcher.hold(one.asked.key, user);
         } else {
             self.admit(user, Stage::ToLookUp);
         }
@@ -85,29 +84,27 @@ impl World<'_> {
     }
 
     fn look_up(&mut self, user: u32) {
-        let asked = self.users.all[user as usize].asked;
-        let mut stored = false;
-        if !self.content.writes(&asked) {
-            stored = self.cache.as_mut().is_some_and(|cache| cache.look_up(asked.key));
-            if !stored && self.scenario.collapse {
-                match self.fetching.get(&asked.key).copied() {
+        let asked = &self.users.all[user as usize].asked;
+        let (key, shared) = (asked.key, asked.shared);
+        if !asked.writes {
+            if self.cache.as_mut().is_some_and(|cache| cache.look_up(key)) {
+                self.counts.lookups += 1;
+                self.counts.hits += 1;
+                self.hit(user);
+                return self.serve_followers(user);
+            }
+            if self.scenario.collapse && shared {
+                match self.fetching.get(&key).copied() {
                     Some(fetcher) => return self.follow(user, fetcher),
                     None => {
-                        self.fetching.insert(asked.key, user);
+                        self.fetching.insert(key, user);
                     }
                 }
             }
             self.counts.lookups += 1;
         }
-        if stored {
-            self.counts.hits += 1;
-            self.hit(user);
-            self.serve_followers(user);
-        } else {
-            let one = &mut self.users.all[user as usize];
-            one.fetching_s = self.now_s;
-            self.enter(user, 0);
-        }
+        self.users.all[user as usize].fetching_s = self.now_s;
+        self.enter(user, 0);
     }
 
     /// A request, and all that follow it, wait for what another fetches.
@@ -177,24 +174,20 @@ impl World<'_> {
 
     /// A request has been fetched: it is stored, answered, and so is who waited for it.
     pub(super) fn fetched(&mut self, user: u32) {
-        let one = &self.users.all[user as usize];
-        let (asked, fetching_s) = (one.asked, one.fetching_s);
-        if self.content.writes(&asked) {
-            for key in self.content.changes(&asked) {
-                self.changed_s.insert(key, self.now_s);
-                if let Some(cache) = &mut self.cache {
-                    cache.remove(key);
-                }
+        let one = &mut self.users.all[user as usize];
+        let asked = &mut one.asked;
+        for key in std::mem::take(&mut asked.changes) {
+            self.changed_s.insert(key, self.now_s);
+            if let Some(cache) = &mut self.cache {
+                cache.remove(key);
             }
-        } else {
+        }
+        if asked.shared {
+            // What was changed while it was fetched may be the old one.
             let changed_s = self.changed_s.get(&asked.key).copied();
-            let bytes = self.content.bytes(&asked);
-            if let Some(cache) = self
-                .cache
-                .as_mut()
-                .filter(|_| changed_s.is_none_or(|at_s| at_s <= fetching_s))
-            {
-                cache.store(asked.key, bytes);
+            let is_new = changed_s.is_none_or(|at_s| at_s <= one.fetching_s);
+            if let Some(cache) = self.cache.as_mut().filter(|_| is_new) {
+                cache.store(asked.key, asked.bytes);
             }
             if self.scenario.collapse {
                 self.fetching.remove(&asked.key);
