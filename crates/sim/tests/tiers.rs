@@ -190,6 +190,7 @@ fn the_cache_hits_as_the_che_approximation_says() {
             cache: Some(CacheFigures {
                 bytes: size * 1_000,
                 max_object_bytes: 1_000,
+                ..CacheFigures::default()
             }),
             ..TiersScenario::default()
         };
@@ -255,6 +256,7 @@ fn cached(collapse: bool, interval_s: f64) -> TiersScenario {
         cache: Some(CacheFigures {
             bytes: 100_000,
             max_object_bytes: 1_000,
+            ..CacheFigures::default()
         }),
         collapse,
         batch: BatchFigures {
@@ -287,12 +289,14 @@ fn what_is_too_large_or_changed_is_not_answered_from_the_cache() {
     scenario.cache = Some(CacheFigures {
         bytes: 100_000,
         max_object_bytes: 999,
+        ..CacheFigures::default()
     });
     assert_eq!(alone(&scenario, 1).counts.hits, 0, "every object has 1000 bytes");
     let mut scenario = cached(true, 0.0);
     scenario.cache = Some(CacheFigures {
         bytes: 100_000_000,
         max_object_bytes: 1_000,
+        ..CacheFigures::default()
     });
     scenario.pages[0].objects = 50;
     assert!(

@@ -1,5 +1,6 @@
 //! A cache with a bound on its bytes, whose least recently used object goes first.
 
+use super::scenario::CacheFigures;
 use std::collections::HashMap;
 
 /// No neighbour.
@@ -9,6 +10,8 @@ const NONE: u32 = u32::MAX;
 struct Object {
     key: u64,
     bytes: u64,
+    /// Until when it may be used.
+    fresh_until_s: f64,
     /// The neighbour that was used more recently.
     newer: u32,
     /// The neighbour that was used less recently.
@@ -20,6 +23,7 @@ struct Object {
 pub(super) struct Lru {
     limit_bytes: u64,
     max_object_bytes: u64,
+    fresh_s: f64,
     bytes: u64,
     objects: Vec<Object>,
     free: Vec<u32>,
@@ -29,10 +33,11 @@ pub(super) struct Lru {
 }
 
 impl Lru {
-    pub(super) fn new(limit_bytes: u64, max_object_bytes: u64) -> Self {
+    pub(super) fn new(figures: CacheFigures) -> Self {
         Self {
-            limit_bytes,
-            max_object_bytes,
+            limit_bytes: figures.bytes,
+            max_object_bytes: figures.max_object_bytes,
+            fresh_s: figures.fresh_s,
             bytes: 0,
             objects: Vec::new(),
             free: Vec::new(),
@@ -42,18 +47,22 @@ impl Lru {
         }
     }
 
-    /// Whether it holds an object, which is used by that.
-    pub(super) fn look_up(&mut self, key: u64) -> bool {
+    /// Whether it holds an object that is still fresh, which is used by that.
+    pub(super) fn look_up(&mut self, now_s: f64, key: u64) -> bool {
         let Some(index) = self.at.get(&key).copied() else {
             return false;
         };
+        if self.objects[index as usize].fresh_until_s <= now_s {
+            self.remove(key);
+            return false;
+        }
         self.unlink(index);
         self.link_newest(index);
         true
     }
 
     /// Stores an object, and lets go what was used least recently until there is room. One above the limits is not stored.
-    pub(super) fn store(&mut self, key: u64, bytes: u64) {
+    pub(super) fn store(&mut self, now_s: f64, key: u64, bytes: u64) {
         if bytes > self.max_object_bytes || bytes > self.limit_bytes {
             return;
         }
@@ -65,6 +74,7 @@ impl Lru {
         let object = Object {
             key,
             bytes,
+            fresh_until_s: now_s + self.fresh_s,
             newer: NONE,
             older: NONE,
         };
@@ -126,6 +136,8 @@ mod tests {
         LookUp(u64),
         Store(u64, u64),
         Remove(u64),
+        /// Time passes, seconds.
+        Wait(f64),
     }
 
     fn act() -> impl Strategy<Value = Act> {
@@ -133,6 +145,7 @@ mod tests {
             (0u64..12).prop_map(Act::LookUp),
             (0u64..12, 1u64..60).prop_map(|(key, bytes)| Act::Store(key, bytes)),
             (0u64..12).prop_map(Act::Remove),
+            (0.0..4.0f64).prop_map(Act::Wait),
         ]
     }
 
@@ -140,25 +153,28 @@ mod tests {
         /// The same as a list that is kept in the order of use.
         #[test]
         fn it_keeps_what_a_list_by_use_keeps(acts in proptest::collection::vec(act(), 0..300)) {
-            let mut ours = Lru::new(100, 50);
-            let mut list: Vec<(u64, u64)> = Vec::new();
+            let mut ours = Lru::new(CacheFigures { bytes: 100, max_object_bytes: 50, fresh_s: 5.0 });
+            let mut list: Vec<(u64, u64, f64)> = Vec::new();
+            let mut now_s = 0.0;
             for act in acts {
                 match act {
+                    Act::Wait(for_s) => now_s += for_s,
                     Act::LookUp(key) => {
+                        list.retain(|one| one.0 != key || one.2 > now_s);
                         let there = list.iter().position(|one| one.0 == key);
-                        prop_assert_eq!(ours.look_up(key), there.is_some());
+                        prop_assert_eq!(ours.look_up(now_s, key), there.is_some());
                         if let Some(at) = there {
                             let one = list.remove(at);
                             list.push(one);
                         }
                     }
-                    Act::Store(_, bytes) if bytes > 50 => {
-                        if let Act::Store(key, bytes) = act { ours.store(key, bytes); }
-                    }
                     Act::Store(key, bytes) => {
-                        ours.store(key, bytes);
+                        ours.store(now_s, key, bytes);
+                        if bytes > 50 {
+                            continue;
+                        }
                         list.retain(|one| one.0 != key);
-                        list.push((key, bytes));
+                        list.push((key, bytes, now_s + 5.0));
                         while list.iter().map(|one| one.1).sum::<u64>() > 100 {
                             list.remove(0);
                         }

@@ -24,7 +24,7 @@
 //! - **Batcher.** In front of everything, as in Section III: intervals back to back, requests in groups by what they ask for, the
 //!   largest group first. The first request of a group looks in the cache and fetches where it must; the rest is served from what it
 //!   fetched. What changes something is never held. Another interval is in force from the next one on.
-//! - **Cache.** A bound on its bytes, the least recently used object goes first, objects above a size are not stored; a write makes
+//! - **Cache.** A bound on its bytes, the least recently used object goes first, objects above a size are not stored, and none is used for longer than it is fresh; a write makes
 //!   the objects that it changes unusable. With `collapse`, requests for what is being fetched wait for that fetch, as in this
 //!   program's gateway; without it each fetches, as in Apache's `mod_mem_cache`.
 //! - **Front, application and database tier.** Each has cores of its own, shared as processor sharing; where the front has a limit on
@@ -34,8 +34,7 @@
 //! - **Power.** Core by core by [`headroom_physics`]: busy cores by frequency and voltage, idle states, the package, the rest.
 //! - **Control.** At the end of a period, or of a batching interval, the law is given the same observation as live.
 //!
-//! What it is not: cores are not shared between the tiers (no hypervisor), the machine that the users run on draws nothing, and a
-//! stored object never grows old.
+//! What it is not: cores are not shared between the tiers (no hypervisor), and the machine that the users run on draws nothing.
 
 mod batcher;
 mod cache;

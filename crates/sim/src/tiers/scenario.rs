@@ -248,13 +248,26 @@ impl Default for TierFigures {
 }
 
 /// The cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct CacheFigures {
     /// What it may hold, bytes.
     pub bytes: u64,
     /// The largest object that is stored, bytes.
     pub max_object_bytes: u64,
+    /// How long an object may be used once it is stored, seconds; a day by default.
+    pub fresh_s: f64,
+}
+
+impl Default for CacheFigures {
+    /// That of the paper, Section VII.B and VIII.A.
+    fn default() -> Self {
+        Self {
+            bytes: 20_000_000,
+            max_object_bytes: 1_000_000,
+            fresh_s: 86_400.0,
+        }
+    }
 }
 
 /// The batcher.
@@ -380,6 +393,7 @@ impl TiersScenario {
                 most,
                 " bytes: no object can be larger than the cache",
             )?;
+            within("cache.fresh_s", cache.fresh_s, 0.0, 1e9, " seconds")?;
         }
         let most = self.batch.max_interval_s;
         within("batch.max_interval_s", most, 0.001, 3_600.0, " seconds")?;
@@ -627,10 +641,7 @@ mod tests {
     #[test]
     fn a_scenario_is_what_it_was_written_as() {
         let scenario = TiersScenario {
-            cache: Some(CacheFigures {
-                bytes: 20_000_000,
-                max_object_bytes: 1_000_000,
-            }),
+            cache: Some(CacheFigures::default()),
             ..TiersScenario::default()
         };
         let text = toml::to_string(&scenario).unwrap();

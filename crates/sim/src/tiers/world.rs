@@ -138,9 +138,7 @@ impl<'a> World<'a> {
             next_users: 0,
             thinking: Heap::new(),
             batcher: Batcher::new(scenario.batch.interval_s),
-            cache: scenario
-                .cache
-                .map(|cache| Lru::new(cache.bytes, cache.max_object_bytes)),
+            cache: scenario.cache.map(Lru::new),
             fetching: HashMap::new(),
             changed_s: HashMap::new(),
             free_workers: workers,

@@ -87,7 +87,11 @@ impl World<'_> {
         let asked = &self.users.all[user as usize].asked;
         let (key, shared) = (asked.key, asked.shared);
         if !asked.writes {
-            if self.cache.as_mut().is_some_and(|cache| cache.look_up(key)) {
+            if self
+                .cache
+                .as_mut()
+                .is_some_and(|cache| cache.look_up(self.now_s, key))
+            {
                 self.counts.lookups += 1;
                 self.counts.hits += 1;
                 self.hit(user);
@@ -187,7 +191,7 @@ impl World<'_> {
             let changed_s = self.changed_s.get(&asked.key).copied();
             let is_new = changed_s.is_none_or(|at_s| at_s <= one.fetching_s);
             if let Some(cache) = self.cache.as_mut().filter(|_| is_new) {
-                cache.store(asked.key, asked.bytes);
+                cache.store(self.now_s, asked.key, asked.bytes);
             }
             if self.scenario.collapse {
                 self.fetching.remove(&asked.key);
