@@ -14,6 +14,7 @@
 //! | [`power_manager`] | fixed caps by SLO level, and the powersave governor |
 //! | [`fixed`] | everything on: the reference that savings are measured against |
 //! | [`history`] | what came in before a law began |
+//! | [`batching`] | how long a gateway holds requests to group them, and the frequency: as published, and our own |
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost or requests fail |
 //! | [`calibrate`] | the wrapper of a law whose μ nobody gave: observed from the traffic, and again when it drifts |
 //! | [`capacity`] | how many requests a second a server can take: from its accept queue, a benchmark, or its CPU |
@@ -49,6 +50,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod batching;
 pub mod calibrate;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
@@ -81,6 +83,9 @@ pub mod slo_power;
 pub mod spread;
 pub mod stack;
 
+pub use batching::{
+    Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning, Seek, SeekTuning,
+};
 pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
 pub use constant::Constant;

@@ -68,6 +68,11 @@ pub enum StackError {
     },
 }
 
+/// Why a law cannot run on a plant that lacks a lever which it moves, for a law that cannot even be built there.
+pub(crate) fn missing(law: &'static str, lever: Lever) -> StackError {
+    StackError::Missing { law, lever }
+}
+
 /// How a plant comes by a lever.
 const fn remedy(lever: Lever) -> &'static str {
     match lever {

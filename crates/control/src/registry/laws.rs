@@ -4,6 +4,9 @@ use super::{
     Built, Entry, Found, LawContext, LawError, LawName, LawNames, ScheduledConfig, StaticConfig, search,
     servers,
 };
+use crate::batching::{
+    Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning, Seek, SeekTuning,
+};
 use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
@@ -30,7 +33,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 18] = [
+pub(super) static LAWS: [Entry; 22] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -148,6 +151,58 @@ pub(super) static LAWS: [Entry; 18] = [
         ..FIXED
     },
     Entry {
+        name: "batching",
+        about: "Self-tuning batching as published: how long a gateway holds requests, by a fuzzy model that predicts the mean \
+                response time",
+        table: Some("batching"),
+        build: |config, context| {
+            let law = Batching::new(context.slo, context.plant, config.batching.clone())?;
+            Ok(Box::new(law))
+        },
+        search: search::batching,
+        ..FIXED
+    },
+    Entry {
+        name: "dvfs",
+        about: "The CPU frequency by expert fuzzy rules on throughput and use, as published with self-tuning batching",
+        table: Some("dvfs"),
+        build: |config, context| Ok(Box::new(Dvfs::new(context.plant, config.dvfs.clone())?)),
+        search: search::dvfs,
+        ..FIXED
+    },
+    Entry {
+        name: "batching-dvfs",
+        about: "Self-tuning batching with DVFS as published: the batch interval and the frequency under one coordinator",
+        table: Some("batching-dvfs"),
+        build: |config, context| {
+            let law = BatchingDvfs::new(
+                context.slo,
+                context.plant,
+                config.batching.clone(),
+                config.dvfs.clone(),
+                config.batching_dvfs,
+            )?;
+            Ok(Box::new(law))
+        },
+        search: search::batching_dvfs,
+        ..FIXED
+    },
+    Entry {
+        name: "seek",
+        about: "Headroom's own for the batch interval: seeks the one of least response time, and holds nothing where that does \
+                not help",
+        table: Some("seek"),
+        build: |config, context| {
+            Ok(Box::new(Seek::new(
+                context.slo,
+                context.plant,
+                config.seek.clone(),
+            )?))
+        },
+        search: search::seek,
+        ..FIXED
+    },
+    Entry {
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
@@ -210,6 +265,14 @@ pub struct LawConfig {
     pub pegasus: PegasusTuning,
     /// The parameters of the fixed caps.
     pub power_manager: PowerManagerTuning,
+    /// The parameters of the control of the batch interval by a fuzzy model.
+    pub batching: BatchingTuning,
+    /// The parameters of the control of the frequency by fuzzy rules.
+    pub dvfs: DvfsTuning,
+    /// The parameters of their coordinator.
+    pub batching_dvfs: CoordinatorTuning,
+    /// The parameters of the law that seeks the batch interval of least cost.
+    pub seek: SeekTuning,
     /// The parameters of the laws that follow the load with servers.
     pub resize: ResizeTuning,
     /// What one server can take.
@@ -241,6 +304,10 @@ impl LawConfig {
             k8s_as_run: K8sAsRunTuning::default(),
             pegasus: PegasusTuning::default(),
             power_manager: PowerManagerTuning::default(),
+            batching: BatchingTuning::default(),
+            dvfs: DvfsTuning::default(),
+            batching_dvfs: CoordinatorTuning::default(),
+            seek: SeekTuning::default(),
             resize: ResizeTuning::default(),
             fixed_capacity: StaticConfig::default(),
             constant: ConstantConfig::default(),
@@ -287,6 +354,12 @@ impl LawConfig {
         self.power_manager
             .check()
             .map_err(LawError::of("power-manager"))?;
+        self.batching.check().map_err(LawError::of("batching"))?;
+        self.dvfs.check()?;
+        self.batching_dvfs
+            .check()
+            .map_err(LawError::of("batching-dvfs"))?;
+        self.seek.check().map_err(LawError::of("seek"))?;
         let mut constant = self.constant.setting.iter();
         if let Some((lever, value)) = constant.find(|(_, value)| !value.is_finite()) {
             return Err(constant_value(lever, format!("is {value}: it must be a number")));

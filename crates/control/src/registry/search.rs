@@ -140,6 +140,46 @@ pub(super) fn pegasus_as_run(_: &LawConfig, _: &LawContext) -> Found {
     pegasus_holding(parameter!("pegasus", 0.0, 300.0, (pegasus) hold_s or 30.0))
 }
 
+fn of_interval() -> Vec<Parameter> {
+    vec![
+        parameter!("batching", 0.001, 1.0, (batching) effort),
+        parameter!("batching", 0.95, 0.99, (batching) forgetting),
+    ]
+}
+
+fn of_frequency() -> Vec<Parameter> {
+    vec![
+        parameter!("dvfs", 0.1, 1.0, (dvfs) alpha_large),
+        parameter!("dvfs", 0.2, 2.0, (dvfs) beta_large),
+        parameter!("dvfs", 0.3, 0.95, (dvfs) target_utilisation),
+        parameter!("dvfs", 1.0, 16.0, (dvfs) every_periods as u32),
+    ]
+}
+
+pub(super) fn batching(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(of_interval())
+}
+
+pub(super) fn dvfs(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(of_frequency())
+}
+
+pub(super) fn batching_dvfs(_: &LawConfig, _: &LawContext) -> Found {
+    let coordinator = parameter!("batching-dvfs", 0.5, 1.0, (batching_dvfs) scaling);
+    let parts = of_interval().into_iter().chain(of_frequency());
+    Ok(parts.chain([coordinator]).collect())
+}
+
+/// Its budget and its significance are there for safety.
+pub(super) fn seek(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![
+        parameter!("seek", 0.05, 0.6, (seek) first_share),
+        parameter!("seek", 1.2, 2.5, (seek) ratio),
+        parameter!("seek", 1.0, 12.0, (seek) block_periods as u32),
+        parameter!("seek", 0.0, 0.05, (seek) least_gain),
+    ])
+}
+
 pub(super) fn hpa(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![
         parameter!("hpa", 0.3, 0.98, (hpa) target_utilisation),

@@ -1,0 +1,111 @@
+//! What bounds the batch interval, and what a period says of it.
+
+use super::model::Sample;
+use crate::observation::Observation;
+use crate::plant::Plant;
+use crate::registry::LawError;
+use crate::stack;
+use headroom_units::{Lever, LeverRange, Ratio, Seconds};
+
+/// The interval's bounds: those of the plant, the SLA, and what the configuration asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct IntervalBounds {
+    pub(crate) least: Seconds,
+    pub(crate) most: Seconds,
+    step: f64,
+}
+
+/// The plant's range of a lever, or why a law that moves it cannot run.
+pub(super) fn range(plant: &Plant, law: &'static str) -> Result<LeverRange, LawError> {
+    let lever = Lever::BatchInterval;
+    let missing = || LawError::new("law.name", stack::missing(law, lever));
+    plant.range(lever).ok_or_else(missing)
+}
+
+impl IntervalBounds {
+    /// Between what is asked for in the law's `table` and what is possible; the interval never exceeds the SLA (Section IV.C).
+    pub(super) fn new(
+        range: LeverRange,
+        sla: Seconds,
+        asked_ms: (f64, Option<f64>),
+        table: &str,
+    ) -> Result<Self, LawError> {
+        let (least, possible) = (Seconds::new(range.min), sla.min(Seconds::new(range.max)));
+        let refuse = |key: &str, value: f64, why: String| {
+            Err(LawError::new(
+                format!("law.{table}.{key}"),
+                format!("is {value}: {why}"),
+            ))
+        };
+        let (least_ms, most_ms) = (asked_ms.0, asked_ms.1);
+        if let Some(most_ms) = most_ms
+            && Seconds::from_millis(most_ms) > possible
+        {
+            let why = match sla <= Seconds::new(range.max) {
+                true => format!(
+                    "an interval over the SLA, {} ms, breaks it by itself",
+                    sla.as_millis()
+                ),
+                false => format!(
+                    "the gateway holds requests for {} ms at most",
+                    possible.as_millis()
+                ),
+            };
+            return refuse(
+                "max_interval_ms",
+                most_ms,
+                format!("{why}; give at most {}", possible.as_millis()),
+            );
+        }
+        let most = most_ms.map_or(possible, Seconds::from_millis);
+        let asked = Seconds::from_millis(least_ms).max(least);
+        if asked > most {
+            let why = format!(
+                "it must be at most {}, the longest interval, in ms",
+                most.as_millis()
+            );
+            return refuse("min_interval_ms", asked.as_millis(), why);
+        }
+        Ok(Self {
+            least: asked,
+            most,
+            step: range.step,
+        })
+    }
+
+    /// An interval within the bounds and on a step of the lever: the one below.
+    pub(crate) fn fit(&self, interval: Seconds) -> Seconds {
+        // What is no number is no reason to hold requests.
+        let interval = if interval.is_finite() {
+            interval
+        } else {
+            self.least
+        };
+        let stepped = match self.step > 0.0 {
+            true => Seconds::new((interval.get() / self.step + 1e-9).floor() * self.step),
+            false => interval,
+        };
+        stepped.clamp(self.least, self.most)
+    }
+}
+
+/// The mean response time of a period; `None` where none was answered or the source of telemetry gives no mean.
+pub(crate) fn mean_response(observation: &Observation) -> Option<Seconds> {
+    let traffic = observation.traffic.as_ref()?;
+    let mean = traffic.latency?.distribution?.mean;
+    (traffic.completions > 0 && mean.is_finite() && mean >= Seconds::ZERO).then_some(mean)
+}
+
+/// u, h and r of a period; `None` where the interval in force or the mean response time was not observed. Where nothing was looked for
+/// in the cache, the hit ratio is what it was.
+pub(super) fn sample(observation: &Observation, hit_ratio_before: Option<Ratio>) -> Option<Sample> {
+    let hit_ratio = observation.cache.and_then(|cache| cache.hit_ratio());
+    Some(Sample {
+        interval: observation
+            .in_force
+            .batch_interval()
+            .filter(|one| one.is_finite())?,
+        hit_ratio: hit_ratio.or(hit_ratio_before).unwrap_or(Ratio::ZERO),
+        response: mean_response(observation)?,
+    })
+}

@@ -1,0 +1,156 @@
+//! Blocks of periods with one interval in force, and what they cost.
+
+use crate::batching::bounds::mean_response;
+use crate::observation::Observation;
+use headroom_units::Seconds;
+
+/// What of a period is used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Period {
+    /// The interval in force; `None` where it was not read back.
+    pub(super) interval: Option<f64>,
+    /// Mean response time, in seconds.
+    pub(super) response: f64,
+    /// Requests answered.
+    pub(super) answers: f64,
+    /// The SLO's percentile, in seconds.
+    pub(super) at_slo: f64,
+    /// Requests answered per second.
+    pub(super) rate: f64,
+    /// Energy, in joules; `None` where no meter answered with one that can be.
+    pub(super) energy: Option<f64>,
+    /// Requests and groups of the batches let go.
+    pub(super) batched: Option<(u64, u64)>,
+}
+
+impl Period {
+    /// `None` where nothing was answered, or no mean was observed.
+    pub(super) fn of(observation: &Observation) -> Option<Self> {
+        let traffic = observation.traffic.as_ref()?;
+        let response = mean_response(observation)?.get();
+        let length = observation.length.get();
+        let watts = observation.power.map(|power| power.value.get());
+        let fits = length > 0.0 && length.is_finite() && response > 0.0;
+        fits.then(|| Self {
+            interval: observation
+                .in_force
+                .batch_interval()
+                .map(Seconds::get)
+                .filter(|one| one.is_finite()),
+            response,
+            answers: traffic.completions as f64,
+            at_slo: traffic.latency_to_judge().get(),
+            rate: traffic.completions as f64 / length,
+            energy: watts
+                .filter(|watts| *watts > 0.0 && watts.is_finite())
+                .map(|watts| watts * length),
+            batched: observation
+                .batching
+                .map(|batches| (batches.requests, batches.groups)),
+        })
+    }
+}
+
+/// Whether an interval that was read back is the one that is wanted.
+pub(super) fn is_in_force(read: Option<f64>, wanted: f64) -> bool {
+    read.is_some_and(|read| (read - wanted).abs() <= 1e-4 + 0.02 * wanted)
+}
+
+/// What a block was like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    /// Mean response time of its requests, in seconds.
+    pub(super) response: f64,
+    /// Joules per request.
+    pub(super) energy: Option<f64>,
+}
+
+/// A block in the making.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    settle: u32,
+    periods: u32,
+    answers: f64,
+    total: f64,
+    energy: Option<f64>,
+}
+
+impl Block {
+    /// A block of which so many periods do not count.
+    pub(super) const fn after(settle: u32) -> Self {
+        Self {
+            settle,
+            periods: 0,
+            answers: 0.0,
+            total: 0.0,
+            energy: Some(0.0),
+        }
+    }
+
+    /// Takes a period; what it was like where this was its last.
+    pub(super) fn push(&mut self, period: &Period, periods: u32) -> Option<Outcome> {
+        if self.settle > 0 {
+            self.settle -= 1;
+            return None;
+        }
+        self.periods += 1;
+        self.answers += period.answers;
+        self.total += period.answers * period.response;
+        self.energy = self.energy.zip(period.energy).map(|(sum, one)| sum + one);
+        (self.periods >= periods).then(|| Outcome {
+            response: self.total / self.answers,
+            energy: self.energy.map(|energy| energy / self.answers),
+        })
+    }
+}
+
+/// A wrong meter moves a comparison by no more than this, before its weight.
+const MAX_ENERGY: f64 = 0.3;
+
+/// How much more a block cost than those before and after it, as a logarithm: 0.1 is about a tenth more. Whatever grows by the same
+/// factor from block to block cancels. Where a block's energy is missing, it does not count.
+pub(super) fn difference(one: &Outcome, before: &Outcome, after: &Outcome, energy_weight: f64) -> f64 {
+    let more = |one: f64, before: f64, after: f64| (one / (before * after).sqrt()).ln();
+    let response = more(one.response, before.response, after.response);
+    let energies = one.energy.zip(before.energy).zip(after.energy);
+    let energy = energies.map_or(0.0, |((one, before), after)| more(one, before, after));
+    response + energy_weight * energy.clamp(-MAX_ENERGY, MAX_ENERGY)
+}
+
+/// The quantile of Student's t with these degrees of freedom where that of the normal distribution is `z`: Cornish-Fisher's expansion to
+/// the third order (Abramowitz and Stegun, 26.7.5), 3 % off with two degrees.
+pub(super) fn student(z: f64, freedom: f64) -> f64 {
+    let (z3, z5, z7) = (z.powi(3), z.powi(5), z.powi(7));
+    z + (z3 + z) / (4.0 * freedom)
+        + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * freedom.powi(2))
+        + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z) / (384.0 * freedom.powi(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn students_quantiles_are_those_of_the_tables() {
+        for (freedom, expected) in [
+            (2.0, 4.303),
+            (3.0, 3.182),
+            (5.0, 2.571),
+            (10.0, 2.228),
+            (30.0, 2.042),
+        ] {
+            let found = student(1.96, freedom);
+            assert!((found / expected - 1.0).abs() < 0.04, "{freedom}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_drift_cancels_and_a_wrong_meter_moves_little() {
+        let outcome = |response, energy| Outcome { response, energy };
+        let (before, after) = (outcome(1.0, Some(1.0)), outcome(1.21, Some(1.0)));
+        assert!(difference(&outcome(1.1, Some(1.0)), &before, &after, 0.1).abs() < 1e-12);
+        let wild = difference(&outcome(1.1, Some(1e9)), &before, &after, 0.1);
+        assert!((wild - 0.03).abs() < 1e-12);
+        assert!(difference(&outcome(1.1, None), &before, &after, 0.1).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,433 @@
+//! A law of our own for the batch interval: it seeks the one of least cost directly, and holds nothing where that does not help.
+//!
+//! The cost is the mean response time and, with a small weight, the energy of a request where power is observed. Two intervals are
+//! compared in alternating blocks: each block with the other interval is measured against those with the present one before and after it,
+//! so that a drift of the load cancels. An interval is taken where it is better by several standard errors, and given up as soon as it
+//! cannot be better by enough. What attempts add to the response times is accounted for and bounded by a share of all response times
+//! (1 % by default): an attempt waits until that allows it.
+//!
+//! It begins without batches. Its first attempt is a short interval, a share of the mean response time; if batches then have nothing to
+//! group it ends at once. After an attempt that finds nothing the next waits twice as long. Where batches help, the interval grows and
+//! shrinks by a ratio, then by its root, and is compared with none now and then. Another load makes it seek anew.
+//!
+//! While the SLO is kept without batches, the interval is bounded by the time that is left to the target: it never makes the service miss.
+//! Where the service misses its target without batches, no interval causes that, and the mean alone decides.
+
+mod averages;
+mod block;
+mod compare;
+mod tuning;
+
+pub use tuning::SeekTuning;
+
+use super::bounds::{IntervalBounds, range};
+use crate::decision::{Decision, Reason};
+use crate::law::Law;
+use crate::observation::Observation;
+use crate::plant::{Plant, Slo};
+use crate::registry::LawError;
+use averages::{Average, Load};
+use block::{Period, is_in_force};
+use compare::{Comparison, Ledger, Move, Verdict};
+use headroom_units::{Lever, Seconds, Setting};
+use std::borrow::Cow;
+
+/// Attempts at none in force, by what the first share is multiplied with.
+const SHARES: [f64; 3] = [1.0, 2.0, 0.5];
+/// The finest ratio of two intervals, and the least that an interval must differ by to be another.
+const FINEST_RATIO: f64 = 1.2;
+const ANOTHER: f64 = 1.05;
+/// Intervals below this many seconds, or this share of the mean response time, are none.
+const LEAST_S: f64 = 0.001;
+const LEAST_SHARE: f64 = 0.02;
+
+/// Why it waits.
+type Why = Cow<'static, str>;
+
+/// What it does.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// The interval stays for so many periods.
+    Wait(u32, Why),
+    /// It compares.
+    Compare(Comparison),
+}
+
+/// The law.
+#[derive(Clone, Debug)]
+pub struct Seek {
+    target: f64,
+    bounds: IntervalBounds,
+    tuning: SeekTuning,
+    ledger: Ledger,
+    phase: Phase,
+    /// The interval that it has found best up to now, in seconds.
+    interval: f64,
+    /// One that helped, to be tried first.
+    remembered: Option<f64>,
+    ratio: f64,
+    /// The move that helped last, and those that did not since.
+    way: Move,
+    tried: Vec<Move>,
+    attempts: usize,
+    retry: u32,
+    load: Load,
+    /// The SLO's percentile with the present interval, and with none.
+    late: Average,
+    late_without: Average,
+}
+
+impl Seek {
+    const NAME: &'static str = "seek";
+
+    /// The law for an SLO and a plant.
+    ///
+    /// # Errors
+    /// A parameter outside its range, an interval bound above the target, a plant without the lever.
+    pub fn new(slo: Slo, plant: Plant, tuning: SeekTuning) -> Result<Self, LawError> {
+        tuning.check().map_err(LawError::of(Self::NAME))?;
+        let range = range(&plant, Self::NAME)?;
+        let asked = (0.0, tuning.max_interval_ms);
+        Ok(Self {
+            target: slo.target().get(),
+            bounds: IntervalBounds::new(range, slo.target(), asked, Self::NAME)?,
+            ledger: Ledger::default(),
+            phase: Phase::Wait(0, OBSERVES),
+            interval: range.min,
+            remembered: None,
+            ratio: tuning.ratio,
+            way: Move::Up,
+            tried: Vec::new(),
+            attempts: 0,
+            retry: tuning.retry_periods,
+            load: Load::default(),
+            late: Average::default(),
+            late_without: Average::default(),
+            tuning,
+        })
+    }
+
+    /// The least interval, which is none in effect.
+    fn none(&self) -> f64 {
+        self.bounds.least.get()
+    }
+
+    fn is_off(&self) -> bool {
+        self.interval <= self.none()
+    }
+
+    /// The longest interval that keeps the SLO; `None` before that is known.
+    fn limit(&self) -> Option<f64> {
+        let most = self.bounds.most.get();
+        if self.late_without.mean().is_some_and(|late| late > self.target) {
+            return Some(most);
+        }
+        let left = self.target - self.late.high()?;
+        Some((self.interval + left).clamp(self.none(), most))
+    }
+
+    fn learn(&mut self, period: &Period) {
+        self.ledger.total += period.answers * period.response;
+        if is_in_force(period.interval, self.none()) {
+            self.late_without.push(period.at_slo);
+        }
+        if is_in_force(period.interval, self.interval) {
+            self.late.push(period.at_slo);
+            self.load.push(period);
+        }
+    }
+
+    /// Another interval is the best.
+    fn take(&mut self, interval: f64) {
+        if !self.is_off() {
+            self.remembered = Some(self.interval);
+        }
+        self.interval = interval;
+        self.late = Average::default();
+        if self.is_off() {
+            self.late = self.late_without;
+        }
+        self.load.forget_response();
+    }
+
+    /// What to compare with next; `None` where there is nothing.
+    fn next(&mut self) -> Option<Comparison> {
+        let (limit, response) = (self.limit()?, self.load.response()?);
+        let none = self.none();
+        let least = none + LEAST_S.max(LEAST_SHARE * response);
+        if self.is_off() {
+            let share = self.tuning.first_share * SHARES[self.attempts % SHARES.len()];
+            let wanted = self.remembered.unwrap_or(none + share * response).min(limit);
+            let other = self.bounds.fit(Seconds::new(wanted)).get();
+            return (other >= least).then(|| Comparison::new(none, other, Move::Up));
+        }
+        loop {
+            let opposite = if self.way == Move::Up {
+                Move::Down
+            } else {
+                Move::Up
+            };
+            let order = [self.way, opposite, Move::Off];
+            let Some(way) = order.into_iter().find(|way| !self.tried.contains(way)) else {
+                if self.ratio <= FINEST_RATIO {
+                    return None;
+                }
+                self.ratio = self.ratio.sqrt().max(FINEST_RATIO);
+                // Whether none is better does not depend on the ratio.
+                self.tried.retain(|way| *way == Move::Off);
+                continue;
+            };
+            let wanted = match way {
+                Move::Up => (self.interval * self.ratio).min(limit),
+                Move::Down => self.interval / self.ratio,
+                Move::Off => none,
+            };
+            let other = self.bounds.fit(Seconds::new(wanted)).get();
+            let is_another = match way {
+                Move::Up => other > self.interval * ANOTHER,
+                Move::Down => other < self.interval / ANOTHER && other >= least,
+                Move::Off => true,
+            };
+            if is_another {
+                return Some(Comparison::new(self.interval, other, way));
+            }
+            self.tried.push(way);
+        }
+    }
+
+    fn wait(&mut self, why: impl Into<Why>) {
+        self.load.settle();
+        self.phase = Phase::Wait(self.retry, why.into());
+        self.retry = self.retry.saturating_mul(2).min(self.tuning.max_retry_periods);
+    }
+
+    /// Goes on after a comparison.
+    fn conclude(&mut self, comparison: &Comparison, verdict: Verdict) -> Option<Reason> {
+        self.ledger.spent += comparison.spent();
+        let (from, to) = (comparison.base * 1e3, comparison.other * 1e3);
+        if let Verdict::Better(share) = verdict {
+            self.take(comparison.other);
+            self.retry = self.tuning.retry_periods;
+            self.attempts = 0;
+            let text = format!("{to:.0} ms costs {:.1} % less than {from:.0} ms", share * 100.0);
+            let numbers = [("interval_ms", to), ("gain", share)];
+            // Back to where it came from is known to be worse.
+            (self.way, self.tried) = match comparison.way {
+                Move::Up if comparison.base <= self.none() => (Move::Up, vec![Move::Off]),
+                Move::Up => (Move::Up, vec![Move::Down]),
+                Move::Down => (Move::Down, vec![Move::Up]),
+                Move::Off => (Move::Up, Vec::new()),
+            };
+            if comparison.way == Move::Off {
+                self.remembered = None;
+                self.wait(format!(
+                    "no batches cost {:.1} % less than {from:.0} ms",
+                    share * 100.0
+                ));
+            } else {
+                self.phase = Phase::Wait(0, OBSERVES);
+            }
+            return Some(reason("seek-moved", text, &numbers));
+        }
+        let why = match verdict {
+            Verdict::NothingToGroup(size) => {
+                format!("requests held for {to:.0} ms came in groups of {size:.2}: nothing to group")
+            }
+            Verdict::TooDear => {
+                format!("{to:.0} ms added more to the response times than may be spent on trying it")
+            }
+            Verdict::NotFollowed => format!("the gateway did not hold requests for {to:.0} ms when asked to"),
+            Verdict::NotBetter(share) => {
+                format!(
+                    "{to:.0} ms costs {:+.1} % against {from:.0} ms, which is no gain",
+                    -share * 100.0
+                )
+            }
+            Verdict::Better(_) => String::new(),
+        };
+        if self.is_off() {
+            self.remembered = None;
+            self.attempts += 1;
+            self.wait(why);
+        } else {
+            self.tried.push(comparison.way);
+            self.phase = Phase::Wait(0, why.into());
+        }
+        None
+    }
+
+    /// Shortens an interval with which the SLO is missed or nearly so.
+    fn keep_slo(&mut self) -> Option<Reason> {
+        let limit = self.limit()?;
+        if self.interval <= limit {
+            return None;
+        }
+        if let Phase::Compare(comparison) = &self.phase {
+            self.ledger.spent += comparison.spent();
+        }
+        let before = self.interval;
+        let high = self.late.high()?;
+        let shorter = self.bounds.fit(Seconds::new(limit)).get();
+        let least = self.none() + LEAST_S.max(LEAST_SHARE * before);
+        self.take(if shorter < least { self.none() } else { shorter });
+        self.phase = Phase::Wait(0, OBSERVES);
+        self.tried.clear();
+        let text = format!(
+            "from {:.0} to {:.0} ms: the percentile reaches {:.0} ms of {:.0} ms",
+            before * 1e3,
+            self.interval * 1e3,
+            high * 1e3,
+            self.target * 1e3
+        );
+        let numbers = [
+            ("interval_ms", self.interval * 1e3),
+            ("percentile_ms", high * 1e3),
+        ];
+        Some(reason("seek-slo", text, &numbers))
+    }
+
+    fn step(&mut self, period: &Period) -> (f64, Reason) {
+        self.learn(period);
+        if let Some(reason) = self.keep_slo() {
+            return (self.interval, reason);
+        }
+        let mut moved = None;
+        match &mut self.phase {
+            Phase::Compare(comparison) => {
+                let verdict = comparison.observe(period, &self.ledger, &self.tuning);
+                if let Some(verdict) = verdict {
+                    let comparison = comparison.clone();
+                    moved = self.conclude(&comparison, verdict);
+                }
+            }
+            Phase::Wait(left, _) if *left > 0 => {
+                *left -= 1;
+                if self.load.is_another() {
+                    self.seek_anew();
+                }
+            }
+            Phase::Wait(..) => match self.next() {
+                Some(comparison) => self.phase = Phase::Compare(comparison),
+                None if self.load.response().is_none() || self.limit().is_none() => {}
+                None if self.is_off() => self.wait("the SLO leaves no time to hold requests"),
+                None => {
+                    self.tried.clear();
+                    self.wait("neither longer nor shorter is better");
+                }
+            },
+        }
+        (self.wanted(), moved.unwrap_or_else(|| self.why()))
+    }
+
+    fn seek_anew(&mut self) {
+        self.phase = Phase::Wait(0, OBSERVES);
+        self.retry = self.tuning.retry_periods;
+        self.ratio = self.tuning.ratio;
+        self.tried.clear();
+        self.attempts = 0;
+        if !self.is_off() {
+            // What was late without batches says nothing of this load.
+            self.late_without = Average::default();
+        }
+    }
+
+    /// The interval that is to be in force.
+    fn wanted(&self) -> f64 {
+        match &self.phase {
+            Phase::Compare(comparison) => comparison.wanted(),
+            Phase::Wait(..) => self.interval,
+        }
+    }
+
+    fn why(&self) -> Reason {
+        let spent = match &self.phase {
+            Phase::Compare(comparison) => comparison.spent(),
+            Phase::Wait(..) => 0.0,
+        };
+        let spent = match self.ledger.total > 0.0 {
+            true => (self.ledger.spent + spent) / self.ledger.total,
+            false => 0.0,
+        };
+        let now = self.interval * 1e3;
+        match &self.phase {
+            Phase::Compare(comparison) => {
+                let (base, other) = (comparison.base * 1e3, comparison.other * 1e3);
+                let done = comparison.differences.len();
+                let text = format!("compares {other:.0} ms with {base:.0} ms: {done} measurements");
+                let numbers = [
+                    ("interval_ms", comparison.wanted() * 1e3),
+                    ("other_ms", other),
+                    ("measurements", done as f64),
+                    ("spent_share", spent),
+                ];
+                reason("seek-compare", text, &numbers)
+            }
+            Phase::Wait(left, why) => {
+                let numbers = [
+                    ("interval_ms", now),
+                    ("periods", f64::from(*left)),
+                    ("spent_share", spent),
+                ];
+                match (self.is_off(), *left) {
+                    (true, 0) => reason("seek-off", format!("no batches: {why}"), &numbers),
+                    (true, left) => {
+                        let text = format!("batching is off: {why}; it is tried again in {left} periods");
+                        reason("seek-off", text, &numbers)
+                    }
+                    (false, 0) => reason("seek-on", format!("{now:.0} ms: {why}"), &numbers),
+                    (false, left) => {
+                        let text = format!("{now:.0} ms: {why}; it seeks again in {left} periods");
+                        reason("seek-on", text, &numbers)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why it waits where the next comparison needs nothing but a few periods.
+const OBSERVES: Why = Cow::Borrowed("a few periods are observed before other intervals are tried");
+
+impl Law for Seek {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn levers(&self) -> &[Lever] {
+        &[Lever::BatchInterval]
+    }
+
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let (interval, reason) = match Period::of(observation) {
+            Some(period) => self.step(&period),
+            None => {
+                if let (None, Phase::Compare(comparison)) = (&observation.traffic, &mut self.phase) {
+                    comparison.lose(&self.tuning);
+                }
+                let text = "no mean response time was observed: what is known best stays";
+                (self.wanted(), reason("seek-unobserved", text.to_owned(), &[]))
+            }
+        };
+        Decision {
+            reasons: vec![reason],
+            ..Decision::of(Setting::from([(Lever::BatchInterval, interval)]))
+        }
+    }
+
+    fn forget(&mut self) {
+        if let Phase::Compare(comparison) = &self.phase {
+            self.ledger.spent += comparison.spent();
+        }
+        self.take(self.none());
+        self.load = Load::default();
+        (self.late, self.late_without) = (Average::default(), Average::default());
+        self.phase = Phase::Wait(0, OBSERVES);
+        self.tried.clear();
+        self.ratio = self.tuning.ratio;
+        self.retry = self.tuning.retry_periods;
+    }
+}
+
+fn reason(rule: &'static str, text: String, numbers: &[(&'static str, f64)]) -> Reason {
+    Reason::new(rule, text, numbers).of(&[Lever::BatchInterval])
+}

@@ -1,0 +1,102 @@
+//! Parameters of the laws of the paper.
+
+use super::model::{FuzzyModel, Lags};
+use crate::parameter::{Bound, OutOfRange};
+use serde::Deserialize;
+
+/// `[law.batching]`: the fuzzy model predictive control of the batch interval.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BatchingTuning {
+    /// The SLA on the mean response time, which bounds the interval. The SLO's target where absent.
+    pub sla_ms: Option<f64>,
+    /// y_ref: the mean response time to steer to. The SLA where absent, as in the paper, which does not minimise the mean; 0 does.
+    pub reference_ms: Option<f64>,
+    /// u_min: the shortest interval. 0.
+    pub min_interval_ms: f64,
+    /// The longest interval. The SLA, or the longest that the gateway holds requests for, where absent.
+    pub max_interval_ms: Option<f64>,
+    /// a: the weight of control accuracy. 1.
+    pub accuracy: f64,
+    /// b: the weight of stability. 0.1, ours: the paper prints none.
+    pub effort: f64,
+    /// τ: the forgetting factor of the online update. 0.98.
+    pub forgetting: f64,
+    /// n_y: lagged response times of the model that is identified at the start. 1.
+    pub output_lags: usize,
+    /// n_u: lagged intervals of it. 1.
+    pub input_lags: usize,
+    /// Periods at the start in which intervals are tried, so that a model can be identified from what they do. 60. None where a model
+    /// is given.
+    pub explore_periods: u32,
+    /// The longest interval that is tried then. Half of the longest interval where absent.
+    pub explore_max_ms: Option<f64>,
+    /// A model that was identified before, as `headroom identify` prints it.
+    pub model: Option<FuzzyModel>,
+}
+
+impl Default for BatchingTuning {
+    fn default() -> Self {
+        Self {
+            sla_ms: None,
+            reference_ms: None,
+            min_interval_ms: 0.0,
+            max_interval_ms: None,
+            accuracy: 1.0,
+            effort: 0.1,
+            forgetting: 0.98,
+            output_lags: Lags::DEFAULT.outputs,
+            input_lags: Lags::DEFAULT.inputs,
+            explore_periods: 60,
+            explore_max_ms: None,
+            model: None,
+        }
+    }
+}
+
+/// Samples for each parameter of one rule that an exploration must give, as an identification needs.
+const MIN_SAMPLES_PER_PARAMETER: usize = 3;
+
+impl BatchingTuning {
+    /// Checks every parameter's range.
+    ///
+    /// # Errors
+    /// The first that is outside.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        for (key, value) in [
+            ("sla_ms", self.sla_ms),
+            ("max_interval_ms", self.max_interval_ms),
+            ("explore_max_ms", self.explore_max_ms),
+        ] {
+            if let Some(value) = value {
+                Bound::Positive.check(key, value)?;
+            }
+        }
+        Bound::NotNegative.check("reference_ms", self.reference_ms.unwrap_or(0.0))?;
+        Bound::NotNegative.check("min_interval_ms", self.min_interval_ms)?;
+        Bound::Positive.check("accuracy", self.accuracy)?;
+        Bound::NotNegative.check("effort", self.effort)?;
+        Bound::Between(0.9, 1.0).check("forgetting", self.forgetting)?;
+        let most = Lags::MAX as f64;
+        Bound::Between(1.0, most).check("output_lags", self.output_lags as f64)?;
+        Bound::Between(0.0, most).check("input_lags", self.input_lags as f64)?;
+        let (lags, given) = (self.lags(), f64::from(self.explore_periods));
+        let needed = MIN_SAMPLES_PER_PARAMETER * (lags.antecedents() + 1) + lags.reach();
+        if self.model.is_none() && given < needed as f64 {
+            let range = format!("{needed} or more for a model of these lags, or give law.batching.model");
+            return Err(OutOfRange::new("explore_periods", given, range));
+        }
+        Bound::Between(0.0, MAX_EXPLORE_PERIODS).check("explore_periods", given)
+    }
+
+    /// The lags of the model that is identified at the start.
+    pub(super) const fn lags(&self) -> Lags {
+        Lags {
+            outputs: self.output_lags,
+            inputs: self.input_lags,
+        }
+    }
+}
+
+/// The longest exploration: what is kept of it is bounded.
+const MAX_EXPLORE_PERIODS: f64 = 10_000.0;
