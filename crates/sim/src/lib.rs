@@ -29,6 +29,7 @@
 //! | faults | [`faults`] | nodes lost, switched off, slow, deaf to caps; telemetry lost |
 //! | the possible | [`bound`] | the least energy that keeps the SLO when all arrivals are known |
 //! | accept queues | [`accept`] | a world of its own: clusters that are resized, limited queues, TCP's retries, worker processes |
+//! | cache and batches | [`tiers`] | a world of its own: closed-loop users, a front tier with cache and batcher, an application, a database |
 //! | control | `world` | periods; telemetry with delay, noise, loss; decisions take effect after their delays |
 //!
 //! # What can be relied on
@@ -64,6 +65,7 @@ mod requests;
 pub mod scenario;
 pub mod search;
 mod server;
+pub mod tiers;
 pub mod totals;
 mod world;
 

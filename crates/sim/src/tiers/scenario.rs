@@ -1,0 +1,650 @@
+//! What such a service is made of.
+
+use crate::error::{ScenarioError, within};
+use crate::scenario::Limits;
+use headroom_control::{CoreRange, Plant, PlantError, PowerEnvelope, Slo};
+use headroom_physics::{FrequencyFigures, IdleState, MachineFigures};
+use headroom_units::{Cores, Hertz, Lever, LeverRange, PerSecond, Ratio, Seconds, Watts};
+use headroom_workload::Shape;
+use headroom_workload::auction::{Mix, Site, SiteConfig};
+use serde::{Deserialize, Serialize};
+
+/// The most users at once.
+const MAX_USERS: u32 = 1_000_000;
+/// The most different objects of all pages: each takes four bytes, and eight for its popularity.
+const MAX_OBJECTS: u64 = 10_000_000;
+/// The most pages.
+const MAX_PAGES: usize = 1_000;
+/// The most frequencies.
+const MAX_FREQUENCIES: usize = 1_000;
+/// Between two frequencies that a law may ask for, hertz; what is in force is the highest of the list within it.
+const FREQUENCY_STEP_HZ: f64 = 1e7;
+
+/// The service and its users.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TiersScenario {
+    /// Simulated time, seconds.
+    pub duration_s: f64,
+    /// The first so many seconds, of which no total says anything.
+    pub warm_up_s: f64,
+    /// Seconds between two decisions.
+    pub period_s: f64,
+    /// Decide at the end of each batching interval instead, while there is one: the paper's control period.
+    pub decide_each_batch: bool,
+    /// Seconds that a sample is over.
+    pub sample_s: f64,
+    /// The SLO on the mean response time, seconds.
+    pub target_s: f64,
+    /// Who asks.
+    pub users: UserFigures,
+    /// What is asked for.
+    pub pages: Vec<PageFigures>,
+    /// An auction site in the place of those pages.
+    pub auction: Option<AuctionFigures>,
+    /// How what a page costs is distributed around its means.
+    pub demand: Shape,
+    /// The tier in front: the web server with its cache.
+    pub front: FrontFigures,
+    /// The application's tier.
+    pub application: TierFigures,
+    /// The database's tier.
+    pub database: TierFigures,
+    /// The cache; none by default.
+    pub cache: Option<CacheFigures>,
+    /// Whether requests for what is being fetched wait for that fetch, batched or not.
+    pub collapse: bool,
+    /// The batcher.
+    pub batch: BatchFigures,
+    /// The share of the work at the highest frequency that does not depend on the frequency.
+    pub insensitive_share: f64,
+    /// The frequencies, gigahertz, ascending.
+    pub frequencies_ghz: Vec<f64>,
+    /// What the machine draws. Its tiers use as many of its cores as they have; the rest idles.
+    pub machine: MachineFigures,
+    /// What ends a run that would not end.
+    pub limits: Limits,
+}
+
+/// The users: each thinks, asks and waits for the answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UserFigures {
+    /// How many there are, one number after the other; the last one stays.
+    pub counts: Vec<u32>,
+    /// How long each number stays, seconds.
+    pub hold_s: f64,
+    /// Mean time from an answer to the next request, seconds.
+    pub think_s: f64,
+    /// How it is distributed.
+    pub think: Shape,
+}
+
+impl Default for UserFigures {
+    fn default() -> Self {
+        Self {
+            counts: vec![100],
+            hold_s: 30.0,
+            think_s: 1.0,
+            think: Shape::Exponential {},
+        }
+    }
+}
+
+/// Pages of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageFigures {
+    /// Its name.
+    pub name: String,
+    /// How often it is asked for, over the sum of all pages' weights.
+    pub weight: f64,
+    /// How many different ones there are.
+    pub objects: u64,
+    /// Popularity of the i-th most popular one in proportion to i^-zipf; 0: all alike.
+    #[serde(default)]
+    pub zipf: f64,
+    /// Mean size, bytes.
+    pub bytes: f64,
+    /// How sizes are distributed over the objects; an object always has the same.
+    #[serde(default = "deterministic")]
+    pub bytes_shape: Shape,
+    /// Mean work of the front tier for one that is not in the cache, seconds at the highest frequency.
+    pub front_s: f64,
+    /// Mean work of the application's tier, seconds at the highest frequency.
+    pub application_s: f64,
+    /// Mean work of the database's tier, seconds at the highest frequency.
+    pub database_s: f64,
+    /// A delay that no frequency changes (disk, network), seconds.
+    #[serde(default)]
+    pub delay_s: f64,
+    /// Never held and never stored: it changes something.
+    #[serde(default)]
+    pub writes: bool,
+    /// The pages of whose kind it changes the one with its number, by name.
+    #[serde(default)]
+    pub changes: Vec<String>,
+}
+
+const fn deterministic() -> Shape {
+    Shape::Deterministic {}
+}
+
+/// An auction site in the manner of RUBiS ([`headroom_workload::auction`]). Its pages cost the same, whichever they are: "requests are of
+/// roughly equivalent processing demand" (the paper, Section III.B).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuctionFigures {
+    /// What visitors come for: `browsing`, `bidding` or `selling`.
+    pub mix: String,
+    /// Items for sale.
+    pub items: u32,
+    /// Registered users.
+    pub registered: u32,
+    /// Zipf's exponent of the items' popularity; 0 is even, as RUBiS draws them.
+    pub zipf: f64,
+    /// The shortest page, bytes.
+    pub least_bytes: u32,
+    /// The mean over all pages, bytes.
+    pub mean_bytes: u32,
+    /// The longest page, bytes.
+    pub most_bytes: u32,
+    /// Mean work of the front tier for a page that is not in the cache, seconds at the highest frequency.
+    pub front_s: f64,
+    /// Mean work of the application's tier, seconds at the highest frequency.
+    pub application_s: f64,
+    /// Mean work of the database's tier, seconds at the highest frequency.
+    pub database_s: f64,
+    /// A delay that no frequency changes (disk, network), seconds.
+    pub delay_s: f64,
+}
+
+impl Default for AuctionFigures {
+    fn default() -> Self {
+        let site = SiteConfig::default();
+        Self {
+            mix: Mix::Browsing.name().to_owned(),
+            items: site.items,
+            registered: site.users,
+            zipf: site.popularity_exponent,
+            least_bytes: site.least_bytes,
+            mean_bytes: site.mean_bytes,
+            most_bytes: site.most_bytes,
+            front_s: 0.0005,
+            application_s: 0.004,
+            database_s: 0.002,
+            delay_s: 0.0,
+        }
+    }
+}
+
+impl AuctionFigures {
+    /// The site.
+    pub(super) fn site(&self) -> Result<Site, ScenarioError> {
+        let config = SiteConfig {
+            items: self.items,
+            users: self.registered,
+            popularity_exponent: self.zipf,
+            least_bytes: self.least_bytes,
+            mean_bytes: self.mean_bytes,
+            most_bytes: self.most_bytes,
+            ..SiteConfig::default()
+        };
+        Site::new(config).map_err(|error| {
+            let key = match error.setting {
+                "users" => "registered",
+                "popularity_exponent" => "zipf",
+                other => other,
+            };
+            ScenarioError::new(
+                format!("auction.{key}"),
+                format!("is {}: {}", error.value, error.remedy),
+            )
+        })
+    }
+
+    /// What visitors come for.
+    pub(super) fn mix(&self) -> Result<Mix, ScenarioError> {
+        self.mix
+            .parse::<Mix>()
+            .map_err(|error| ScenarioError::new("auction.mix", error.to_string()))
+    }
+}
+
+/// The tier in front.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FrontFigures {
+    /// Its cores.
+    pub cores: u32,
+    /// Requests that it works at together, behind tiers included; 0: any number.
+    pub workers: u32,
+    /// Mean work for an answer from the cache, or from what another fetched, seconds at the highest frequency.
+    pub hit_s: f64,
+}
+
+impl Default for FrontFigures {
+    fn default() -> Self {
+        Self {
+            cores: 1,
+            workers: 0,
+            hit_s: 0.0001,
+        }
+    }
+}
+
+/// A tier behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TierFigures {
+    /// Its cores.
+    pub cores: u32,
+}
+
+impl Default for TierFigures {
+    fn default() -> Self {
+        Self { cores: 1 }
+    }
+}
+
+/// The cache.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheFigures {
+    /// What it may hold, bytes.
+    pub bytes: u64,
+    /// The largest object that is stored, bytes.
+    pub max_object_bytes: u64,
+    /// How long an object may be used once it is stored, seconds; a day by default.
+    pub fresh_s: f64,
+}
+
+impl Default for CacheFigures {
+    /// That of the paper, Section VII.B and VIII.A.
+    fn default() -> Self {
+        Self {
+            bytes: 20_000_000,
+            max_object_bytes: 1_000_000,
+            fresh_s: 86_400.0,
+        }
+    }
+}
+
+/// The batcher.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BatchFigures {
+    /// The interval at the beginning, seconds; 0 holds nothing.
+    pub interval_s: f64,
+    /// The longest that a law may set, seconds.
+    pub max_interval_s: f64,
+}
+
+impl Default for BatchFigures {
+    fn default() -> Self {
+        Self {
+            interval_s: 0.0,
+            max_interval_s: 1.0,
+        }
+    }
+}
+
+impl Default for TiersScenario {
+    /// Ten seconds of a page that a processor of the paper's testbed serves, without a cache.
+    fn default() -> Self {
+        Self {
+            duration_s: 600.0,
+            warm_up_s: 0.0,
+            period_s: 1.0,
+            decide_each_batch: false,
+            sample_s: 30.0,
+            target_s: 1.0,
+            users: UserFigures::default(),
+            pages: default_pages(),
+            auction: None,
+            demand: Shape::Exponential {},
+            front: FrontFigures::default(),
+            application: TierFigures::default(),
+            database: TierFigures::default(),
+            cache: None,
+            collapse: false,
+            batch: BatchFigures::default(),
+            insensitive_share: 0.0,
+            frequencies_ghz: vec![2.0, 2.33, 2.83],
+            machine: q9550(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+fn default_pages() -> Vec<PageFigures> {
+    vec![PageFigures {
+        name: "item".to_owned(),
+        weight: 1.0,
+        objects: 1_000,
+        zipf: 0.8,
+        bytes: 10_000.0,
+        bytes_shape: Shape::Deterministic {},
+        front_s: 0.0005,
+        application_s: 0.004,
+        database_s: 0.002,
+        delay_s: 0.0,
+        writes: false,
+        changes: Vec::new(),
+    }]
+}
+
+/// An Intel Core 2 Quad Q9550 in a small server: 95 W of thermal design power by its data sheet, of which the cores' and the rest's
+/// parts, the voltages and the idle states' powers are assumed; it has no deep idle state that its kernel of then would enter.
+fn q9550() -> MachineFigures {
+    let mut machine = MachineFigures::broadwell(4);
+    let processor = &mut machine.processor;
+    processor.frequency = FrequencyFigures {
+        lowest: Hertz::new(2.0e9),
+        highest: Hertz::new(2.83e9),
+        step: Hertz::new(FREQUENCY_STEP_HZ),
+        lowest_voltage: 0.88,
+        dynamic: Watts::new(16.0),
+        leakage: Watts::new(4.0),
+    };
+    processor.idle_states = vec![
+        IdleState::new("C1", 5.0, 1.0, 1.0, 1.0),
+        IdleState::new("C1E", 4.0, 10.0, 20.0, 20.0),
+    ];
+    processor.uncore = Watts::new(15.0);
+    processor.uncore_asleep = Watts::new(15.0);
+    processor.background = PerSecond::new(100.0);
+    machine.platform = Watts::new(40.0);
+    machine
+}
+
+impl TiersScenario {
+    /// Checks the figures.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] with the key.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        within("duration_s", self.duration_s, 1.0, 1e9, " seconds")?;
+        let length = self.duration_s;
+        within("warm_up_s", self.warm_up_s, 0.0, length * 0.99, " seconds")?;
+        within("period_s", self.period_s, 0.01, length, " seconds")?;
+        within("sample_s", self.sample_s, 0.01, length, " seconds")?;
+        within("target_s", self.target_s, 1e-6, 3_600.0, " seconds")?;
+        within("insensitive_share", self.insensitive_share, 0.0, 1.0, "")?;
+        self.check_users()?;
+        match &self.auction {
+            Some(auction) => self.check_auction(auction)?,
+            None => self.check_pages()?,
+        }
+        self.demand.check("demand")?;
+        let front = &self.front;
+        within("front.hit_s", front.hit_s, 0.0, 3_600.0, " seconds")?;
+        let cores = [front.cores, self.application.cores, self.database.cores];
+        for (tier, cores) in ["front", "application", "database"].iter().zip(cores) {
+            within(&format!("{tier}.cores"), f64::from(cores), 1.0, 4_096.0, " cores")?;
+        }
+        if let Some(cache) = self.cache {
+            let most = cache.bytes as f64;
+            within("cache.bytes", most, 1.0, 1e15, " bytes")?;
+            within(
+                "cache.max_object_bytes",
+                cache.max_object_bytes as f64,
+                1.0,
+                most,
+                " bytes: no object can be larger than the cache",
+            )?;
+            within("cache.fresh_s", cache.fresh_s, 0.0, 1e9, " seconds")?;
+        }
+        let most = self.batch.max_interval_s;
+        within("batch.max_interval_s", most, 0.001, 3_600.0, " seconds")?;
+        within("batch.interval_s", self.batch.interval_s, 0.0, most, " seconds")?;
+        self.check_machine(cores.iter().sum())
+    }
+
+    fn check_users(&self) -> Result<(), ScenarioError> {
+        let users = &self.users;
+        if users.counts.is_empty() {
+            let why = "is empty: give one number of users or more";
+            return Err(ScenarioError::new("users.counts", why));
+        }
+        for (at, count) in users.counts.iter().enumerate() {
+            let key = format!("users.counts.{at}");
+            within(&key, f64::from(*count), 0.0, f64::from(MAX_USERS), " users")?;
+        }
+        within("users.hold_s", users.hold_s, 0.001, 1e9, " seconds")?;
+        // Without a pause a user of a cache could ask without end at one moment.
+        within("users.think_s", users.think_s, 1e-6, 86_400.0, " seconds")?;
+        Ok(users.think.check("users.think")?)
+    }
+
+    fn check_auction(&self, auction: &AuctionFigures) -> Result<(), ScenarioError> {
+        if self.pages != default_pages() {
+            let why = "are given beside auction: give one of the two";
+            return Err(ScenarioError::new("pages", why));
+        }
+        for (name, seconds) in [
+            ("front_s", auction.front_s),
+            ("application_s", auction.application_s),
+            ("database_s", auction.database_s),
+            ("delay_s", auction.delay_s),
+        ] {
+            within(&format!("auction.{name}"), seconds, 0.0, 3_600.0, " seconds")?;
+        }
+        auction.mix()?;
+        auction.site().map(drop)
+    }
+
+    fn check_pages(&self) -> Result<(), ScenarioError> {
+        within("pages", self.pages.len() as f64, 1.0, MAX_PAGES as f64, " pages")?;
+        let mut objects = 0;
+        for (at, page) in self.pages.iter().enumerate() {
+            let key = |name: &str| format!("pages.{at}.{name}");
+            within(&key("weight"), page.weight, 0.0, 1e9, "")?;
+            within(&key("objects"), page.objects as f64, 1.0, MAX_OBJECTS as f64, "")?;
+            within(&key("zipf"), page.zipf, 0.0, 10.0, "")?;
+            within(&key("bytes"), page.bytes, 1.0, 1e12, " bytes")?;
+            page.bytes_shape.check(&key("bytes_shape"))?;
+            for (name, seconds) in [
+                ("front_s", page.front_s),
+                ("application_s", page.application_s),
+                ("database_s", page.database_s),
+                ("delay_s", page.delay_s),
+            ] {
+                within(&key(name), seconds, 0.0, 3_600.0, " seconds")?;
+            }
+            for changed in &page.changes {
+                if !self.pages.iter().any(|page| page.name == *changed) {
+                    let why = format!("names {changed:?}, which is no page's name");
+                    return Err(ScenarioError::new(key("changes"), why));
+                }
+            }
+            if !page.changes.is_empty() && !page.writes {
+                let why = "names pages that a page with writes = false would change: set writes = true";
+                return Err(ScenarioError::new(key("changes"), why));
+            }
+            objects += page.objects;
+        }
+        within(
+            "pages",
+            objects as f64,
+            1.0,
+            MAX_OBJECTS as f64,
+            " objects in all",
+        )?;
+        match self.pages.iter().any(|page| page.weight > 0.0) {
+            true => Ok(()),
+            false => Err(ScenarioError::new(
+                "pages",
+                "have no weight above 0: nothing is asked for",
+            )),
+        }
+    }
+
+    fn check_machine(&self, tiers: u32) -> Result<(), ScenarioError> {
+        let list = &self.frequencies_ghz;
+        within(
+            "frequencies_ghz",
+            list.len() as f64,
+            1.0,
+            MAX_FREQUENCIES as f64,
+            " frequencies",
+        )?;
+        if !list.iter().zip(list.iter().skip(1)).all(|(one, next)| one < next) {
+            return Err(ScenarioError::new(
+                "frequencies_ghz",
+                "do not ascend: sort them, each once",
+            ));
+        }
+        self.machine.check().map_err(|error| {
+            let why = format!("is {}: {}", error.value, error.expected);
+            ScenarioError::new(format!("machine.{}", error.key), why)
+        })?;
+        let frequency = &self.machine.processor.frequency;
+        let (least, most) = (frequency.lowest.get() / 1e9, frequency.highest.get() / 1e9);
+        for (at, ghz) in list.iter().enumerate() {
+            within(
+                &format!("frequencies_ghz.{at}"),
+                *ghz,
+                least - 1e-9,
+                most + 1e-9,
+                " GHz, the range of machine.processor.frequency",
+            )?;
+        }
+        let cores = self.machine.processor.cores;
+        if tiers as usize > cores {
+            let why = format!("is {cores}: the tiers have {tiers} cores, and the machine must have as many");
+            return Err(ScenarioError::new("machine.processor.cores", why));
+        }
+        Ok(())
+    }
+
+    /// The cores of the tiers: front, application, database.
+    pub(super) const fn cores(&self) -> [u32; 3] {
+        [self.front.cores, self.application.cores, self.database.cores]
+    }
+
+    /// The SLO that a law is given: the paper's is on the mean, which laws of batching go by; the percentile stands for the others.
+    ///
+    /// # Errors
+    /// [`PlantError::Target`].
+    pub fn slo(&self) -> Result<Slo, PlantError> {
+        Slo::new(Ratio::new(0.95), Seconds::new(self.target_s))
+    }
+
+    /// What laws can set: the batching interval, and the frequency where there are several.
+    ///
+    /// # Errors
+    /// [`PlantError`], of a scenario that has not been checked.
+    pub fn plant(&self) -> Result<Plant, PlantError> {
+        let processor = &self.machine.processor;
+        let cores = Cores::new(processor.cores as f64);
+        let idle = processor.idle_states[0].power;
+        let base = self.machine.platform + processor.uncore + idle * processor.cores as f64;
+        let power = PowerEnvelope {
+            base,
+            per_core: processor.frequency.busy_at_top() - idle,
+            lowest_cap: base,
+        };
+        let interval = LeverRange::between(0.0, self.batch.max_interval_s);
+        let plant = Plant::new(CoreRange::new(cores, cores, Cores::new(1.0))?, power)?
+            .with_range(Lever::BatchInterval, interval)?;
+        match self.frequencies_ghz[..] {
+            [least, .., most] => {
+                let range = LeverRange {
+                    step: FREQUENCY_STEP_HZ,
+                    ..LeverRange::between(least * 1e9, most * 1e9)
+                };
+                plant.with_range(Lever::Frequency, range)
+            }
+            _ => Ok(plant),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "name = \"item\"\nweight = 1\nobjects = 10\nbytes = 1000\nfront_s = 0.001\napplication_s = 0.001\n\
+                        database_s = 0.001\n";
+
+    #[test]
+    fn the_default_is_a_world_and_what_is_none_is_named() {
+        assert_eq!(TiersScenario::default().check(), Ok(()));
+        let page = |more: &str| format!("[[pages]]\n{PAGE}{more}");
+        for (text, said) in [
+            (
+                "period_s = 0.001".to_owned(),
+                "period_s: is 0.001: it must be 0.01 to 600",
+            ),
+            ("users.counts = []".to_owned(), "users.counts: is empty"),
+            (
+                "users.counts = [5, 2000000]".to_owned(),
+                "users.counts.1: is 2000000",
+            ),
+            ("users.think_s = 0.0".to_owned(), "users.think_s: is 0"),
+            (
+                "cache = { bytes = 10, max_object_bytes = 11 }".to_owned(),
+                "cache.max_object_bytes: is 11",
+            ),
+            (
+                "batch.interval_s = 2.0".to_owned(),
+                "batch.interval_s: is 2: it must be 0 to 1",
+            ),
+            (
+                "frequencies_ghz = [2.33, 2.0]".to_owned(),
+                "frequencies_ghz: do not ascend",
+            ),
+            (
+                "frequencies_ghz = [1.0, 2.0]".to_owned(),
+                "frequencies_ghz.0: is 1: it must be",
+            ),
+            (
+                "application.cores = 3".to_owned(),
+                "machine.processor.cores: is 4: the tiers have 5",
+            ),
+            (page("changes = [\"item\"]"), "pages.0.changes: names pages"),
+            (
+                page("writes = true\nchanges = [\"bid\"]"),
+                "pages.0.changes: names \"bid\"",
+            ),
+            (page("delay_s = -1.0"), "pages.0.delay_s: is -1"),
+            (
+                "[auction]\nmix = \"buying\"".to_owned(),
+                "auction.mix: `buying` is no mix",
+            ),
+            (
+                "[auction]\nregistered = 0".to_owned(),
+                "auction.registered: is 0: give",
+            ),
+            (page("[auction]"), "pages: are given beside auction"),
+        ] {
+            let scenario: TiersScenario = toml::from_str(&text).unwrap();
+            let error = scenario.check().unwrap_err().to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+        for unknown in ["users.count = 5", "cache = { size = 5 }", "batch.longest = 1.0"] {
+            assert!(toml::from_str::<TiersScenario>(unknown).is_err(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn what_laws_can_set_is_what_there_is() {
+        let mut scenario = TiersScenario::default();
+        let plant = scenario.plant().unwrap();
+        assert_eq!(plant.bounds(Lever::BatchInterval), Some((0.0, 1.0)));
+        assert_eq!(plant.bounds(Lever::Frequency), Some((2.0e9, 2.83e9)));
+        scenario.frequencies_ghz = vec![2.83];
+        assert_eq!(scenario.plant().unwrap().bounds(Lever::Frequency), None);
+    }
+
+    #[test]
+    fn a_scenario_is_what_it_was_written_as() {
+        let scenario = TiersScenario {
+            cache: Some(CacheFigures::default()),
+            ..TiersScenario::default()
+        };
+        let text = toml::to_string(&scenario).unwrap();
+        assert_eq!(toml::from_str::<TiersScenario>(&text).unwrap(), scenario);
+    }
+}
