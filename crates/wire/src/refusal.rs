@@ -133,8 +133,8 @@ pub enum Refusal {
     MachineRefused {
         /// What, where and why.
         why: String,
-        /// What is in force now.
-        in_force: Setting,
+        /// What is in force now; a box, for it is larger than all else that a refusal says.
+        in_force: Box<Setting>,
     },
     /// Something that the server's configuration does not allow.
     #[error("{field} {value:?} may not be asked for: {allowed}")]
@@ -258,7 +258,7 @@ mod tests {
             },
             Refusal::MachineRefused {
                 why: "cpu.max: EINVAL".into(),
-                in_force,
+                in_force: Box::new(in_force),
             },
             Refusal::NotAllowed {
                 field: "cpu_group".into(),

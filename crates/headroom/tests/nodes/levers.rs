@@ -94,7 +94,7 @@ fn what_is_set_over_the_control_port_holds_for_its_lease_and_is_as_configured_el
                 long,
                 "0 to 0.25 seconds",
             ),
-            (one.clone(), PART, "lease_ms is 50 ms, outside 100 to 3600000 ms"),
+            (one.clone(), PART, "lease_ms is 50 ms, outside 100 to 86400000 ms"),
             (
                 vec![setting(Lever::CacheSize, least), setting(Lever::Cores, 1.0)],
                 long,

@@ -308,7 +308,7 @@ impl Keeper {
                     "the request waited {:.1} s, longer than its lease: ask again",
                     arrived.elapsed().as_secs_f64()
                 ),
-                in_force: self.machine.in_force(),
+                in_force: Box::new(self.machine.in_force()),
             });
         }
         let claim = self.lease.claim(now, &peer.key(), &apply)?;
@@ -353,7 +353,7 @@ impl Keeper {
                 }
                 Err(Refusal::MachineRefused {
                     why: error.why,
-                    in_force: self.machine.in_force(),
+                    in_force: Box::new(self.machine.in_force()),
                 })
             }
         }
@@ -372,7 +372,7 @@ impl Keeper {
                 let why = done.failed.join("; ");
                 return Err(Refusal::MachineRefused {
                     why,
-                    in_force: self.machine.in_force(),
+                    in_force: Box::new(self.machine.in_force()),
                 });
             }
             notes = done.notes;

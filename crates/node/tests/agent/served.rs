@@ -242,7 +242,7 @@ async fn a_machine_that_refuses_is_told_and_leaves_the_node_to_nobody() {
         .fake
         .set(|inside| inside.refuses = Some("cpu.max: EINVAL".into()));
     let refused = refusal(client.apply(ask(1, 3, LONG, setting(1.0, 50.0))).await);
-    assert!(matches!(refused, Refusal::MachineRefused { in_force, .. } if in_force == setting(2.0, 60.0)));
+    assert!(matches!(refused, Refusal::MachineRefused { in_force, .. } if *in_force == setting(2.0, 60.0)));
     let fake = served.fake.clone();
     until("the lease's end", || fake.in_force() == Setting::default()).await;
     served.stop().await.unwrap();

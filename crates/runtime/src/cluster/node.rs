@@ -249,7 +249,7 @@ impl NodeTask {
             }
             Err(CallError::Refused(refusal)) => {
                 let in_force = match &refusal {
-                    Refusal::MachineRefused { in_force, .. } => Some(*in_force),
+                    Refusal::MachineRefused { in_force, .. } => Some(**in_force),
                     _ => None,
                 };
                 (in_force, None, Some(refusal.to_string()))

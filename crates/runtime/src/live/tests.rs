@@ -631,3 +631,70 @@ fn a_service_that_fails_quickly_gets_everything_and_never_less() {
         assert_eq!(tick.decision.setting, plant().full());
     }
 }
+
+#[test]
+fn what_the_gateways_cache_and_batcher_did_reaches_the_law_the_whole_and_the_metrics() {
+    let with_front = |hits, batches| {
+        answered(10).map(|period| TrafficPeriod {
+            cache: Some(headroom_gateway::CacheCounts {
+                hits,
+                misses: 3,
+                passed: 1,
+                ..Default::default()
+            }),
+            batch: Some(headroom_gateway::BatchCounts {
+                batches,
+                requests: 6 * batches,
+                groups: 2 * batches,
+                waiting_us: 100_000 * batches,
+                answered: batches,
+                processing_us: 20_000 * batches,
+                full: 1,
+                ..Default::default()
+            }),
+            ..period
+        })
+    };
+    let periods = vec![with_front(4, 2), with_front(0, 0), answered(10), None];
+    let ticks = play(Box::new(Fixed::new(plant())), &mut machine(2.0, 11.72), periods);
+    let seen = |at: usize| &ticks[at].observation;
+    let cache = seen(0).cache.unwrap();
+    assert_eq!((cache.lookups, cache.hits), (8, 4));
+    let batching = seen(0).batching.unwrap();
+    assert_eq!((batching.batches, batching.requests, batching.groups), (2, 12, 4));
+    assert_eq!(batching.mean_processing(), Some(Seconds::new(0.02)));
+    assert_eq!(
+        seen(1).batching,
+        Some(headroom_control::BatchObservation::default())
+    );
+    for nothing in [2, 3] {
+        assert_eq!((seen(nothing).cache, seen(nothing).batching), (None, None));
+        assert!(ticks[nothing].parts_of(Role::Cluster).next().is_none());
+    }
+    let whole = ticks[0].whole(&seen(0).in_force);
+    for (sensor, value) in [
+        (Sensor::CacheHitRatio, 0.5),
+        (Sensor::BatchProcessing, 0.02),
+        (Sensor::BatchWaiting, 0.1),
+        (Sensor::BatchGroupSize, 3.0),
+    ] {
+        assert_eq!(whole.get(sensor), Some(value), "{sensor:?}");
+    }
+    let status = admin::Status::new("fixed".to_owned(), Duration::from_secs(1));
+    status.tick(&ticks[0]);
+    let text = status.metrics_text();
+    for line in [
+        "headroom_service_batches_total 2",
+        "headroom_service_batch_requests_total 12",
+        "headroom_service_batch_groups_total 4",
+        "headroom_service_batch_answered_total 2",
+        "headroom_service_batch_passed_total{cause=\"full\"} 1",
+        "headroom_service_batch_waiting_seconds_total 0.2",
+        "headroom_service_batch_processing_seconds_total 0.04",
+        "headroom_service_cache_hit_ratio 0.5",
+        "headroom_cache_hit_ratio{role=\"cluster\",part=\"all\"} 0.5",
+        "headroom_batch_waiting_seconds{role=\"cluster\",part=\"all\"} 0.1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+}

@@ -24,12 +24,12 @@ pub struct GatewayLever {
 }
 
 /// The lease that settings are asked for with, in milliseconds.
-const LEASE_MS: Range = Range::new(100.0, 3_600_000.0);
+const LEASE_MS: Range = Range::new(100.0, 86_400_000.0);
 
 /// For how long settings are asked for: `None` where there is none, so that all levers are as configured.
 ///
 /// # Errors
-/// Settings with a lease outside 100 ms to an hour.
+/// Settings with a lease outside 100 ms to a day.
 pub fn lease_of(request: &proto::SetLeversRequest) -> Result<Option<Duration>, Refusal> {
     if request.settings.is_empty() {
         return Ok(None);
@@ -120,10 +120,10 @@ mod tests {
         };
         assert_eq!(lease_of(&request(0, 0)), Ok(None));
         assert_eq!(lease_of(&request(2_000, 1)), Ok(Some(Duration::from_secs(2))));
-        for lease_ms in [0, 99, 3_600_001] {
+        for lease_ms in [0, 99, 86_400_001] {
             let refused = lease_of(&request(lease_ms, 1)).unwrap_err().to_string();
             assert!(
-                refused.contains("lease_ms") && refused.contains("100 to 3600000 ms"),
+                refused.contains("lease_ms") && refused.contains("100 to 86400000 ms"),
                 "{refused}"
             );
         }
