@@ -2,7 +2,8 @@
 //! (`scaling_setspeed` under governor `userspace`), whatever the driver: intel_pstate (active and passive),
 //! acpi-cpufreq, amd-pstate.
 //!
-//! A limit leaves the choice below it to the governor, so it is the default. The lower limit gives way where it is above
+//! A limit leaves the choice below it to the governor, so it is the default. Where the governor that was found is `userspace` there is no
+//! such choice, and a limit could only lower the speed that was set: then the speed itself is set, and put back. The lower limit gives way where it is above
 //! what is asked for, and is written first. acpi-cpufreq knows discrete frequencies: the highest that is not above what
 //! is asked for is taken; its entry one MHz above the base frequency stands for all of turbo. `bios_limit`, thermal and
 //! global limits (`max_perf_pct`, `no_turbo`) hold besides, and are left alone. A policy whose CPUs are offline answers
@@ -25,6 +26,8 @@ const MAX_POLICIES: usize = 8192;
 const USUAL_STEP_KHZ: u64 = 100_000;
 /// acpi-cpufreq's top entry is so much above the base frequency where there is turbo, kHz.
 const TURBO_MARK_KHZ: u64 = 1_000;
+/// The governor of fixed speeds.
+const USERSPACE: &str = "userspace";
 
 /// How the frequency is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +38,21 @@ pub enum FrequencyMode {
     Max,
     /// Exactly this one: governor `userspace`, which drivers in active mode do not have.
     Setspeed,
+}
+
+impl FrequencyMode {
+    /// How the frequency of this machine is set: by its speed where every policy that is active has the governor `userspace`, else by an
+    /// upper limit.
+    pub fn of_machine(roots: &Roots) -> Self {
+        let mut governors = policies(roots)
+            .into_iter()
+            .filter_map(|dir| file::read(&dir.join("scaling_governor")).ok())
+            .peekable();
+        match governors.peek().is_some() && governors.all(|governor| governor == USERSPACE) {
+            true => Self::Setspeed,
+            false => Self::Max,
+        }
+    }
 }
 
 /// Whether the frequency is a lever at all.
@@ -297,21 +315,28 @@ impl FrequencyActuator {
             FrequencyMode::Setspeed => {
                 let path = file("scaling_available_governors");
                 let governors = file::read(&path)?;
-                if !governors
-                    .split_whitespace()
-                    .any(|governor| governor == "userspace")
-                {
+                if !governors.split_whitespace().any(|governor| governor == USERSPACE) {
                     return Err(FrequencyError::NoUserspace { path, governors });
                 }
-                // What setspeed reads is the frequency of the moment, not what was set: it is no value to watch.
-                (vec![file("scaling_governor")], in_order)
+                let governor = file("scaling_governor");
+                // What setspeed reads is the frequency of the moment. Under another governor that is no value to watch or to put back;
+                // under this one it is what somebody set.
+                let paths = match file::read(&governor)? == USERSPACE {
+                    true => vec![governor, file("scaling_setspeed")],
+                    false => vec![governor],
+                };
+                (paths, in_order)
             }
         };
         Ok(Definition {
             what: format!("the frequency of {}", policy.dir.display()),
             paths,
             sequence,
-            tolerance: 0,
+            // A limit reads as it was written; a speed is what the hardware made of it.
+            tolerance: match self.mode {
+                FrequencyMode::Max => 0,
+                FrequencyMode::Setspeed => USUAL_STEP_KHZ / 2,
+            },
             joint: false,
             room: first_number,
         })
@@ -368,7 +393,9 @@ impl FrequencyActuator {
                     continue;
                 }
                 let target = asked.map(|asked| policy.plan((asked.get() / 1e3).round() as u64));
-                limit_khz = limit_khz.max(target.unwrap_or(policy.highest_khz));
+                let found_speed = panel.found(at).get(1).and_then(|speed| number(speed));
+                let as_found = found_speed.filter(|_| !is_limit).unwrap_or(policy.highest_khz);
+                limit_khz = limit_khz.max(target.unwrap_or(as_found));
                 changes.extend(match self.mode {
                     FrequencyMode::Max => change_limits(panel, at, target),
                     FrequencyMode::Setspeed => change_speed(panel, at, policy, target),
@@ -451,8 +478,11 @@ fn change_speed(panel: &Panel, at: usize, policy: &Policy, target_khz: Option<u6
     match target_khz {
         None if panel.found(at) == panel.last(at) => None,
         None => Some(panel.change(at, panel.found(at).to_vec())),
+        Some(target) if panel.paths(at).len() > 1 => {
+            Some(panel.change(at, vec![USERSPACE.into(), target.to_string()]))
+        }
         Some(target) => {
-            let mut change = panel.change(at, vec!["userspace".into()]);
+            let mut change = panel.change(at, vec![USERSPACE.into()]);
             change.writes.push(FileValue {
                 path: policy.dir.join("scaling_setspeed"),
                 value: target.to_string(),

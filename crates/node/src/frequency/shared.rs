@@ -26,12 +26,13 @@ fn together(wishes: &[Wish]) -> Option<Hertz> {
 pub(crate) struct SharedFrequency(Member<FrequencyActuator, Wish>);
 
 impl SharedFrequency {
-    /// A part in the upper limit on this machine's frequency, which is opened where nobody in this process has it yet.
+    /// A part in the upper limit on this machine's frequency, or in its speed where the governor `userspace` was found, which is opened
+    /// where nobody in this process has it yet.
     ///
     /// # Errors
     /// Those of [`FrequencyActuator::open`].
     pub(crate) fn join(roots: &Roots, registry: &Registry) -> Result<Self, FrequencyError> {
-        let open = || FrequencyActuator::open(roots, FrequencyMode::Max, &registry.shared());
+        let open = || FrequencyActuator::open(roots, FrequencyMode::of_machine(roots), &registry.shared());
         SHARING.join(&roots.sys, registry, None, open).map(Self)
     }
 

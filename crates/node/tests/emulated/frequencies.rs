@@ -117,6 +117,49 @@ fn a_fixed_speed_needs_a_driver_that_has_the_governor() {
 }
 
 #[test]
+fn three_levels_of_a_userspace_governor_are_speeds_that_are_set_and_put_back() {
+    let made = Bench::new(HardwareConfig {
+        driver: Driver::AcpiCpufreq,
+        cpus_per_policy: 4,
+        frequency: FrequencyRange {
+            min: Hertz::new(2.0e9),
+            base: Hertz::new(2.83e9),
+            max: Hertz::new(2.83e9),
+        },
+        frequency_states: vec![Hertz::new(2.33e9)],
+        ..HardwareConfig::default()
+    });
+    let Some(bench) = made else { return };
+    let states = policy(&bench, 0, "scaling_available_frequencies");
+    assert_eq!(states, "2830000 2330000 2000000");
+    assert_eq!(FrequencyMode::of_machine(&bench.roots()), FrequencyMode::Max);
+    for (file, value) in [("scaling_governor", "userspace"), ("scaling_setspeed", "2330000")] {
+        for first in [0, 4, 8, 12] {
+            let path = format!("devices/system/cpu/cpufreq/policy{first}/{file}");
+            bench.write(&path, value);
+        }
+    }
+    let mode = FrequencyMode::of_machine(&bench.roots());
+    assert_eq!(mode, FrequencyMode::Setspeed);
+    let mut actuator = FrequencyActuator::open(&bench.roots(), mode, &Registry::new()).unwrap();
+    for (asked, set) in [
+        (2.83, "2830000"),
+        (2.0, "2000000"),
+        (2.4, "2330000"),
+        (1.0, "2000000"),
+    ] {
+        actuator.set(ghz(asked)).unwrap();
+        assert_eq!(policy(&bench, 4, "scaling_setspeed"), set, "{asked}");
+        assert_eq!(policy(&bench, 4, "scaling_max_freq"), "2830000");
+    }
+    drop(actuator);
+    for first in [0, 4, 8, 12] {
+        assert_eq!(policy(&bench, first, "scaling_governor"), "userspace");
+        assert_eq!(policy(&bench, first, "scaling_setspeed"), "2330000");
+    }
+}
+
+#[test]
 fn a_policy_whose_cpus_are_offline_is_passed_over_and_taken_up_again() {
     let Some(bench) = bench(Driver::IntelPstatePassive) else {
         return;

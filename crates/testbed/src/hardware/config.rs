@@ -13,6 +13,8 @@ pub const MAX_PACKAGES: u32 = 8;
 /// The most cores of a package.
 pub const MAX_CORES_PER_PACKAGE: u32 = 128;
 
+/// The most states of acpi-cpufreq that can be named.
+const MAX_STATES: usize = 64;
 /// Hardware changes frequency in steps of the bus clock.
 const STEP: Hertz = Hertz::new(1e8);
 /// From so long on a package's sleep pays.
@@ -41,6 +43,8 @@ pub struct HardwareConfig {
     pub driver: Driver,
     /// CPUs that share one frequency policy; it must divide the cores of a package.
     pub cpus_per_policy: u32,
+    /// The states of acpi-cpufreq between the lowest and the base frequency, in any order; empty for steps of 100 MHz.
+    pub frequency_states: Vec<Hertz>,
     /// Its frequencies.
     pub frequency: FrequencyRange,
     /// What it draws.
@@ -66,6 +70,7 @@ impl Default for HardwareConfig {
             driver: Driver::IntelPstateActive,
             cpus_per_policy: 1,
             frequency: FrequencyRange::default(),
+            frequency_states: Vec::new(),
             power: PowerFigures::default(),
             rapl: RaplConfig::default(),
             cpuidle: true,
@@ -335,6 +340,15 @@ impl HardwareConfig {
             "frequency",
             &value,
             "100 MHz <= min <= base <= max <= 10 GHz",
+        )?;
+        let states = &self.frequency_states;
+        let holds = states.len() <= MAX_STATES && states.iter().all(|state| (min..=base).contains(state));
+        let value = format_args!("{} states", states.len());
+        need(
+            holds,
+            "frequency_states",
+            &value,
+            "at most 64, each between frequency.min and frequency.base",
         )?;
         let power = &self.power;
         for (field, value) in [

@@ -68,6 +68,8 @@ pub struct CpuFreq {
     min: u64,
     base: u64,
     max: u64,
+    /// The states between the lowest and the base frequency; empty for even steps.
+    between: Vec<u64>,
     /// By their order; empty without a driver.
     pub policies: Vec<Policy>,
     no_turbo: bool,
@@ -87,6 +89,11 @@ impl CpuFreq {
             min: khz(frequency.min.get()),
             base: khz(frequency.base.get()),
             max: khz(frequency.max.get()),
+            between: config
+                .frequency_states
+                .iter()
+                .map(|state| khz(state.get()))
+                .collect(),
             policies: Vec::new(),
             no_turbo: false,
             max_perf_pct: 100,
@@ -163,11 +170,16 @@ impl CpuFreq {
         if self.has_turbo() && self.boost {
             states.push(self.base + TURBO_MARK_KHZ);
         }
-        let steps = (self.base - self.min) / STATE_STEP_KHZ;
-        states.extend((0..=steps).map(|step| self.base - step * STATE_STEP_KHZ));
-        if states.last() != Some(&self.min) {
-            states.push(self.min);
+        if self.between.is_empty() {
+            let steps = (self.base - self.min) / STATE_STEP_KHZ;
+            states.extend((0..=steps).map(|step| self.base - step * STATE_STEP_KHZ));
+        } else {
+            states.push(self.base);
+            states.extend(&self.between);
         }
+        states.push(self.min);
+        states.sort_unstable_by(|one, other| other.cmp(one));
+        states.dedup();
         states
     }
 

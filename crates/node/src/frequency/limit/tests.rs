@@ -133,6 +133,61 @@ fn a_fixed_speed_takes_the_governor_and_gives_it_back() {
 }
 
 #[test]
+fn a_speed_that_was_found_is_set_and_put_back_and_a_limit_is_set_elsewhere() {
+    let tree = Policies::new(&[0, 1]);
+    assert_eq!(FrequencyMode::of_machine(&tree.roots()), FrequencyMode::Max);
+    for policy in [0, 1] {
+        tree.put(policy, "scaling_available_frequencies", "2830000 2330000 2000000");
+        for (file, khz) in [
+            ("cpuinfo_min_freq", "2000000"),
+            ("cpuinfo_max_freq", "2830000"),
+            ("scaling_max_freq", "2830000"),
+        ] {
+            tree.put(policy, file, khz);
+        }
+    }
+    tree.put(0, "scaling_governor", "userspace");
+    assert_eq!(
+        FrequencyMode::of_machine(&tree.roots()),
+        FrequencyMode::Max,
+        "not all have it"
+    );
+    tree.put(1, "scaling_governor", "userspace");
+    for policy in [0, 1] {
+        tree.put(policy, "scaling_setspeed", "2330000");
+    }
+    let mode = FrequencyMode::of_machine(&tree.roots());
+    assert_eq!(mode, FrequencyMode::Setspeed);
+    let mut actuator = FrequencyActuator::open(&tree.roots(), mode, &Registry::new()).unwrap();
+    for (asked, set) in [
+        (2.0, "2000000"),
+        (2.33, "2330000"),
+        (2.5, "2330000"),
+        (2.83, "2830000"),
+    ] {
+        let in_force = actuator.set(ghz(asked)).unwrap();
+        assert_eq!(in_force.limit.get(), set.parse::<f64>().unwrap() * 1e3);
+        for policy in [0, 1] {
+            assert_eq!(tree.read(policy, "scaling_setspeed"), set, "{asked}");
+            assert_eq!(tree.read(policy, "scaling_governor"), "userspace");
+            assert_eq!(
+                tree.read(policy, "scaling_max_freq"),
+                "2830000",
+                "no limit is set"
+            );
+        }
+    }
+    assert_eq!(actuator.set(None).unwrap().limit, Hertz::new(2.33e9));
+    assert_eq!(tree.read(0, "scaling_setspeed"), "2330000");
+    actuator.set(ghz(2.0)).unwrap();
+    drop(actuator);
+    for policy in [0, 1] {
+        assert_eq!(tree.read(policy, "scaling_setspeed"), "2330000");
+        assert_eq!(tree.read(policy, "scaling_governor"), "userspace");
+    }
+}
+
+#[test]
 fn another_writer_is_said_and_left_alone_until_an_operator_gives_the_policy_back() {
     let tree = Policies::new(&[0]);
     let registry = Registry::new();
