@@ -48,6 +48,10 @@ const ANOTHER: f64 = 1.05;
 const LEAST_S: f64 = 0.001;
 const LEAST_SHARE: f64 = 0.02;
 
+/// A rate or a mean response time that differs by this factor is another load; one that differs by the second ends a comparison.
+const ANOTHER_LOAD: f64 = 1.25;
+const FAR: f64 = 2.0;
+
 /// Why it waits.
 type Why = Cow<'static, str>;
 
@@ -346,19 +350,27 @@ impl Seek {
         match &mut self.phase {
             Phase::Compare(comparison) => {
                 let verdict = comparison.observe(period, &self.ledger, &self.tuning);
+                let (comparison, ends) = (comparison.clone(), verdict.is_some());
                 if let Some(verdict) = verdict {
-                    let comparison = comparison.clone();
                     moved = self.conclude(&comparison, verdict);
+                }
+                if !ends && self.load.is_another_by(FAR) {
+                    // What was measured is of another load.
+                    self.ledger.spent += comparison.spent();
+                    self.seek_anew();
                 }
             }
             Phase::Wait(left, _) if *left > 0 => {
                 *left -= 1;
-                if self.load.is_another() {
+                if self.load.is_another_by(ANOTHER_LOAD) {
                     self.seek_anew();
                 }
             }
             Phase::Wait(..) => match self.next() {
-                Some(comparison) => self.phase = Phase::Compare(comparison),
+                Some(comparison) => {
+                    self.load.settle();
+                    self.phase = Phase::Compare(comparison);
+                }
                 None if self.load.response().is_none() || self.limit().is_none() => {}
                 None if self.is_off() => self.wait("the SLO leaves no time to hold requests"),
                 None => {
@@ -377,6 +389,7 @@ impl Seek {
         self.tried.clear();
         self.share = self.tuning.first_share;
         self.gain = 0.0;
+        self.load = Load::default();
         if !self.is_off() {
             // What was late without batches says nothing of this load.
             self.late_without = Average::default();
