@@ -41,16 +41,15 @@ impl Average {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     rate: Average,
+    requests: Average,
     response: Average,
     settled: Option<(f64, f64)>,
 }
 
-/// A rate or a response time that differs by this factor is another load.
-const ANOTHER: f64 = 1.25;
-
 impl Load {
     pub(super) fn push(&mut self, period: &Period) {
         self.rate.push(period.rate);
+        self.requests.push(period.answers);
         self.response.push(period.response);
     }
 
@@ -59,16 +58,21 @@ impl Load {
         self.response.mean()
     }
 
+    /// Requests answered in a period, once that is known.
+    pub(super) fn requests(&self) -> Option<f64> {
+        self.requests.mean()
+    }
+
     /// What is now is what the law settled at.
     pub(super) fn settle(&mut self) {
         self.settled = self.rate.mean().zip(self.response.mean());
     }
 
-    /// Whether it is another than that.
-    pub(super) fn is_another(&self) -> bool {
+    /// Whether it is another than that, by a rate or a mean response time that differs by this factor.
+    pub(super) fn is_another_by(&self, factor: f64) -> bool {
         let now = self.rate.mean().zip(self.response.mean());
         self.settled.zip(now).is_some_and(|(then, now)| {
-            let differs = |one: f64, two: f64| one.max(two) > ANOTHER * one.min(two);
+            let differs = |one: f64, two: f64| one.max(two) > factor * one.min(two);
             differs(then.0, now.0) || differs(then.1, now.1)
         })
     }

@@ -29,17 +29,26 @@ pub(super) enum Verdict {
     NotFollowed,
 }
 
-/// All response times, and what attempts added to them, in seconds times requests.
+/// All response times, what attempts added to them, and what batches saved, in seconds times requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ledger {
     pub(super) total: f64,
     pub(super) spent: f64,
+    pub(super) saved: f64,
 }
 
+/// The share of what batches were found to save that may be spent on finding better ones.
+const REINVESTED: f64 = 0.25;
+
 impl Ledger {
+    /// What may still be spent.
+    pub(super) fn left(&self, budget: f64) -> f64 {
+        self.total * budget + self.saved * REINVESTED - self.spent
+    }
+
     /// Whether so much more may be spent.
     pub(super) fn allows(&self, more: f64, budget: f64) -> bool {
-        self.spent + more <= self.total * budget
+        more <= self.left(budget)
     }
 }
 
@@ -47,6 +56,8 @@ impl Ledger {
 const PATIENCE: u32 = 20;
 /// Requests in batches from which on their groups say something.
 const ENOUGH_BATCHED: u64 = 20;
+/// An interval that costs so much more, as a logarithm, is measured no further.
+const HOPELESS: f64 = 0.3;
 /// What is expected of the blocks without any batches, before one was measured: so much more response time.
 const UNKNOWN: f64 = 0.1;
 
@@ -182,7 +193,8 @@ impl Comparison {
         each.max(0.0) * self.answers * f64::from(periods)
     }
 
-    fn mean(&self) -> Option<f64> {
+    /// How much more the other costs, as far as is known.
+    pub(super) fn mean(&self) -> Option<f64> {
         let count = self.differences.len();
         (count > 0).then(|| self.differences.iter().sum::<f64>() / count as f64)
     }
@@ -190,7 +202,7 @@ impl Comparison {
     fn verdict(&self, tuning: &SeekTuning) -> Option<Verdict> {
         let (mean, count) = (self.mean()?, self.differences.len() as f64);
         if self.differences.len() < MIN_PAIRS as usize {
-            return None;
+            return (mean > HOPELESS).then_some(Verdict::NotBetter(-mean));
         }
         let squares: f64 = self.differences.iter().map(|one| (one - mean).powi(2)).sum();
         let error = (squares / (count - 1.0) / count).sqrt();

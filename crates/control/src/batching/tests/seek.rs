@@ -11,8 +11,9 @@ struct World<F> {
     answer: F,
     /// Deviation of the mean from period to period, as a share.
     noise: f64,
-    /// The SLO's percentile, as a multiple of the mean.
+    /// The SLO's percentile, as a multiple of the mean, and how much of the interval is added to it.
     tail: f64,
+    hold: f64,
     seed: u64,
 }
 
@@ -47,7 +48,7 @@ impl<F: Fn(u64, f64) -> (f64, f64, f64)> World<F> {
                 arrivals: ANSWERS,
                 completions: ANSWERS,
                 latency: Some(Latency {
-                    at_slo: mean * self.tail,
+                    at_slo: mean * self.tail + Seconds::new(interval * self.hold),
                     missed: false,
                     distribution: Some(Distribution {
                         mean,
@@ -131,6 +132,7 @@ fn where_batches_help_the_best_interval_is_found_within_a_few_percent() {
                 answer: |_, interval| (valley(interval, best, 0.18), 1.5, 0.0),
                 noise: 0.05,
                 tail: 2.0,
+                hold: 0.0,
                 seed,
             };
             let run = world.run(seek(4_000.0), 2_000);
@@ -147,14 +149,15 @@ fn where_batches_help_the_best_interval_is_found_within_a_few_percent() {
 }
 
 /// Each world adds what requests wait for: half of the interval.
-fn hurts(groups: f64, noise: f64, seed: u64) -> World<impl Fn(u64, f64) -> (f64, f64, f64)> {
+fn hurts(groups: f64, noise: f64, drifts: f64, seed: u64) -> World<impl Fn(u64, f64) -> (f64, f64, f64)> {
     World {
         answer: move |number, interval| {
-            let drift = 1.0 + 0.2 * (number as f64 / 300.0).sin();
+            let drift = 1.0 + drifts * (number as f64 / 300.0).sin();
             (drift * 0.5 + interval * 0.5, groups, 0.0)
         },
         noise,
         tail: 2.0,
+        hold: 0.0,
         seed,
     }
 }
@@ -164,8 +167,8 @@ fn where_batches_only_hurt_less_than_two_percent_is_lost_and_it_says_that_it_is_
     for seed in 1..9 {
         for (groups, noise) in [(1.0, 0.05), (1.4, 0.05), (1.4, 0.2), (1.4, 0.0)] {
             for periods in [100, 600, 3_000] {
-                let run = hurts(groups, noise, seed).run(seek(4_000.0), periods);
-                let none = hurts(groups, noise, seed);
+                let run = hurts(groups, noise, 0.2, seed).run(seek(4_000.0), periods);
+                let none = hurts(groups, noise, 0.2, seed);
                 let without: f64 =
                     (0..periods).map(|at| (none.answer)(at, 0.0).0).sum::<f64>() / periods as f64;
                 let lost = run.mean / without - 1.0;
@@ -183,7 +186,7 @@ fn where_batches_only_hurt_less_than_two_percent_is_lost_and_it_says_that_it_is_
 
 #[test]
 fn attempts_that_find_nothing_become_rare() {
-    let run = hurts(1.0, 0.05, 3).run(seek(4_000.0), 4_000);
+    let run = hurts(1.0, 0.05, 0.0, 3).run(seek(4_000.0), 4_000);
     let starts: Vec<usize> = (1..run.intervals.len())
         .filter(|at| run.intervals[*at] > 0.0 && run.intervals[at - 1] == 0.0)
         .collect();
@@ -204,6 +207,7 @@ fn it_follows_when_the_best_interval_moves_and_when_batches_cease_to_help() {
             },
             noise: 0.05,
             tail: 1.5,
+            hold: 0.0,
             seed,
         };
         let run = world.run(seek(8_000.0), 7_000);
@@ -224,24 +228,22 @@ fn it_follows_when_the_best_interval_moves_and_when_batches_cease_to_help() {
 
 #[test]
 fn the_interval_leaves_the_percentile_below_the_target() {
-    // The valley's best, 500 ms, would make the percentile 300 ms over the target.
     let world = World {
-        answer: |_, interval| (valley(interval, 0.5, 0.3), 1.5, 0.0),
+        answer: |_, interval| (valley(interval, 0.5, 0.2), 1.5, 0.0),
         noise: 0.02,
-        tail: 0.9,
+        tail: 0.8,
+        hold: 1.0,
         seed: 2,
     };
-    let run = world.run(seek(1_000.0), 1_500);
-    // With every interval the percentile is 0.9 of at most a second.
-    assert!(
-        run.intervals
-            .iter()
-            .all(|interval| *interval <= 1.0 - 0.9 * 0.7 + 0.05)
-    );
+    let run = world.run(seek(1_000.0), 2_500);
+    // With 350 ms the percentile is at the target.
+    assert!(run.intervals.iter().all(|interval| *interval <= 0.35));
+    assert!(run.interval > 0.15, "{}", run.interval);
     let tight = World {
         answer: |_, interval| (0.5 + interval * 0.2, 1.5, 0.0),
         noise: 0.02,
         tail: 1.9,
+        hold: 0.0,
         seed: 2,
     };
     let run = tight.run(seek(1_000.0), 1_500);
@@ -259,6 +261,7 @@ fn where_the_target_is_missed_without_batches_the_mean_decides() {
         answer: |_, interval| (valley(interval, 0.3, 0.18), 1.5, 0.0),
         noise: 0.05,
         tail: 3.0,
+        hold: 0.0,
         seed: 4,
     };
     let run = world.run(seek(1_000.0), 2_000);
@@ -276,6 +279,7 @@ fn lost_telemetry_and_a_wrong_meter_do_not_lead_it_astray() {
             },
             noise: 0.05,
             tail: 2.0,
+            hold: 0.0,
             seed,
         };
         let run = world.run_losing(seek(4_000.0), 3_000, |number| number % 17 == 3);
@@ -291,7 +295,7 @@ fn lost_telemetry_and_a_wrong_meter_do_not_lead_it_astray() {
 
 #[test]
 fn a_gateway_that_does_not_follow_is_named() {
-    let world = hurts(1.5, 0.05, 1);
+    let world = hurts(1.5, 0.05, 0.0, 1);
     let mut random = Noise::new(1);
     let mut law = seek(4_000.0);
     let stuck = Setting::from([(Lever::BatchInterval, 0.0)]);
@@ -322,12 +326,108 @@ fn energy_counts_by_its_weight_where_it_is_observed() {
         },
         noise: 0.001,
         tail: 2.0,
+        hold: 0.0,
         seed: 5,
     };
     let with = world(true).run(seek(4_000.0), 1_500);
     let without = world(false).run(seek(4_000.0), 1_500);
     assert!(with.interval > 0.2, "{}", with.interval);
     assert!(without.interval < 0.02, "{}", without.interval);
+}
+
+/// So many users who think for 7 s, before a station that serves a miss in 9.5 ms, by mean-value analysis; requests for the same of `keys`
+/// equally popular targets are served once a batch. Mean response time, throughput and group size.
+fn closed_loop(users: u32, keys: f64, interval: f64) -> (f64, f64, f64) {
+    let (think, service) = (7.0, 0.0095);
+    let (mut rate, mut response, mut groups) = (0.0f64, 0.0, 1.0);
+    // The group size depends on the rate, and that on the group size.
+    for _ in 0..12 {
+        groups = 1.0 + rate * interval / keys;
+        let demand = service * 0.8 / groups;
+        let mut queue = 0.0;
+        for number in 1..=users {
+            let inside = demand * (1.0 + queue);
+            response = inside + interval * 0.5;
+            let throughput = f64::from(number) / (think + response);
+            queue = throughput * inside;
+            if number == users {
+                rate = 0.5 * rate + 0.5 * throughput;
+            }
+        }
+    }
+    (response, rate, groups)
+}
+
+/// The mean response times of users in steps, by 5 ms of the interval: the same function at once.
+fn steps(users: &[u32], keys: f64) -> Vec<Vec<(f64, f64, f64)>> {
+    let curve = |users: &u32| {
+        (0..=200)
+            .map(|at| closed_loop(*users, keys, f64::from(at) * 0.005))
+            .collect()
+    };
+    users.iter().map(curve).collect()
+}
+
+#[test]
+fn users_who_wait_are_served_nearly_as_well_as_with_the_best_fixed_interval_as_they_come_and_go() {
+    let curves = steps(&[1_200, 1_000, 1_500], 60.0);
+    let at = |number: u64, interval: f64| {
+        let curve = &curves[(number / 2_000) as usize % 3];
+        let place = (interval / 0.005).min(199.0);
+        let (low, share) = (place as usize, place.fract());
+        let (response, _, groups) = curve[low];
+        (response + share * (curve[low + 1].0 - response), groups, 0.0)
+    };
+    let mean_of = |interval: f64| (0..3u64).map(|step| at(step * 2_000, interval).0).sum::<f64>() / 3.0;
+    let best = (0..=200)
+        .map(|one| mean_of(f64::from(one) * 0.005))
+        .fold(f64::INFINITY, f64::min);
+    let none = mean_of(0.0);
+    assert!(best < none * 0.7, "batches help in this world: {best} {none}");
+    for seed in 1..5 {
+        let world = World {
+            answer: at,
+            noise: 0.08,
+            tail: 2.5,
+            hold: 0.0,
+            seed,
+        };
+        let run = world.run(seek(1_000.0), 6_000);
+        // The first minutes, before anything is known, and those after a step cost up to twenty times as much.
+        assert!(
+            run.mean < best + 0.05 * none,
+            "{seed}: {} of {best}, {none} without",
+            run.mean
+        );
+        // Now and then it is without batches, which costs thirty times as much, to see whether they still help.
+        let last = (0..=200)
+            .map(|one| at(4_000, f64::from(one) * 0.005).0)
+            .fold(f64::INFINITY, f64::min);
+        assert!(run.last < last * 1.4, "{seed}: {} of {last}", run.last);
+    }
+}
+
+#[test]
+fn users_whom_batches_cannot_help_lose_less_than_two_percent() {
+    // A light load, and targets that are nearly all different.
+    for (users, keys) in [(200, 60.0), (1_000, 1e5)] {
+        let curves = steps(&[users], keys);
+        for seed in 1..5 {
+            let world = World {
+                answer: |_, interval: f64| {
+                    let (response, _, groups) = curves[0][((interval / 0.005) as usize).min(200)];
+                    (response, groups, 0.0)
+                },
+                noise: 0.08,
+                tail: 2.5,
+                hold: 0.0,
+                seed,
+            };
+            let run = world.run(seek(1_000.0), 1_500);
+            let lost = run.mean / curves[0][0].0 - 1.0;
+            assert!(lost < 0.02, "{users} {seed}: {lost}");
+        }
+    }
 }
 
 proptest! {
@@ -339,7 +439,7 @@ proptest! {
         let (mut one, mut two) = (seek(target_ms), seek(target_ms));
         let mut next = 0.0;
         for (number, (mean, groups, lost, astray)) in means.into_iter().enumerate() {
-            let world = World { answer: move |_, _| (mean, groups, 0.0), noise: 0.0, tail: 2.0, seed: 1 };
+            let world = World { answer: move |_, _| (mean, groups, 0.0), noise: 0.0, tail: 2.0, hold: 0.0, seed: 1 };
             // Now and then another interval is in force than was asked for.
             let in_force = if astray < 0.0 { 0.123 } else { next };
             let in_force = Setting::from([(Lever::BatchInterval, in_force)]);
