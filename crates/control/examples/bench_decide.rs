@@ -4,11 +4,11 @@
 use headroom_control::capacity::Capacity;
 use headroom_control::resize::PowerState;
 use headroom_control::{
-    CoreRange, Distribution, FrequencyRange, Latency, LawConfig, LawContext, LawName, NodeObservation,
-    Observation, Plant, PowerEnvelope, Slo, Traffic,
+    BatchObservation, CacheObservation, CoreRange, Distribution, FrequencyRange, Latency, LawConfig,
+    LawContext, LawName, NodeObservation, Observation, Plant, PowerEnvelope, Slo, Traffic,
 };
 use headroom_physics::MachineFigures;
-use headroom_units::{Cores, Hertz, PerSecond, Ratio, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Lever, LeverRange, PerSecond, Ratio, Reading, Seconds, Source, Watts};
 use std::error::Error;
 use std::time::Instant;
 
@@ -56,7 +56,8 @@ fn decisions(name: LawName, servers: usize) -> Result<Vec<f64>, Box<dyn Error>> 
     let plant = Plant::new(cores, power)?
         .with_frequency(frequency)
         .with_servers(servers)
-        .with_parking();
+        .with_parking()
+        .with_range(Lever::BatchInterval, LeverRange::between(0.0, 0.25))?;
     let slo = Slo::new(Ratio::new(0.95), Seconds::from_millis(250.0))?;
     let mut law = LawConfig::of(name).build(&LawContext {
         slo,
@@ -64,7 +65,7 @@ fn decisions(name: LawName, servers: usize) -> Result<Vec<f64>, Box<dyn Error>> 
         service_rate: PerSecond::new(PER_CORE),
         machines: vec![machine; servers],
     })?;
-    let mut setting = plant.full();
+    let mut setting = plant.full().with(Lever::BatchInterval, Some(0.0));
     let mut times = Vec::new();
     for period in 0..FIRST + MEASURED {
         let observation = observation(period, servers, setting);
@@ -125,6 +126,18 @@ fn observation(period: u64, servers: usize, in_force: headroom_units::Setting) -
         power: Some(Reading {
             value: Watts::new(60.0 * on as f64),
             source: Source::Simulated,
+        }),
+        cache: Some(CacheObservation {
+            lookups: rate as u64,
+            hits: (rate * (0.3 + noise)) as u64,
+        }),
+        batching: Some(BatchObservation {
+            batches: 10,
+            requests: rate as u64,
+            groups: (rate * 0.7) as u64,
+            answered: 10,
+            processing: Seconds::new(load),
+            waiting: Seconds::new(0.5 + noise),
         }),
         nodes: (0..servers).map(node).collect(),
         ..Observation::default()

@@ -96,16 +96,16 @@ pub(crate) fn mean_response(observation: &Observation) -> Option<Seconds> {
     (traffic.completions > 0 && mean.is_finite() && mean >= Seconds::ZERO).then_some(mean)
 }
 
-/// u, h and r of a period; `None` where the interval in force or the mean response time was not observed. Where nothing was looked for
-/// in the cache, the hit ratio is what it was.
-pub(super) fn sample(observation: &Observation, hit_ratio_before: Option<Ratio>) -> Option<Sample> {
-    let hit_ratio = observation.cache.and_then(|cache| cache.hit_ratio());
-    Some(Sample {
-        interval: observation
-            .in_force
-            .batch_interval()
-            .filter(|one| one.is_finite())?,
-        hit_ratio: hit_ratio.or(hit_ratio_before).unwrap_or(Ratio::ZERO),
-        response: mean_response(observation)?,
-    })
+impl Sample {
+    /// u, h and r of a period; `None` where the interval in force or the mean response time was not observed. Where nothing was looked for
+    /// in the cache, the hit ratio is what it was before; without a cache it is 0 in every period.
+    pub fn of(observation: &Observation, hit_ratio_before: Option<Ratio>) -> Option<Self> {
+        let hit_ratio = observation.cache.and_then(|cache| cache.hit_ratio());
+        let in_force = observation.in_force.batch_interval();
+        Some(Self {
+            interval: in_force.filter(|one| one.is_finite())?,
+            hit_ratio: hit_ratio.or(hit_ratio_before).unwrap_or(Ratio::ZERO),
+            response: mean_response(observation)?,
+        })
+    }
 }

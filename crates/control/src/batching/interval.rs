@@ -1,7 +1,7 @@
 //! The fuzzy model predictive control of the batch interval (Section IV), as a part that a law runs.
 
 use super::adapt::AdaptiveModel;
-use super::bounds::{IntervalBounds, range, sample};
+use super::bounds::{IntervalBounds, range};
 use super::identify::identify;
 use super::model::Sample;
 use super::optimise::{Objective, optimise};
@@ -101,7 +101,7 @@ impl IntervalControl {
 
     /// Learns from a period and chooses the interval of the next.
     pub(super) fn step(&mut self, observation: &Observation) -> Step {
-        let Some(now) = sample(observation, self.hit_ratio) else {
+        let Some(now) = Sample::of(observation, self.hit_ratio) else {
             self.lose();
             let in_force = observation.in_force.batch_interval().unwrap_or(self.bounds.least);
             return Step {

@@ -12,12 +12,14 @@
 //! | the cheapest cores and frequency of those that serve | `points` |
 //! | what a period says of all these | `learn` |
 //! | why, in words and numbers | `explain` |
+//! | the batch interval, where there is one | `interval`: the law [`Seek`] |
 //! | that it stays known what a request costs at full speed: now and then a period there | `Joint::excites` |
 
 mod capped;
 mod draw;
 mod explain;
 mod growth;
+mod interval;
 mod keeper;
 mod learn;
 mod points;
@@ -27,6 +29,7 @@ mod tuning;
 pub use growth::MAX_HORIZON_PERIODS;
 pub use tuning::JointTuning;
 
+use crate::batching::Seek;
 use crate::decision::{Decision, Reason};
 use crate::everything_on::{SETTLED_AFTER, load};
 use crate::headroom::choose::{Demand, Learned};
@@ -106,6 +109,8 @@ pub struct Joint {
     in_flight: Option<(u64, f64)>,
     /// So many servers serve, for so many periods.
     steady: (usize, u32),
+    /// What moves the batch interval, where there is one.
+    seek: Option<Seek>,
 }
 
 impl Joint {
@@ -157,6 +162,7 @@ impl Joint {
             observed_s: 0.0,
             in_flight: None,
             steady: (0, 0),
+            seek: None,
             slo,
             plant,
             tuning,
@@ -297,18 +303,9 @@ impl Joint {
     fn floor(&self) -> usize {
         if self.floor.1 > 0 { self.floor.0 } else { 1 }
     }
-}
 
-impl Law for Joint {
-    fn name(&self) -> &'static str {
-        "joint"
-    }
-
-    fn levers(&self) -> &[Lever] {
-        &self.levers
-    }
-
-    fn decide(&mut self, observation: &Observation) -> Decision {
+    /// What the machines and servers are to be set to.
+    fn decide_machines(&mut self, observation: &Observation) -> Decision {
         let hold = |text: &str| Decision {
             reasons: vec![Reason::new(UNOBSERVED, text.to_owned(), &[])],
             ..Decision::of(observation.in_force)
@@ -367,6 +364,21 @@ impl Law for Joint {
         decision.arm(reflex, observation.reflexes);
         decision
     }
+}
+
+impl Law for Joint {
+    fn name(&self) -> &'static str {
+        "joint"
+    }
+
+    fn levers(&self) -> &[Lever] {
+        &self.levers
+    }
+
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let decision = self.decide_machines(observation);
+        self.add_interval(decision, observation)
+    }
 
     fn forget(&mut self) {
         self.forecaster.lose_telemetry();
@@ -375,6 +387,9 @@ impl Law for Joint {
         }
         self.in_flight = None;
         self.periods = 0;
+        if let Some(seek) = &mut self.seek {
+            seek.forget();
+        }
     }
 
     fn recall(&mut self, history: &LoadHistory) {

@@ -453,7 +453,7 @@ fn joint(config: &LawConfig, context: &LawContext) -> Built {
         config.joint.clone(),
     );
     match law {
-        Some(law) => Ok(Box::new(law)),
+        Some(law) => Ok(Box::new(law.with_interval(config.seek.clone())?)),
         None => Err(LawError::new(
             "law.name",
             "joint plans by what the machines draw, which nobody says here: give [machine]",

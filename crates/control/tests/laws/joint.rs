@@ -319,3 +319,85 @@ fn nothing_is_saved_where_everything_on_is_late_too_often() {
     let decisions = steadily(&mut four_servers(0.1), 0..3_000, false, often);
     assert!(servers(decisions.last().unwrap()) < 4.0);
 }
+
+proptest! {
+    /// Where there is a batch interval the joint law moves it within its range, and all else as without it.
+    #[test]
+    fn the_batch_interval_changes_nothing_of_the_other_levers(
+        periods in prop::collection::vec((any_period(), 0.001..0.4f64), 1..80),
+    ) {
+        for (plant, servers) in plants() {
+            let lever = Lever::BatchInterval;
+            let range = LeverRange::between(0.0, 0.2);
+            let more = plant.with_range(lever, range).unwrap();
+            let mut without = joint(plant, servers);
+            let mut with = joint(more, servers).with_interval(SeekTuning::default()).unwrap();
+            prop_assert!(with.levers().contains(&lever) && !without.levers().contains(&lever));
+            let mut interval = 0.0;
+            for (period, mean) in &periods {
+                let mut period = period.clone();
+                if let Some(latency) = period.traffic.as_mut().and_then(|traffic| traffic.latency.as_mut()) {
+                    let mean = Seconds::new(*mean);
+                    latency.distribution = Some(Distribution { mean, p50: mean, p95: mean, p99: mean, p999: mean });
+                }
+                let expected = without.decide(&period);
+                period.in_force = period.in_force.with(lever, Some(interval));
+                let decision = with.decide(&period);
+                prop_assert_eq!(decision.setting.with(lever, None), expected.setting);
+                interval = decision.setting.get(lever).unwrap();
+                prop_assert!((0.0..=0.2).contains(&interval));
+                let why = decision.reason_of(lever).unwrap();
+                prop_assert!(why.rule.starts_with("seek-"), "{}", why.rule);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_joint_law_finds_the_interval_of_the_least_mean() {
+    let plant = plant(CORES, POWER)
+        .with_frequency(frequencies(0.8, 2.2))
+        .with_range(Lever::BatchInterval, LeverRange::between(0.0, 0.25))
+        .unwrap();
+    let mut law = joint(plant, 1).with_interval(SeekTuning::default()).unwrap();
+    let mut in_force = plant.full().with(Lever::BatchInterval, Some(0.0));
+    let mut last = 0.0;
+    for number in 0..1_200u64 {
+        let interval = in_force.batch_interval().unwrap().get();
+        let off = interval / 0.04 - 1.0;
+        // A noise that repeats, some 3 %.
+        let noise = 1.0 + ((number * 7_919) % 101) as f64 / 1_000.0 - 0.05;
+        let mean = Seconds::new(0.06 * (1.0 - 0.2 * (1.0 - off * off)) * noise);
+        let latency = Latency {
+            at_slo: mean * 2.0,
+            missed: false,
+            distribution: Some(Distribution {
+                mean,
+                p50: mean,
+                p95: mean * 2.0,
+                p99: mean * 3.0,
+                p999: mean * 4.0,
+            }),
+        };
+        let traffic = Traffic {
+            arrivals: 400,
+            completions: 400,
+            latency: Some(latency),
+            ..Traffic::default()
+        };
+        let observation = Observation {
+            period: number,
+            length: Seconds::new(1.0),
+            in_force,
+            traffic: Some(traffic),
+            utilisation: Some(Ratio::new(0.3)),
+            ..Observation::default()
+        };
+        let decision = law.decide(&observation);
+        in_force = decision.setting;
+        if number >= 900 {
+            last += interval / 300.0;
+        }
+    }
+    assert!((0.025..0.06).contains(&last), "{last}");
+}

@@ -41,6 +41,7 @@ impl Average {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     rate: Average,
+    requests: Average,
     response: Average,
     settled: Option<(f64, f64)>,
 }
@@ -51,12 +52,18 @@ const ANOTHER: f64 = 1.25;
 impl Load {
     pub(super) fn push(&mut self, period: &Period) {
         self.rate.push(period.rate);
+        self.requests.push(period.answers);
         self.response.push(period.response);
     }
 
     /// The mean response time, once it is known.
     pub(super) fn response(&self) -> Option<f64> {
         self.response.mean()
+    }
+
+    /// Requests answered in a period, once that is known.
+    pub(super) fn requests(&self) -> Option<f64> {
+        self.requests.mean()
     }
 
     /// What is now is what the law settled at.

@@ -29,17 +29,26 @@ pub(super) enum Verdict {
     NotFollowed,
 }
 
-/// All response times, and what attempts added to them, in seconds times requests.
+/// All response times, what attempts added to them, and what batches saved, in seconds times requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ledger {
     pub(super) total: f64,
     pub(super) spent: f64,
+    pub(super) saved: f64,
 }
 
+/// The share of what batches were found to save that may be spent on finding better ones.
+const REINVESTED: f64 = 0.25;
+
 impl Ledger {
+    /// What may still be spent.
+    pub(super) fn left(&self, budget: f64) -> f64 {
+        self.total * budget + self.saved * REINVESTED - self.spent
+    }
+
     /// Whether so much more may be spent.
     pub(super) fn allows(&self, more: f64, budget: f64) -> bool {
-        self.spent + more <= self.total * budget
+        more <= self.left(budget)
     }
 }
 
@@ -182,7 +191,8 @@ impl Comparison {
         each.max(0.0) * self.answers * f64::from(periods)
     }
 
-    fn mean(&self) -> Option<f64> {
+    /// How much more the other costs, as far as is known.
+    pub(super) fn mean(&self) -> Option<f64> {
         let count = self.differences.len();
         (count > 0).then(|| self.differences.iter().sum::<f64>() / count as f64)
     }

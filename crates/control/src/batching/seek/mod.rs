@@ -32,8 +32,15 @@ use compare::{Comparison, Ledger, Move, Verdict};
 use headroom_units::{Lever, Seconds, Setting};
 use std::borrow::Cow;
 
-/// Attempts at none in force, by what the first share is multiplied with.
-const SHARES: [f64; 3] = [1.0, 2.0, 0.5];
+/// The interval of the next attempt while none is in force: after one that cost more so many times as long, after one that made no
+/// difference the other; and the shortest and the longest, as shares of the mean response time, beyond which the first is tried again.
+const AFTER_DEAR: f64 = 0.4;
+const AFTER_EQUAL: f64 = 2.0;
+const SHARES: (f64, f64) = (0.03, 1.0);
+/// An attempt costs more where it added this share of the response time.
+const DEAR: f64 = 0.03;
+/// Periods that an attempt may wait for what it is expected to add: it is shortened until it need not wait for longer.
+const PATIENCE: f64 = 60.0;
 /// The finest ratio of two intervals, and the least that an interval must differ by to be another.
 const FINEST_RATIO: f64 = 1.2;
 const ANOTHER: f64 = 1.05;
@@ -69,8 +76,11 @@ pub struct Seek {
     /// The move that helped last, and those that did not since.
     way: Move,
     tried: Vec<Move>,
-    attempts: usize,
+    /// The interval of the next attempt with none in force, as a share of the mean response time.
+    share: f64,
     retry: u32,
+    /// How much the present interval was found to save against none, as a share.
+    gain: f64,
     load: Load,
     /// The SLO's percentile with the present interval, and with none.
     late: Average,
@@ -98,8 +108,9 @@ impl Seek {
             ratio: tuning.ratio,
             way: Move::Up,
             tried: Vec::new(),
-            attempts: 0,
+            share: tuning.first_share,
             retry: tuning.retry_periods,
+            gain: 0.0,
             load: Load::default(),
             late: Average::default(),
             late_without: Average::default(),
@@ -134,6 +145,7 @@ impl Seek {
         if is_in_force(period.interval, self.interval) {
             self.late.push(period.at_slo);
             self.load.push(period);
+            self.ledger.saved += period.answers * period.response * self.gain;
         }
     }
 
@@ -156,7 +168,7 @@ impl Seek {
         let none = self.none();
         let least = none + LEAST_S.max(LEAST_SHARE * response);
         if self.is_off() {
-            let share = self.tuning.first_share * SHARES[self.attempts % SHARES.len()];
+            let share = self.share.min(self.affordable(response));
             let wanted = self.remembered.unwrap_or(none + share * response).min(limit);
             let other = self.bounds.fit(Seconds::new(wanted)).get();
             return (other >= least).then(|| Comparison::new(none, other, Move::Up));
@@ -195,6 +207,31 @@ impl Seek {
         }
     }
 
+    /// The share of the mean response time that an attempt can have without waiting for long: half of it is added to each response time
+    /// of a block.
+    fn affordable(&self, response: f64) -> f64 {
+        let requests = self.load.requests().unwrap_or(0.0);
+        let budget = self.tuning.budget;
+        let soon = self.ledger.left(budget) + PATIENCE * budget * requests * response;
+        let block = f64::from(self.tuning.settle_periods + self.tuning.block_periods);
+        let share = soon / (0.5 * block * requests * response);
+        share.max(SHARES.0)
+    }
+
+    /// Chooses the interval of the next attempt after one that found nothing.
+    fn next_share(&mut self, comparison: &Comparison, verdict: Verdict) {
+        let is_dear = verdict == Verdict::TooDear || comparison.mean().is_some_and(|mean| mean > DEAR);
+        let tried = self
+            .load
+            .response()
+            .map_or(self.share, |response| comparison.other / response);
+        let next = tried * if is_dear { AFTER_DEAR } else { AFTER_EQUAL };
+        self.share = match next >= SHARES.0 && next <= SHARES.1 {
+            true => next,
+            false => self.tuning.first_share,
+        };
+    }
+
     fn wait(&mut self, why: impl Into<Why>) {
         self.load.settle();
         self.phase = Phase::Wait(self.retry, why.into());
@@ -206,9 +243,17 @@ impl Seek {
         self.ledger.spent += comparison.spent();
         let (from, to) = (comparison.base * 1e3, comparison.other * 1e3);
         if let Verdict::Better(share) = verdict {
+            if comparison.way == Move::Off {
+                // What cost more here was too long.
+                self.next_share(comparison, Verdict::TooDear);
+            }
             self.take(comparison.other);
+            self.gain = match comparison.way {
+                Move::Off => 0.0,
+                _ if comparison.base <= self.none() => share,
+                _ => self.gain + share,
+            };
             self.retry = self.tuning.retry_periods;
-            self.attempts = 0;
             let text = format!("{to:.0} ms costs {:.1} % less than {from:.0} ms", share * 100.0);
             let numbers = [("interval_ms", to), ("gain", share)];
             // Back to where it came from is known to be worse.
@@ -246,10 +291,15 @@ impl Seek {
             Verdict::Better(_) => String::new(),
         };
         if self.is_off() {
-            self.remembered = None;
-            self.attempts += 1;
+            match self.remembered.take() {
+                Some(_) => self.share = self.tuning.first_share,
+                None => self.next_share(comparison, verdict),
+            }
             self.wait(why);
         } else {
+            if let (Move::Off, Some(mean)) = (comparison.way, comparison.mean()) {
+                self.gain = mean.max(0.0);
+            }
             self.tried.push(comparison.way);
             self.phase = Phase::Wait(0, why.into());
         }
@@ -270,6 +320,7 @@ impl Seek {
         let shorter = self.bounds.fit(Seconds::new(limit)).get();
         let least = self.none() + LEAST_S.max(LEAST_SHARE * before);
         self.take(if shorter < least { self.none() } else { shorter });
+        self.gain = 0.0;
         self.phase = Phase::Wait(0, OBSERVES);
         self.tried.clear();
         let text = format!(
@@ -324,7 +375,8 @@ impl Seek {
         self.retry = self.tuning.retry_periods;
         self.ratio = self.tuning.ratio;
         self.tried.clear();
-        self.attempts = 0;
+        self.share = self.tuning.first_share;
+        self.gain = 0.0;
         if !self.is_off() {
             // What was late without batches says nothing of this load.
             self.late_without = Average::default();
@@ -419,6 +471,7 @@ impl Law for Seek {
             self.ledger.spent += comparison.spent();
         }
         self.take(self.none());
+        self.gain = 0.0;
         self.load = Load::default();
         (self.late, self.late_without) = (Average::default(), Average::default());
         self.phase = Phase::Wait(0, OBSERVES);
