@@ -1,5 +1,6 @@
 //! `headroom reproduce`: a paper's evaluation in the simulated world, its numbers compared with ours.
 
+mod batching;
 mod capacity;
 mod cases;
 mod page;
@@ -8,6 +9,7 @@ mod rows;
 use crate::args::jobs_at_once;
 use crate::origin;
 use crate::simulate::{Progress, Watched, figures, jobs, recorded, sheet_text, write_sheet};
+use batching::BatchingPaperArgs;
 use capacity::CapacityPaperArgs;
 use cases::{Plan, Traces};
 use clap::{Args, Subcommand};
@@ -41,6 +43,9 @@ pub enum Paper {
     /// The evaluation of the capacity paper (its Section 7): Figures 9 to 12 and the energy that clusters save which follow
     /// their load, its numbers compared with ours.
     Capacity(CapacityPaperArgs),
+    /// The evaluation of the batching paper (its Section VIII): Tables II to IV and Figures 7 to 12, what batching is worth beside a
+    /// cache whose requests wait for each other, and where it cannot help; its numbers compared with ours.
+    Batching(BatchingPaperArgs),
 }
 
 /// `headroom reproduce slo-power`.
@@ -78,6 +83,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
     match &args.paper {
         Paper::SloPower(args) => slo_power(args),
         Paper::Capacity(args) => capacity::reproduce(args),
+        Paper::Batching(args) => batching::reproduce(args),
     }
 }
 
