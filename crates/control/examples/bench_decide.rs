@@ -82,7 +82,7 @@ fn decisions(name: LawName, servers: usize) -> Result<Vec<f64>, Box<dyn Error>> 
 /// What a period brings where a day lasts half an hour, with some noise that repeats: enough for every part of a law to work.
 fn observation(period: u64, servers: usize, in_force: headroom_units::Setting) -> Observation {
     let on = in_force
-        .get(headroom_units::Lever::Servers)
+        .get(Lever::Servers)
         .map_or(servers, |on| on as usize)
         .clamp(1, servers);
     let day = (period as f64 / 1800.0 * std::f64::consts::TAU).sin();

@@ -46,9 +46,6 @@ pub(super) struct Load {
     settled: Option<(f64, f64)>,
 }
 
-/// A rate or a response time that differs by this factor is another load.
-const ANOTHER: f64 = 1.25;
-
 impl Load {
     pub(super) fn push(&mut self, period: &Period) {
         self.rate.push(period.rate);
@@ -71,11 +68,11 @@ impl Load {
         self.settled = self.rate.mean().zip(self.response.mean());
     }
 
-    /// Whether it is another than that.
-    pub(super) fn is_another(&self) -> bool {
+    /// Whether it is another than that, by a rate or a mean response time that differs by this factor.
+    pub(super) fn is_another_by(&self, factor: f64) -> bool {
         let now = self.rate.mean().zip(self.response.mean());
         self.settled.zip(now).is_some_and(|(then, now)| {
-            let differs = |one: f64, two: f64| one.max(two) > ANOTHER * one.min(two);
+            let differs = |one: f64, two: f64| one.max(two) > factor * one.min(two);
             differs(then.0, now.0) || differs(then.1, now.1)
         })
     }

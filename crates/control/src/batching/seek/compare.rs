@@ -56,6 +56,8 @@ impl Ledger {
 const PATIENCE: u32 = 20;
 /// Requests in batches from which on their groups say something.
 const ENOUGH_BATCHED: u64 = 20;
+/// An interval that costs so much more, as a logarithm, is measured no further.
+const HOPELESS: f64 = 0.3;
 /// What is expected of the blocks without any batches, before one was measured: so much more response time.
 const UNKNOWN: f64 = 0.1;
 
@@ -200,7 +202,7 @@ impl Comparison {
     fn verdict(&self, tuning: &SeekTuning) -> Option<Verdict> {
         let (mean, count) = (self.mean()?, self.differences.len() as f64);
         if self.differences.len() < MIN_PAIRS as usize {
-            return None;
+            return (mean > HOPELESS).then_some(Verdict::NotBetter(-mean));
         }
         let squares: f64 = self.differences.iter().map(|one| (one - mean).powi(2)).sum();
         let error = (squares / (count - 1.0) / count).sqrt();

@@ -335,6 +335,101 @@ fn energy_counts_by_its_weight_where_it_is_observed() {
     assert!(without.interval < 0.02, "{}", without.interval);
 }
 
+/// So many users who think for 7 s, before a station that serves a miss in 9.5 ms, by mean-value analysis; requests for the same of `keys`
+/// equally popular targets are served once a batch. Mean response time, throughput and group size.
+fn closed_loop(users: u32, keys: f64, interval: f64) -> (f64, f64, f64) {
+    let (think, service) = (7.0, 0.0095);
+    let (mut rate, mut response, mut groups) = (0.0f64, 0.0, 1.0);
+    // The group size depends on the rate, and that on the group size.
+    for _ in 0..12 {
+        groups = 1.0 + rate * interval / keys;
+        let demand = service * 0.8 / groups;
+        let mut queue = 0.0;
+        for number in 1..=users {
+            let inside = demand * (1.0 + queue);
+            response = inside + interval * 0.5;
+            let throughput = f64::from(number) / (think + response);
+            queue = throughput * inside;
+            if number == users {
+                rate = 0.5 * rate + 0.5 * throughput;
+            }
+        }
+    }
+    (response, rate, groups)
+}
+
+/// The mean response times of users in steps, by 5 ms of the interval: the same function at once.
+fn steps(users: &[u32], keys: f64) -> Vec<Vec<(f64, f64, f64)>> {
+    let curve = |users: &u32| {
+        (0..=200)
+            .map(|at| closed_loop(*users, keys, f64::from(at) * 0.005))
+            .collect()
+    };
+    users.iter().map(curve).collect()
+}
+
+#[test]
+fn users_who_wait_are_served_nearly_as_well_as_with_the_best_fixed_interval_as_they_come_and_go() {
+    let curves = steps(&[1_200, 1_000, 1_500], 60.0);
+    let at = |number: u64, interval: f64| {
+        let curve = &curves[(number / 2_000) as usize % 3];
+        let place = (interval / 0.005).min(199.0);
+        let (low, share) = (place as usize, place.fract());
+        let (response, _, groups) = curve[low];
+        (response + share * (curve[low + 1].0 - response), groups, 0.0)
+    };
+    let mean_of = |interval: f64| (0..3u64).map(|step| at(step * 2_000, interval).0).sum::<f64>() / 3.0;
+    let best = (0..=200)
+        .map(|one| mean_of(f64::from(one) * 0.005))
+        .fold(f64::INFINITY, f64::min);
+    let none = mean_of(0.0);
+    assert!(best < none * 0.7, "batches help in this world: {best} {none}");
+    for seed in 1..5 {
+        let world = World {
+            answer: at,
+            noise: 0.08,
+            tail: 2.5,
+            hold: 0.0,
+            seed,
+        };
+        let run = world.run(seek(1_000.0), 6_000);
+        // The first minutes, before anything is known, and those after a step cost up to twenty times as much.
+        assert!(
+            run.mean < best + 0.05 * none,
+            "{seed}: {} of {best}, {none} without",
+            run.mean
+        );
+        // Now and then it is without batches, which costs thirty times as much, to see whether they still help.
+        let last = (0..=200)
+            .map(|one| at(4_000, f64::from(one) * 0.005).0)
+            .fold(f64::INFINITY, f64::min);
+        assert!(run.last < last * 1.5, "{seed}: {} of {last}", run.last);
+    }
+}
+
+#[test]
+fn users_whom_batches_cannot_help_lose_less_than_two_percent() {
+    // A light load, and targets that are nearly all different.
+    for (users, keys) in [(200, 60.0), (1_000, 1e5)] {
+        let curves = steps(&[users], keys);
+        for seed in 1..5 {
+            let world = World {
+                answer: |_, interval: f64| {
+                    let (response, _, groups) = curves[0][((interval / 0.005) as usize).min(200)];
+                    (response, groups, 0.0)
+                },
+                noise: 0.08,
+                tail: 2.5,
+                hold: 0.0,
+                seed,
+            };
+            let run = world.run(seek(1_000.0), 1_500);
+            let lost = run.mean / curves[0][0].0 - 1.0;
+            assert!(lost < 0.02, "{users} {seed}: {lost}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn the_interval_is_always_within_its_bounds_and_the_same_again(
