@@ -52,6 +52,9 @@ const LEAST_SHARE: f64 = 0.02;
 const ANOTHER_LOAD: f64 = 1.25;
 const FAR: f64 = 2.0;
 
+/// A gain, as a logarithm, after which it is not tried again at the same load whether no batches are better.
+const UNDOUBTED: f64 = 0.3;
+
 /// Why it waits.
 type Why = Cow<'static, str>;
 
@@ -85,6 +88,8 @@ pub struct Seek {
     retry: u32,
     /// How much the present interval was found to save against none, as a share.
     gain: f64,
+    /// That was found by trying none at this load, and is much.
+    is_undoubted: bool,
     load: Load,
     /// The SLO's percentile with the present interval, and with none.
     late: Average,
@@ -115,6 +120,7 @@ impl Seek {
             share: tuning.first_share,
             retry: tuning.retry_periods,
             gain: 0.0,
+            is_undoubted: false,
             load: Load::default(),
             late: Average::default(),
             late_without: Average::default(),
@@ -202,7 +208,8 @@ impl Seek {
             let is_another = match way {
                 Move::Up => other > self.interval * ANOTHER,
                 Move::Down => other < self.interval / ANOTHER && other >= least,
-                Move::Off => true,
+                // What was found to help by so much at this load is not doubted.
+                Move::Off => !self.is_undoubted,
             };
             if is_another {
                 return Some(Comparison::new(self.interval, other, way));
@@ -303,6 +310,7 @@ impl Seek {
         } else {
             if let (Move::Off, Some(mean)) = (comparison.way, comparison.mean()) {
                 self.gain = mean.max(0.0);
+                self.is_undoubted = mean > UNDOUBTED;
             }
             self.tried.push(comparison.way);
             self.phase = Phase::Wait(0, why.into());
@@ -324,7 +332,7 @@ impl Seek {
         let shorter = self.bounds.fit(Seconds::new(limit)).get();
         let least = self.none() + LEAST_S.max(LEAST_SHARE * before);
         self.take(if shorter < least { self.none() } else { shorter });
-        self.gain = 0.0;
+        (self.gain, self.is_undoubted) = (0.0, false);
         self.phase = Phase::Wait(0, OBSERVES);
         self.tried.clear();
         let text = format!(
@@ -388,7 +396,7 @@ impl Seek {
         self.ratio = self.tuning.ratio;
         self.tried.clear();
         self.share = self.tuning.first_share;
-        self.gain = 0.0;
+        (self.gain, self.is_undoubted) = (0.0, false);
         self.load = Load::default();
         if !self.is_off() {
             // What was late without batches says nothing of this load.
@@ -484,7 +492,7 @@ impl Law for Seek {
             self.ledger.spent += comparison.spent();
         }
         self.take(self.none());
-        self.gain = 0.0;
+        (self.gain, self.is_undoubted) = (0.0, false);
         self.load = Load::default();
         (self.late, self.late_without) = (Average::default(), Average::default());
         self.phase = Phase::Wait(0, OBSERVES);
