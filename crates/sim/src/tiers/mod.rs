@@ -38,6 +38,7 @@
 
 mod batcher;
 mod cache;
+mod check;
 mod content;
 mod counts;
 mod machine;

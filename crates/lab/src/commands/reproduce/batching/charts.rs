@@ -24,7 +24,7 @@ pub fn table_2(measured: &Measured) -> Chart {
     let ours = ours.filter_map(|ms| Some((f64::from(*ms), mean(Who::Interval(*ms))?)));
     let paper = TABLE_2
         .iter()
-        .map(|(ms, response)| (f64::from(*ms), f64::from(*response)));
+        .filter_map(|(ms, response)| Some((f64::from(*ms), response.parse().ok()?)));
     let marks = [("no batching", NONE), ("batching", BATCHING), ("seek", SEEK)];
     let marks = marks
         .iter()
