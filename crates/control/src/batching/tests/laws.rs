@@ -363,7 +363,7 @@ fn a_plant_without_the_lever_is_refused_with_the_remedy() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("batch_interval") && error.contains("[gateway.batch]"),
+        error.contains("batch_interval") && error.contains("gateway.batch.interval_ms"),
         "{error}"
     );
     let error = Dvfs::new(plant, DvfsTuning::default()).unwrap_err().to_string();

@@ -41,6 +41,8 @@ pub const CACHES_MB: [u32; 3] = [20, 80, 200];
 pub const SIZES_KB: [u32; 3] = [2, 10, 50];
 /// Users of Figure 12: the paper does not print how many.
 const FIGURE_12_USERS: u32 = 1_000;
+/// The utilisation of the three tiers together at which the one that all wait for is nearly always busy.
+const BUSY_TIERS: f64 = 0.45;
 /// The batching laws decide every so many periods about the frequency, Section VI.B.
 const POWER_PERIODS: u32 = 4;
 /// Periods without telemetry after which everything is full; none is lost here.
@@ -334,6 +336,8 @@ impl Plan {
         let mut config = LawConfig::of(name);
         config.batching.explore_periods = (scenario.warm_up_s / scenario.period_s * 0.9) as u32;
         config.dvfs.every_periods = POWER_PERIODS;
+        // Of three tiers one is busy all the time: then the three together are so busy, and should have the highest frequency.
+        config.dvfs.target_utilisation = BUSY_TIERS;
         config.dvfs.frequencies_ghz = Some(scenario.frequencies_ghz.clone());
         let context = LawContext {
             slo: scenario.slo().context("the SLO")?,
