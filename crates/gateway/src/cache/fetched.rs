@@ -78,12 +78,21 @@ impl FetchedBody {
     /// Whether nothing is left of it.
     pub(crate) fn is_over(&self) -> bool {
         let shared = self.shared.borrow();
-        shared.ready.is_empty() && matches!(shared.source, Source::Over)
+        let over = match &shared.source {
+            Source::Over => true,
+            Source::Rest(body) => body.is_over(),
+            Source::Fetching | Source::Broken(_) => false,
+        };
+        over && shared.ready.is_empty()
     }
 
     /// Bytes that are left, where that is known.
     pub(crate) fn left(&self) -> Option<u64> {
-        self.shared.borrow().left
+        let shared = self.shared.borrow();
+        match &shared.source {
+            Source::Rest(body) => body.left().map(|left| left + shared.untaken),
+            _ => shared.left,
+        }
     }
 }
 

@@ -21,8 +21,8 @@ use crate::stats::CacheSize;
 
 /// Responses to one target that differ by request fields, at most; of more the one stored first goes.
 const MAX_VARIANTS: usize = 32;
-/// The part of a shard that the responses to one target may take: of more the ones stored first go.
-const TARGET_SHARE: u64 = 2;
+/// The percentage of a shard that the responses to one target may take: of more the ones stored first go.
+const TARGET_PERCENT: u64 = 75;
 /// For how long a target whose answers are not stored is asked for by each request by itself.
 const MISSED_FOR: Duration = Duration::from_secs(10);
 /// What a key takes beside its bytes.
@@ -298,7 +298,7 @@ impl Store {
 
     /// Stores what a flight fetched, in place of what there is for the same requests; not where it was outdated meanwhile.
     pub(super) fn store(&self, key: &Bytes, flight: &Flight, stored: Arc<Stored>) -> bool {
-        let room = self.bytes() / self.shards.len() as u64 / TARGET_SHARE;
+        let room = self.bytes() / self.shards.len() as u64 / 100 * TARGET_PERCENT;
         let mut shard = self.shard(key);
         // Under the lock: an invalidation is either before, and seen, or behind, and removes it.
         if flight.is_outdated() {
@@ -428,5 +428,31 @@ impl AsRef<[u8]> for Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.in_use.fetch_sub(self.body.len() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_takes_room_until_nobody_reads_it_any_more() {
+        let store = Store::new(&CacheConfig {
+            bytes: 1_000,
+            ..CacheConfig::default()
+        });
+        assert!(
+            store.take_room(1_000) && !store.take_room(1),
+            "as much as is stored"
+        );
+        store.give_back(1_000);
+        // Two that were stored, and that clients read still.
+        let bodies = [700, 900].map(|bytes| store.counted(vec![b'x'; bytes]));
+        let read = bodies.each_ref().map(|body| body.slice(10..20));
+        drop(bodies);
+        assert!(store.take_room(400) && !store.take_room(1), "twice that together");
+        store.give_back(400);
+        drop(read);
+        assert!(store.take_room(1_000));
     }
 }

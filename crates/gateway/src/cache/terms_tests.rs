@@ -102,6 +102,28 @@ fn what_it_was_on_the_way_is_part_of_its_age() {
 }
 
 #[test]
+fn a_date_that_is_set_makes_nothing_younger() {
+    for date in [
+        today(),
+        SystemTime::UNIX_EPOCH,
+        today() + Duration::from_secs(3600),
+    ] {
+        let exchange = Exchange {
+            asked: now(),
+            answered: now(),
+            date,
+        };
+        let fields = headers(&[("cache-control", "max-age=60")]);
+        let terms = Terms::of(Asked::default(), StatusCode::OK, &fields, exchange).unwrap();
+        assert_eq!(
+            terms.age(now() + Duration::from_secs(59)),
+            Duration::from_secs(59)
+        );
+        assert!(terms.fresh_for(now() + Duration::from_secs(60)).is_zero());
+    }
+}
+
+#[test]
 fn what_is_not_for_all_is_not_stored() {
     for private in [
         "private",

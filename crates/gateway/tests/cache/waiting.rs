@@ -1,0 +1,139 @@
+//! Who waits for whom, for how long, and for whom a backend works.
+
+use super::common::{Backend, Client, Message, PATIENCE, eventually, gateway_with, take};
+use super::{Cached, answer};
+use std::io::Read;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier, Mutex};
+
+#[test]
+fn those_with_credentials_wait_for_nobody() {
+    // None is answered before all have come.
+    let all = Arc::new(Barrier::new(5));
+    let met = all.clone();
+    let cached = Cached::new(move |request, _| {
+        met.wait();
+        let who = request.header("authorization").unwrap();
+        answer("cache-control: private\r\n", who)
+    });
+    std::thread::scope(|scope| {
+        for who in 0..5 {
+            let cached = &cached;
+            scope.spawn(move || {
+                let headers = format!("Authorization: {who}\r\n");
+                assert_eq!(cached.get("/", &headers).text(), who.to_string());
+            });
+        }
+    });
+    assert_eq!(take(&cached.handle).cache.collapsed, 0);
+}
+
+#[test]
+fn nobody_waits_for_longer_than_half_of_what_is_promised_or_granted() {
+    for (target_ms, headers) in [(None, "Prefer: wait=1\r\n"), (Some(300), "")] {
+        let (go, goes) = channel::<()>();
+        let goes = Mutex::new(goes);
+        let cached = Cached::with(
+            move |_, number| {
+                if number == 0 {
+                    goes.lock().unwrap().recv().unwrap();
+                }
+                answer("cache-control: max-age=60\r\n", &number.to_string())
+            },
+            |config| {
+                config.target_ms = target_ms;
+                config.cache.collapse_timeout_ms = 1000 * PATIENCE.as_secs() * 10;
+                config.timeouts.response_header_timeout_ms = 1000 * PATIENCE.as_secs() * 10;
+            },
+        );
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| cached.get("/", ""));
+            eventually("it is asked for", || cached.asked() == 1);
+            let second = cached.get("/", headers);
+            assert_eq!(second.text(), "1", "it went by itself");
+            assert!(super::how(&second).ends_with("collapsed=?0"), "{second:?}");
+            go.send(()).unwrap();
+            assert_eq!(first.join().unwrap().text(), "0");
+        });
+    }
+}
+
+#[test]
+fn a_backend_is_not_kept_busy_for_a_client_that_has_gone() {
+    let (asked, is_asked) = channel();
+    let (left, has_left) = channel();
+    let (asked, left) = (Mutex::new(asked), Mutex::new(left));
+    let backend = Backend::raw(move |mut stream, _| {
+        let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+        if Message::read(&mut reader, false).is_some() {
+            asked.lock().unwrap().send(()).unwrap();
+            // It never answers.
+            let ended = stream.read(&mut [0; 1]);
+            left.lock().unwrap().send(matches!(ended, Ok(0))).unwrap();
+        }
+    });
+    let (handle, address) = gateway_with(&backend, |config| config.cache.bytes = 8 << 20);
+    let mut first = Client::connect(address);
+    first.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    is_asked.recv().unwrap();
+    let mut second = Client::connect(address);
+    second.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    eventually("the second waits", || take(&handle).cache.collapsed == 1);
+    drop(first);
+    eventually("the first is gone", || take(&handle).service.in_flight <= 1);
+    assert!(has_left.try_recv().is_err(), "the second waits still");
+    drop(second);
+    assert!(
+        has_left.recv_timeout(PATIENCE).unwrap(),
+        "its connection was closed"
+    );
+}
+
+#[test]
+fn those_that_waited_say_so() {
+    let cached = Cached::new(|_, number| {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        answer("cache-control: max-age=60\r\n", &number.to_string())
+    });
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| cached.get("/", ""));
+        eventually("it is asked for", || cached.asked() == 1);
+        let second = cached.get("/", "");
+        assert_eq!(second.text(), "0");
+        let said = super::how(&second);
+        assert!(
+            said.starts_with("headroom; fwd=uri-miss") && said.ends_with("; collapsed"),
+            "{said}"
+        );
+        assert_eq!(super::how(&first.join().unwrap()), "headroom; fwd=uri-miss");
+    });
+}
+
+#[test]
+fn clients_that_do_not_read_hold_no_more_than_there_is_room_for() {
+    // As many as would be twice what may be held, each of another page; who reads is answered all the same.
+    let body = "x".repeat(250_000);
+    let cached = Cached::with(
+        move |_, _| answer("cache-control: max-age=60\r\n", &body),
+        |config| {
+            config.cache.bytes = 1_000_000;
+            config.cache.max_object_bytes = 300_000;
+        },
+    );
+    let slow: Vec<Client> = (0..40)
+        .map(|number| {
+            let mut client = Client::connect(cached.address);
+            client.send(format!("GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n"));
+            client
+        })
+        .collect();
+    eventually("all are asked for", || cached.asked() == 40);
+    let mut quick = Client::connect(cached.address);
+    assert_eq!(quick.get("/quick").body.len(), 250_000);
+    for mut client in slow {
+        assert_eq!(client.receive().body.len(), 250_000);
+    }
+    let period = take(&cached.handle);
+    assert_eq!(period.service.completions, 41);
+    assert!(period.cache_size.unwrap().bytes <= 1_000_000);
+}
