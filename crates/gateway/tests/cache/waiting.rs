@@ -2,7 +2,10 @@
 
 use super::common::{Backend, Client, Message, PATIENCE, eventually, gateway_with, take};
 use super::{Cached, answer};
-use std::io::Read;
+use http_body_util::BodyExt;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 
@@ -109,31 +112,85 @@ fn those_that_waited_say_so() {
     });
 }
 
+/// Bytes of a page.
+const PAGE: usize = 6_000_000;
+/// Pages that are asked for.
+const PAGES: u64 = 12;
+
 #[test]
 fn clients_that_do_not_read_hold_no_more_than_there_is_room_for() {
-    // As many as would be twice what may be held, each of another page; who reads is answered all the same.
-    let body = "x".repeat(250_000);
-    let cached = Cached::with(
-        move |_, _| answer("cache-control: max-age=60\r\n", &body),
-        |config| {
-            config.cache.bytes = 1_000_000;
-            config.cache.max_object_bytes = 300_000;
-        },
-    );
-    let slow: Vec<Client> = (0..40)
-        .map(|number| {
-            let mut client = Client::connect(cached.address);
-            client.send(format!("GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n"));
-            client
-        })
-        .collect();
-    eventually("all are asked for", || cached.asked() == 40);
-    let mut quick = Client::connect(cached.address);
-    assert_eq!(quick.get("/quick").body.len(), 250_000);
-    for mut client in slow {
-        assert_eq!(client.receive().body.len(), 250_000);
-    }
-    let period = take(&cached.handle);
-    assert_eq!(period.service.completions, 41);
-    assert!(period.cache_size.unwrap().bytes <= 1_000_000);
+    let written = Arc::new(AtomicU64::new(0));
+    let counter = written.clone();
+    let backend = Backend::raw(move |mut stream, _| {
+        // Little of what the gateway does not read is on its way.
+        socket2::SockRef::from(&stream)
+            .set_send_buffer_size(1 << 16)
+            .unwrap();
+        let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+        while Message::read(&mut reader, false).is_some() {
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ncontent-length: {PAGE}\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            let piece = [b'x'; 50_000];
+            for _ in 0..PAGE / piece.len() {
+                if stream.write_all(&piece).is_err() {
+                    return;
+                }
+                counter.fetch_add(piece.len() as u64, Ordering::SeqCst);
+            }
+        }
+    });
+    let room = 2 * PAGE as u64;
+    let (handle, address) = gateway_with(&backend, |config| {
+        config.cache.bytes = room;
+        config.cache.max_object_bytes = PAGE as u64;
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let client = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(1 << 16)
+            .initial_connection_window_size(1 << 24)
+            .handshake(TokioIo::new(stream));
+        let (mut sender, connection) = client.await.unwrap();
+        tokio::spawn(connection);
+        let mut answers = Vec::new();
+        for page in 0..PAGES {
+            let request = hyper::Request::get(format!("http://test/{page}"));
+            let request = request
+                .body(http_body_util::Empty::<bytes::Bytes>::new())
+                .unwrap();
+            answers.push(sender.send_request(request).await.unwrap());
+        }
+        // Nobody reads: until the gateway does not either.
+        let mut before = 0;
+        loop {
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            let now = written.load(Ordering::SeqCst);
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        let all = PAGES * PAGE as u64;
+        // What is stored, what is fetched, and what the kernel holds for each.
+        let most = 2 * room + PAGES * 1_500_000;
+        assert!(
+            before > room / 2 && before < most && most < all,
+            "{before} of {all}"
+        );
+        for answer in answers {
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body.len(), PAGE);
+        }
+    });
+    let mut whole = 0;
+    eventually("all are answered whole", || {
+        whole += take(&handle).service.completions;
+        whole == PAGES
+    });
+    assert!(take(&handle).cache_size.unwrap().bytes <= room);
 }
