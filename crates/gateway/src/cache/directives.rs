@@ -153,8 +153,12 @@ impl<'a> Iterator for Elements<'a> {
             let Some(equals) = element.iter().position(|byte| *byte == b'=') else {
                 return Some((element, None));
             };
-            let name = element[..equals].trim_ascii();
-            let argument = element[equals + 1..].trim_ascii();
+            let name = element[..equals].trim_ascii_end();
+            // Spaces around the sign are none of the grammar: what forbids is meant all the same, and what allows says nothing.
+            let argument = match name.len() == equals {
+                true => &element[equals + 1..],
+                false => b"",
+            };
             let unquoted = argument
                 .strip_prefix(b"\"")
                 .and_then(|argument| argument.strip_suffix(b"\""));
@@ -192,8 +196,12 @@ mod tests {
         // What is in a quote that nothing ends may be meant as it stands.
         assert!(parse(&["extension=\"a, no-store"]).no_store);
         assert!(parse(&["extension=\"a\\\", private", "max-age=60"]).no_store);
-        let spaced = parse(&["private =\"x\", max-age = 60"]);
-        assert_eq!((spaced.private, spaced.max_age), (true, Some(60)));
+        // With spaces around the sign what forbids is meant, and what allows is not.
+        let spaced = parse(&["private =\"x\", max-age =60, s-maxage= 60"]);
+        assert_eq!(
+            (spaced.private, spaced.max_age, spaced.s_maxage),
+            (true, Some(0), Some(0))
+        );
     }
 
     #[test]
