@@ -321,13 +321,23 @@ impl Store {
 
     /// A target's answer could not be stored: for a while requests for it need not wait for one another. What is stored stays.
     pub(super) fn missed(&self, key: &Bytes) {
-        let until = Some(Instant::now() + MISSED_FOR);
+        let now = Instant::now();
         let mut shard = self.shard(key);
-        let variants = shard
+        let variants = match shard.order.get(key) {
+            // It is renewed before it ends, and not by each of many requests.
+            Some(slot)
+                if slot
+                    .missed_until
+                    .is_some_and(|until| until > now + MISSED_FOR / 2) =>
+            {
+                return;
+            }
+            Some(slot) => slot.variants.clone(),
+            None => Arc::new([]),
+        };
+        shard
             .order
-            .get(key)
-            .map_or_else(|| Arc::new([]) as _, |slot| slot.variants.clone());
-        shard.order.insert(key.clone(), Slot::new(variants, until));
+            .insert(key.clone(), Slot::new(variants, Some(now + MISSED_FOR)));
     }
 
     /// This response is not to be used any more; those for other requests are.

@@ -55,6 +55,8 @@ pub(super) struct Stored {
     pub body: Bytes,
     pub terms: Terms,
     pub selection: Selection,
+    /// What it takes of the cache, bytes.
+    weight: usize,
     failures: Failures,
 }
 
@@ -87,12 +89,16 @@ impl Stored {
         if !bodiless(status) {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
+        let fields = headers.iter();
+        let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
+        let weight = OVERHEAD_BYTES + body.len() + selection.weight() + fields.sum::<usize>();
         Self {
             status,
             selection,
             headers,
             body,
             terms,
+            weight,
             failures: Failures::default(),
         }
     }
@@ -137,9 +143,7 @@ impl Stored {
 
     /// What it takes of the cache, bytes.
     pub(super) fn weight(&self) -> usize {
-        let fields = self.headers.iter();
-        let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
-        OVERHEAD_BYTES + self.body.len() + self.selection.weight() + fields.sum::<usize>()
+        self.weight
     }
 
     /// Adds to a request what asks whether this is still so; the client's own conditions, which are of what it has, go.
