@@ -234,16 +234,20 @@ impl<L: Layer + 'static> Cache<L> {
     }
 
     /// For how long a request waits for another at most: as configured, and no longer than half of the latency that is promised and half of
-    /// what its client grants, less what is over of these. The rest is for asking by itself.
+    /// what its client grants, less what is over of these. The rest is for asking by itself. Those of a batch were let go together: what
+    /// they were held for is no reason not to ask once for all of them, and counts against what their clients grant alone.
     fn patience(&self, call: &Call) -> Duration {
-        let target = self.core.config.target_ms.map(ms);
-        let shortest = target
-            .into_iter()
-            .chain(client_deadline(&call.parts.headers))
-            .min();
-        let left = shortest.map(|time| (time / 2).saturating_sub(call.arrived.elapsed()));
+        let over = call.arrived.elapsed();
+        let over_of_promise = if call.batched { Duration::ZERO } else { over };
+        let half = |time: Duration, over| (time / 2).saturating_sub(over);
+        let promised = self
+            .core
+            .config
+            .target_ms
+            .map(|target| half(ms(target), over_of_promise));
+        let granted = client_deadline(&call.parts.headers).map(|granted| half(granted, over));
         let most = ms(self.core.config.cache.collapse_timeout_ms);
-        left.map_or(most, |left| left.min(most))
+        promised.into_iter().chain(granted).fold(most, Duration::min)
     }
 
     /// Turns what was fetched into the answer to whoever asked first.

@@ -62,6 +62,24 @@ fn nobody_waits_for_longer_than_half_of_what_is_promised_or_granted() {
 }
 
 #[test]
+fn what_was_held_in_a_batch_is_fetched_once_however_long_it_was_held() {
+    let cached = Cached::with(
+        |_, number| answer("cache-control: max-age=60\r\n", &number.to_string()),
+        |config| {
+            config.target_ms = Some(2_000);
+            config.batch.interval_ms = Some(1_500);
+            config.batch.max_wait_ms = 2_000;
+        },
+    );
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(cached.get("/", "").text(), "0"));
+        }
+    });
+    assert_eq!(cached.asked(), 1);
+}
+
+#[test]
 fn a_backend_is_not_kept_busy_for_a_client_that_has_gone() {
     let (asked, is_asked) = channel();
     let (left, has_left) = channel();
