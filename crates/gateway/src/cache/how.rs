@@ -1,8 +1,11 @@
 //! How an answer came about, as Cache-Status (RFC 9211) says it.
 
-use std::fmt::Write;
+use std::io::Write;
 
 use http::{HeaderValue, StatusCode};
+
+/// Bytes of the longest value, and some more.
+const LONGEST: usize = 128;
 
 /// Why a request was passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +66,9 @@ impl How {
 
     /// The value of Cache-Status, of what is fresh for so many seconds still (negative: stale for so many).
     pub(super) fn value(self, fresh_s: Option<i64>) -> HeaderValue {
-        let mut text = String::with_capacity(64);
-        text.push_str(match self.forwarded {
+        let mut buffer = [0; LONGEST];
+        let mut rest = &mut buffer[..];
+        let forwarded = match self.forwarded {
             None => "headroom; hit",
             Some(Why::UriMiss) => "headroom; fwd=uri-miss",
             Some(Why::VaryMiss) => "headroom; fwd=vary-miss",
@@ -72,21 +76,24 @@ impl How {
             Some(Why::Request) => "headroom; fwd=request",
             Some(Why::Bypass) => "headroom; fwd=bypass",
             Some(Why::Method) => "headroom; fwd=method",
-        });
-        // Writing into a string cannot fail.
+        };
+        // It has room for all of them.
+        let _ = rest.write_all(forwarded.as_bytes());
         if let Some(status) = self.status {
-            let _ = write!(text, "; fwd-status={}", status.as_u16());
+            let _ = write!(rest, "; fwd-status={}", status.as_u16());
         }
         if let Some(fresh_s) = fresh_s {
-            let _ = write!(text, "; ttl={fresh_s}");
+            let _ = write!(rest, "; ttl={fresh_s}");
         }
-        match self.collapsed {
-            None => {}
-            Some(true) => text.push_str("; collapsed"),
-            Some(false) => text.push_str("; collapsed=?0"),
-        }
+        let collapsed = match self.collapsed {
+            None => "",
+            Some(true) => "; collapsed",
+            Some(false) => "; collapsed=?0",
+        };
+        let _ = rest.write_all(collapsed.as_bytes());
+        let length = LONGEST - rest.len();
         // Of letters, digits and separators alone.
-        HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("headroom"))
+        HeaderValue::from_bytes(&buffer[..length]).unwrap_or(HeaderValue::from_static("headroom"))
     }
 }
 
@@ -119,5 +126,10 @@ mod tests {
         ] {
             assert_eq!(how.value(fresh_s), value);
         }
+        let longest = How::forwarded(Why::VaryMiss)
+            .answered(Some(StatusCode::BAD_GATEWAY))
+            .collapsed(false)
+            .value(Some(i64::MIN));
+        assert!(longest.len() < LONGEST && longest.to_str().unwrap().ends_with("; collapsed=?0"));
     }
 }

@@ -67,6 +67,11 @@ impl Selection {
         Some(Self { names, values })
     }
 
+    /// Whether every request is selected.
+    pub(super) fn is_of_all(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// What it takes of the cache, bytes.
     pub(super) fn weight(&self) -> usize {
         let names = self.names.iter();
@@ -90,7 +95,7 @@ impl<'a> Selector<'a> {
 
     /// Whether the request has the values of this selection.
     pub(super) fn selects(&mut self, selection: &'a Selection) -> bool {
-        if selection.names.is_empty() {
+        if selection.is_of_all() {
             return true;
         }
         let values = match self.known {

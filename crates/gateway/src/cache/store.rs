@@ -245,7 +245,10 @@ impl Store {
     /// What is stored for a request.
     pub(super) fn find(&self, key: &Bytes, request: &HeaderMap) -> Found {
         let (variants, missed_until) = match self.shard(key).order.get(key) {
-            Some(slot) => (slot.variants.clone(), slot.missed_until),
+            Some(slot) => match slot.variants.first() {
+                Some(newest) if newest.selection.is_of_all() => return Found::Stored(newest.clone()),
+                _ => (slot.variants.clone(), slot.missed_until),
+            },
             None => {
                 return Found::Nothing {
                     varies: false,
