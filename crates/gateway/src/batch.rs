@@ -6,9 +6,6 @@
 //! in. Each core has its own. Only what is safe and has no body is held; the rest passes at once, and so does everything where as many
 //! are held as may be, and a request whose client would wait for no longer than twice what holding it takes.
 
-mod deadline;
-mod target;
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -23,10 +20,10 @@ use tokio::sync::oneshot;
 use crate::call::{Call, Stop};
 use crate::config::{BatchConfig, BatchKey, ms};
 use crate::core::Core;
+use crate::deadline::client_deadline;
 use crate::layer::{Answer, Layer};
+use crate::target::normalised;
 use crate::watch::Phase;
-use deadline::client_deadline;
-use target::normalised;
 
 /// The interval of all cores, which may be changed at any time; 0 holds nothing.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use crate::upload::RequestBody;
 use crate::upstream::{Piece, ResponseError, Tunnel, Upstream};
 
 /// A body in memory is handed over in pieces of at most this, so that a slow client is noticed between two of them.
-const MAX_PIECE_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_PIECE_BYTES: usize = 64 * 1024;
 
 /// Why a response body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +127,12 @@ impl UpstreamBody {
     /// Whether nothing is left of it.
     pub(crate) fn is_over(&self) -> bool {
         self.upstream.is_none()
+    }
+
+    /// Whether only the end of its connection says where it ends.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        let upstream = self.upstream.as_ref();
+        upstream.is_some_and(|upstream| upstream.response_ends_with_connection())
     }
 
     /// Bytes that are left, where that is known.

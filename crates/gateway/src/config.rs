@@ -335,8 +335,9 @@ impl Default for LimitConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
-    /// Bytes of answers kept, with their header fields and the tables' own: past them what `policy` chooses goes. 0, the
-    /// default, for no cache.
+    /// Bytes of answers kept, with their header fields and the tables' own: past them what `policy` chooses goes. Bodies that are being
+    /// fetched, or are gone from the cache and still read by a client, are beside them: together at most as many bytes again. Where there
+    /// is no room for another it passes as its client reads it, and is not kept. 0, the default, for no cache.
     pub bytes: u64,
     /// Bytes of the largest body that is kept; larger ones pass. Default 1 MiB.
     pub max_object_bytes: u64,
@@ -345,7 +346,8 @@ pub struct CacheConfig {
     /// Whether a request waits for another that fetches the same. `false`: only those of one batch do, as where a cache knows no
     /// such thing. Default `true`.
     pub collapse: bool,
-    /// How long it waits for that, in milliseconds; past it it goes by itself. Default 5 000.
+    /// How long it waits for that, in milliseconds, and no longer than half of `target_ms` and half of what its client grants
+    /// (`Prefer: wait`, `Grpc-Timeout`); past it it goes by itself. Default 5 000.
     pub collapse_timeout_ms: u64,
 }
 

@@ -227,6 +227,14 @@ pub(crate) fn normalise_target(parts: &mut request::Parts) -> Result<(), Refusal
         let Some(target) = parts.uri.path_and_query().cloned() else {
             return Err(bad_request("the request target has no path"));
         };
+        // RFC 9112 section 3.2.1: an empty path is sent as `/`, before a query too. As text it has that slash already.
+        let target = match target.as_str().starts_with('?') {
+            true => target
+                .to_string()
+                .parse()
+                .map_err(|_| bad_request("the request target is not valid"))?,
+            false => target,
+        };
         parts.uri = Uri::from(target);
     }
     Ok(())

@@ -279,6 +279,11 @@ impl Upstream {
         matches!(self.response, BodyReader::Done)
     }
 
+    /// Whether only the end of the connection says where the response ends.
+    pub(crate) fn response_ends_with_connection(&self) -> bool {
+        matches!(self.response, BodyReader::UntilClose)
+    }
+
     /// The bytes that the response still has, where that is known.
     pub(crate) fn response_left(&self) -> Option<u64> {
         match self.response {

@@ -35,8 +35,13 @@ impl Directives {
     pub(crate) fn of(headers: &HeaderMap, name: impl AsHeaderName) -> Self {
         let mut found = Self::default();
         for value in headers.get_all(name) {
-            for (name, argument) in Elements(value.as_bytes()) {
+            let mut elements = Elements::of(value.as_bytes());
+            for (name, argument) in &mut elements {
                 found.take(name, argument);
+            }
+            // A quote that nothing ends may hide what forbids: the strictest is taken to be meant.
+            if elements.is_broken {
+                (found.no_store, found.private) = (true, true);
             }
         }
         found
@@ -103,18 +108,31 @@ pub(crate) fn delta(text: &[u8]) -> Option<u64> {
 
 /// The comma-separated `name`, `name=token` and `name="quoted"` of a field, a comma in quotes not separating. An argument is without
 /// its quotes.
-struct Elements<'a>(&'a [u8]);
+struct Elements<'a> {
+    rest: &'a [u8],
+    /// A quote was met that nothing ends.
+    is_broken: bool,
+}
+
+impl<'a> Elements<'a> {
+    fn of(field: &'a [u8]) -> Self {
+        Self {
+            rest: field,
+            is_broken: false,
+        }
+    }
+}
 
 impl<'a> Iterator for Elements<'a> {
     type Item = (&'a [u8], Option<&'a [u8]>);
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if self.0.is_empty() {
+            if self.rest.is_empty() {
                 return None;
             }
             let (mut quoted, mut escaped) = (false, false);
-            let end = self.0.iter().position(|byte| {
+            let end = self.rest.iter().position(|byte| {
                 match byte {
                     _ if escaped => escaped = false,
                     b'\\' if quoted => escaped = true,
@@ -124,9 +142,10 @@ impl<'a> Iterator for Elements<'a> {
                 }
                 false
             });
-            let end = end.unwrap_or(self.0.len());
-            let (element, rest) = self.0.split_at(end);
-            self.0 = rest.get(1..).unwrap_or_default();
+            self.is_broken |= end.is_none() && quoted;
+            let end = end.unwrap_or(self.rest.len());
+            let (element, rest) = self.rest.split_at(end);
+            self.rest = rest.get(1..).unwrap_or_default();
             let element = element.trim_ascii();
             if element.is_empty() {
                 continue;
@@ -134,7 +153,12 @@ impl<'a> Iterator for Elements<'a> {
             let Some(equals) = element.iter().position(|byte| *byte == b'=') else {
                 return Some((element, None));
             };
-            let (name, argument) = (&element[..equals], &element[equals + 1..]);
+            let name = element[..equals].trim_ascii_end();
+            // Spaces around the sign are none of the grammar: what forbids is meant all the same, and what allows says nothing.
+            let argument = match name.len() == equals {
+                true => &element[equals + 1..],
+                false => b"",
+            };
             let unquoted = argument
                 .strip_prefix(b"\"")
                 .and_then(|argument| argument.strip_suffix(b"\""));
@@ -169,6 +193,15 @@ mod tests {
         assert!(!parse(&["extension=\"a, no-store, b\""]).no_store);
         assert!(!parse(&["extension=\"a\\\", no-store\""]).no_store);
         assert!(parse(&["extension=\"a\", no-store"]).no_store);
+        // What is in a quote that nothing ends may be meant as it stands.
+        assert!(parse(&["extension=\"a, no-store"]).no_store);
+        assert!(parse(&["extension=\"a\\\", private", "max-age=60"]).no_store);
+        // With spaces around the sign what forbids is meant, and what allows is not.
+        let spaced = parse(&["private =\"x\", max-age =60, s-maxage= 60"]);
+        assert_eq!(
+            (spaced.private, spaced.max_age, spaced.s_maxage),
+            (true, Some(0), Some(0))
+        );
     }
 
     #[test]

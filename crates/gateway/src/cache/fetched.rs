@@ -1,7 +1,8 @@
 //! A body that is fetched to be stored, and sent meanwhile to whoever asked first.
 //!
 //! It is read as fast as the backend sends it, not as its client reads: others may wait for it. So all of it may be in memory, which
-//! is why only what may be stored is fetched so. What turns out to be too large is left to its client from there on.
+//! is why only what may be stored is fetched so, and only while the store has room for it: what its client has not taken yet counts
+//! until it has. What turns out to be too large is left to its client from there on.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,18 +11,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::Frame;
 
 use super::store::Store;
-use crate::body::{BodyError, UpstreamBody};
+use crate::body::{BodyError, MAX_PIECE_BYTES, UpstreamBody};
 use crate::watch::Watch;
 
 /// Where a fetched body is.
-#[derive(Default)]
 enum Source {
     /// More may come.
-    #[default]
     Fetching,
     /// The rest is its client's to read.
     Rest(Box<UpstreamBody>),
@@ -29,7 +28,6 @@ enum Source {
     Over,
 }
 
-#[derive(Default)]
 struct Shared {
     /// What its client has not taken yet.
     ready: VecDeque<Frame<Bytes>>,
@@ -37,6 +35,10 @@ struct Shared {
     /// Bytes that its client has not taken yet, where that is known.
     left: Option<u64>,
     waker: Option<Waker>,
+    /// Bytes that are ready.
+    untaken: u64,
+    /// What it takes of the store's room.
+    room: Room,
 }
 
 /// The end of a fetched body that its client reads.
@@ -53,6 +55,10 @@ impl FetchedBody {
         if let Some(frame) = shared.ready.pop_front() {
             let taken = frame.data_ref().map_or(0, Bytes::len) as u64;
             shared.left = shared.left.map(|left| left.saturating_sub(taken));
+            shared.untaken = shared.untaken.saturating_sub(taken);
+            if !matches!(shared.source, Source::Fetching) {
+                shared.room.shrink_to(shared.untaken);
+            }
             return Poll::Ready(Some(Ok(frame)));
         }
         match &mut shared.source {
@@ -72,12 +78,21 @@ impl FetchedBody {
     /// Whether nothing is left of it.
     pub(crate) fn is_over(&self) -> bool {
         let shared = self.shared.borrow();
-        shared.ready.is_empty() && matches!(shared.source, Source::Over)
+        let over = match &shared.source {
+            Source::Over => true,
+            Source::Rest(body) => body.is_over(),
+            Source::Fetching | Source::Broken(_) => false,
+        };
+        over && shared.ready.is_empty()
     }
 
     /// Bytes that are left, where that is known.
     pub(crate) fn left(&self) -> Option<u64> {
-        self.shared.borrow().left
+        let shared = self.shared.borrow();
+        match &shared.source {
+            Source::Rest(body) => body.left().map(|left| left + shared.untaken),
+            _ => shared.left,
+        }
     }
 }
 
@@ -88,13 +103,23 @@ struct Room {
 }
 
 impl Room {
-    /// Whether a body may have so many bytes more.
-    fn takes(&mut self, bytes: u64) -> bool {
-        let fits = self.bytes + bytes <= self.store.max_object_bytes() && self.store.take_room(bytes);
-        if fits {
-            self.bytes += bytes;
+    /// Takes so many bytes more; what is against it otherwise.
+    fn take(&mut self, bytes: u64) -> Option<Fate> {
+        if self.bytes + bytes > self.store.max_object_bytes() {
+            return Some(Fate::Unfit);
         }
-        fits
+        if !self.store.take_room(bytes) {
+            return Some(Fate::NoRoom);
+        }
+        self.bytes += bytes;
+        None
+    }
+
+    /// Gives back what it has more than so many bytes.
+    fn shrink_to(&mut self, bytes: u64) {
+        let more = self.bytes.saturating_sub(bytes);
+        self.bytes -= more;
+        self.store.give_back(more);
     }
 }
 
@@ -104,36 +129,53 @@ impl Drop for Room {
     }
 }
 
+/// What became of a body.
+pub(super) enum Fate {
+    /// It came whole.
+    Whole(Bytes),
+    /// It is too large, or ends with fields of its own: no such is stored.
+    Unfit,
+    /// There is no room for it now.
+    NoRoom,
+    /// It broke off.
+    Broken,
+}
+
 /// The other end: reads a body from its backend.
 pub(super) struct Fetch {
     body: UpstreamBody,
     shared: Rc<RefCell<Shared>>,
-    room: Room,
+    store: Arc<Store>,
 }
 
 impl Fetch {
     /// Of a body that comes, with the end for its client.
     pub(super) fn new(body: UpstreamBody, store: Arc<Store>) -> (Self, FetchedBody) {
         let shared = Rc::new(RefCell::new(Shared {
+            ready: VecDeque::new(),
+            source: Source::Fetching,
             left: body.left(),
-            ..Shared::default()
+            waker: None,
+            untaken: 0,
+            room: Room {
+                store: store.clone(),
+                bytes: 0,
+            },
         }));
         let client = FetchedBody {
             shared: shared.clone(),
         };
-        let room = Room { store, bytes: 0 };
-        (Self { body, shared, room }, client)
+        (Self { body, shared, store }, client)
     }
 
-    /// Reads it to its end. `None` where it broke off, or was too large or too strange to be stored: then its client, by whose
-    /// watch its pauses are timed from there on, reads the rest.
-    pub(super) async fn run(self, client: Option<Rc<Watch>>) -> Option<Bytes> {
+    /// Reads it to its end. Where it is not stored its client, by whose watch its pauses are timed from there on, reads the rest.
+    pub(super) async fn run(self, client: Option<Rc<Watch>>) -> Fate {
         let Self {
             mut body,
             shared,
-            mut room,
+            store,
         } = self;
-        let mut pieces = Vec::new();
+        let mut pieces: Vec<Bytes> = Vec::new();
         loop {
             let next = poll_fn(|cx| {
                 body.call.watch.wake_by(cx);
@@ -141,57 +183,71 @@ impl Fetch {
             });
             let frame = match next.await {
                 None => {
+                    let whole = store.counted(pieces.concat());
+                    share(&mut shared.borrow_mut(), &whole);
                     go_on(&shared, Source::Over);
-                    return Some(joined(pieces));
+                    return Fate::Whole(whole);
                 }
                 Some(Err(error)) => {
                     go_on(&shared, Source::Broken(error));
-                    return None;
+                    return Fate::Broken;
                 }
                 Some(Ok(frame)) => frame,
             };
-            // What ends with fields of its own is not kept.
-            let fits = frame.data_ref().is_some_and(|data| {
-                pieces.push(data.clone());
-                room.takes(data.len() as u64)
-            });
             // Its client may be gone, and others wait.
             let has_client = Rc::strong_count(&shared) > 1;
-            if has_client {
-                shared.borrow_mut().ready.push_back(frame);
-            }
-            match (fits, client.as_ref().filter(|_| has_client)) {
-                (true, _) => go_on(&shared, Source::Fetching),
-                (false, Some(client)) => {
-                    body.call.watch = client.clone();
-                    go_on(&shared, Source::Rest(Box::new(body)));
-                    return None;
+            let against = {
+                let shared = &mut *shared.borrow_mut();
+                let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+                // What ends with fields of its own is not kept.
+                let against = match frame.data_ref() {
+                    Some(data) => {
+                        pieces.push(data.clone());
+                        shared.room.take(bytes)
+                    }
+                    None => Some(Fate::Unfit),
+                };
+                if has_client {
+                    shared.untaken += bytes;
+                    shared.ready.push_back(frame);
                 }
-                (false, None) => return None,
+                against
+            };
+            let Some(against) = against else {
+                go_on(&shared, Source::Fetching);
+                continue;
+            };
+            if let Some(client) = client.as_ref().filter(|_| has_client) {
+                body.call.watch = client.clone();
+                go_on(&shared, Source::Rest(Box::new(body)));
             }
+            return against;
         }
     }
+}
+
+/// What its client has not taken yet is of the stored body from now on, so that there is one copy of it.
+fn share(shared: &mut Shared, whole: &Bytes) {
+    let untaken = usize::try_from(shared.untaken)
+        .unwrap_or(usize::MAX)
+        .min(whole.len());
+    let mut rest = whole.slice(whole.len() - untaken..);
+    shared.ready.clear();
+    while !rest.is_empty() {
+        let piece = rest.split_to(rest.len().min(MAX_PIECE_BYTES));
+        shared.ready.push_back(Frame::data(piece));
+    }
+    shared.room.shrink_to(0);
 }
 
 /// Says where a body is, to its client too.
 fn go_on(shared: &RefCell<Shared>, source: Source) {
     let shared = &mut *shared.borrow_mut();
+    if !matches!(source, Source::Fetching) {
+        shared.room.shrink_to(shared.untaken);
+    }
     shared.source = source;
     if let Some(waker) = shared.waker.take() {
         waker.wake();
-    }
-}
-
-fn joined(mut pieces: Vec<Bytes>) -> Bytes {
-    match pieces.len() {
-        0 => Bytes::new(),
-        1 => pieces.swap_remove(0),
-        _ => {
-            let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
-            for piece in pieces {
-                whole.extend_from_slice(&piece);
-            }
-            whole.freeze()
-        }
     }
 }

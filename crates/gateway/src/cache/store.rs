@@ -6,22 +6,25 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tokio::sync::Notify;
 
+use super::flight::{Flight, FlightTicket, Role};
+use super::selection::Selector;
 use super::stored::Stored;
 use crate::config::{CacheConfig, CachePolicy};
 use crate::stats::CacheSize;
 
 /// Responses to one target that differ by request fields, at most; of more the one stored first goes.
 const MAX_VARIANTS: usize = 32;
+/// The percentage of a shard that the responses to one target may take: of more the ones stored first go.
+const TARGET_PERCENT: u64 = 75;
 /// For how long a target whose answers are not stored is asked for by each request by itself.
-const PASSED_FOR: Duration = Duration::from_secs(10);
+const MISSED_FOR: Duration = Duration::from_secs(10);
 /// What a key takes beside its bytes.
 const KEY_BYTES: u64 = 128;
 /// The mean size of an object that the tables are laid out for; they grow where it is less.
@@ -29,20 +32,27 @@ const USUAL_BYTES: u64 = 16 * 1024;
 
 /// What is stored for a target.
 #[derive(Debug, Clone)]
-enum Slot {
-    /// Its responses, the newest first.
-    Variants(Vec<Arc<Stored>>),
-    /// Nothing, since its answers may not be: until then its requests do not wait for one another.
-    Passed(Instant),
+struct Slot {
+    /// Its responses, the newest first. They are looked through without the lock.
+    variants: Arc<[Arc<Stored>]>,
+    /// An answer could not be stored: until then requests for which nothing is do not wait for one another.
+    missed_until: Option<Instant>,
+    /// What the responses take, bytes.
+    variants_weight: u64,
 }
 
 impl Slot {
+    fn new(variants: Arc<[Arc<Stored>]>, missed_until: Option<Instant>) -> Self {
+        let variants_weight = variants.iter().map(|stored| stored.weight() as u64).sum();
+        Self {
+            variants,
+            missed_until,
+            variants_weight,
+        }
+    }
+
     fn weight(&self, key: &Bytes) -> u64 {
-        let variants = match self {
-            Self::Variants(variants) => variants.iter().map(|stored| stored.weight() as u64).sum(),
-            Self::Passed(_) => 0,
-        };
-        KEY_BYTES + key.len() as u64 + variants
+        KEY_BYTES + key.len() as u64 + self.variants_weight
     }
 }
 
@@ -157,31 +167,10 @@ fn evict(slots: &mut lru::LruCache<Bytes, Slot>, weight: &mut u64, room: u64) {
     }
 }
 
-/// A fetch that others wait for.
-#[derive(Debug, Default)]
-pub(super) struct Flight {
-    is_over: AtomicBool,
-    /// What it fetches was changed meanwhile: it is not stored.
-    is_outdated: AtomicBool,
-    over: Notify,
-}
-
-impl Flight {
-    /// Waits until it is over.
-    pub(super) async fn wait(&self) {
-        let over = self.over.notified();
-        tokio::pin!(over);
-        // What ends between the look and the wait must be heard.
-        over.as_mut().enable();
-        if !self.is_over.load(Ordering::Acquire) {
-            over.await;
-        }
-    }
-}
-
 struct Shard {
     order: Order,
-    flights: HashMap<Bytes, Arc<Flight>>,
+    /// What is being fetched, by target.
+    flights: HashMap<Bytes, Vec<Arc<Flight>>>,
 }
 
 /// What a look-up finds.
@@ -191,14 +180,14 @@ pub(super) enum Found {
     Nothing {
         /// There is something for others.
         varies: bool,
+        /// Of late its answers could not be stored.
+        missed: bool,
     },
-    /// The answers to this target are not stored.
-    Passed,
 }
 
 /// Who fetches.
 pub(super) enum Turn {
-    /// Whoever asked: others wait for it until the ticket is dropped.
+    /// Whoever asked.
     Own(FlightTicket),
     /// Somebody else does.
     Others(Arc<Flight>),
@@ -209,8 +198,10 @@ pub(crate) struct Store {
     shards: Vec<Mutex<Shard>>,
     hasher: RandomState,
     max_object_bytes: u64,
-    /// Bytes of bodies that are being fetched: at most `bytes`.
+    /// Bytes of bodies that are being fetched, or were and their client has not taken yet: at most `bytes`.
     fetching: AtomicU64,
+    /// Bytes of bodies that were stored and that somebody has still: of those that are stored and those that clients still read.
+    in_use: Arc<AtomicU64>,
     /// Bytes that it may hold now.
     bytes: AtomicU64,
 }
@@ -238,6 +229,7 @@ impl Store {
             hasher: RandomState::new(),
             max_object_bytes: config.max_object_bytes,
             fetching: AtomicU64::new(0),
+            in_use: Arc::default(),
             bytes: AtomicU64::new(config.bytes),
         }
     }
@@ -252,51 +244,151 @@ impl Store {
 
     /// What is stored for a request.
     pub(super) fn find(&self, key: &Bytes, request: &HeaderMap) -> Found {
-        match self.shard(key).order.get(key) {
-            Some(Slot::Variants(variants)) => {
-                match variants.iter().find(|stored| stored.selection.selects(request)) {
-                    Some(stored) => Found::Stored(stored.clone()),
-                    None => Found::Nothing { varies: true },
-                }
+        let (variants, missed_until) = match self.shard(key).order.get(key) {
+            Some(slot) => match slot.variants.first() {
+                Some(newest) if newest.selection.is_of_all() => return Found::Stored(newest.clone()),
+                _ => (slot.variants.clone(), slot.missed_until),
+            },
+            None => {
+                return Found::Nothing {
+                    varies: false,
+                    missed: false,
+                };
             }
-            Some(Slot::Passed(until)) if *until > Instant::now() => Found::Passed,
-            _ => Found::Nothing { varies: false },
+        };
+        let mut selector = Selector::of(request);
+        match variants.iter().find(|stored| selector.selects(&stored.selection)) {
+            Some(stored) => Found::Stored(stored.clone()),
+            None => Found::Nothing {
+                varies: !variants.is_empty(),
+                missed: missed_until.is_some_and(|until| until > Instant::now()),
+            },
         }
     }
 
-    /// Whose turn it is to fetch what is not stored.
-    pub(super) fn turn(self: &Arc<Self>, key: &Bytes) -> Turn {
+    /// Whose turn it is to fetch in this role what is not stored.
+    pub(super) fn turn(self: &Arc<Self>, key: &Bytes, role: Role) -> Turn {
+        let flight = Arc::new(Flight::new(role));
         let mut shard = self.shard(key);
-        if let Some(flight) = shard.flights.get(key) {
-            return Turn::Others(flight.clone());
+        let flights = shard.flights.entry(key.clone()).or_default();
+        if let Some(other) = flights.iter().find(|other| other.keeps_out(role)) {
+            return Turn::Others(other.clone());
         }
-        let flight = Arc::new(Flight::default());
-        shard.flights.insert(key.clone(), flight.clone());
-        Turn::Own(FlightTicket {
-            store: self.clone(),
-            key: key.clone(),
-            flight,
-        })
+        flights.push(flight.clone());
+        drop(shard);
+        Turn::Own(FlightTicket::new(self.clone(), key.clone(), flight))
+    }
+
+    /// The right to fetch for oneself alone, which everybody has.
+    pub(super) fn alone(self: &Arc<Self>, key: &Bytes) -> FlightTicket {
+        let flight = Arc::new(Flight::new(Role::Alone));
+        let mut shard = self.shard(key);
+        shard.flights.entry(key.clone()).or_default().push(flight.clone());
+        drop(shard);
+        FlightTicket::new(self.clone(), key.clone(), flight)
+    }
+
+    /// A flight is over, however it went.
+    pub(super) fn land(&self, key: &Bytes, flight: &Arc<Flight>) {
+        let mut shard = self.shard(key);
+        if let Some(flights) = shard.flights.get_mut(key) {
+            flights.retain(|other| !Arc::ptr_eq(other, flight));
+            if flights.is_empty() {
+                shard.flights.remove(key);
+            }
+        }
+    }
+
+    /// Stores what a flight fetched, in place of what there is for the same requests; not where it was outdated meanwhile.
+    pub(super) fn store(&self, key: &Bytes, flight: &Flight, stored: Arc<Stored>) -> bool {
+        let room = self.bytes() / self.shards.len() as u64 / 100 * TARGET_PERCENT;
+        let mut shard = self.shard(key);
+        // Under the lock: an invalidation is either before, and seen, or behind, and removes it.
+        if flight.is_outdated() {
+            return false;
+        }
+        let mut left = room.saturating_sub(stored.weight() as u64);
+        let others = shard.order.get(key).map_or(&[][..], |slot| &slot.variants);
+        let others = others
+            .iter()
+            .filter(|other| other.selection != stored.selection)
+            .take(MAX_VARIANTS - 1)
+            .map_while(|other| {
+                left = left.checked_sub(other.weight() as u64)?;
+                Some(other.clone())
+            });
+        let variants: Vec<Arc<Stored>> = std::iter::once(stored.clone()).chain(others).collect();
+        shard.order.insert(key.clone(), Slot::new(variants.into(), None));
+        true
+    }
+
+    /// A target's answer could not be stored: for a while requests for it need not wait for one another. What is stored stays.
+    pub(super) fn missed(&self, key: &Bytes) {
+        let now = Instant::now();
+        let mut shard = self.shard(key);
+        let variants = match shard.order.get(key) {
+            // It is renewed before it ends, and not by each of many requests.
+            Some(slot)
+                if slot
+                    .missed_until
+                    .is_some_and(|until| until > now + MISSED_FOR / 2) =>
+            {
+                return;
+            }
+            Some(slot) => slot.variants.clone(),
+            None => Arc::new([]),
+        };
+        shard
+            .order
+            .insert(key.clone(), Slot::new(variants, Some(now + MISSED_FOR)));
+    }
+
+    /// This response is not to be used any more; those for other requests are.
+    pub(super) fn forget(&self, key: &Bytes, stored: &Arc<Stored>) {
+        let mut shard = self.shard(key);
+        let Some(slot) = shard.order.get(key) else {
+            return;
+        };
+        let others = slot.variants.iter().filter(|other| !Arc::ptr_eq(other, stored));
+        let others: Vec<Arc<Stored>> = others.cloned().collect();
+        if others.len() == slot.variants.len() {
+            return;
+        }
+        let slot = Slot::new(others.into(), slot.missed_until);
+        if slot.variants.is_empty() && slot.missed_until.is_none() {
+            shard.order.remove(key);
+        } else {
+            shard.order.insert(key.clone(), slot);
+        }
     }
 
     /// What is stored for a target is no more true, nor what is being fetched for it. Whether anything was.
     pub(super) fn invalidate(&self, key: &Bytes) -> bool {
         let mut shard = self.shard(key);
-        if let Some(flight) = shard.flights.remove(key) {
-            // Who comes from now on does not wait for what was asked before.
-            flight.is_outdated.store(true, Ordering::Release);
+        // Who comes from now on does not wait for what was asked before.
+        for flight in shard.flights.remove(key).unwrap_or_default() {
+            flight.outdate();
         }
         shard.order.remove(key)
     }
 
-    /// Room for so many more bytes of a body that is fetched; given back by [`give_back`](Self::give_back).
+    /// Room for so many more bytes of a body that is fetched; given back by [`give_back`](Self::give_back). Together with what is stored, and
+    /// with what was and is still read, these are at most twice the bytes that it may hold.
     pub(super) fn take_room(&self, bytes: u64) -> bool {
         let before = self.fetching.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= self.bytes();
+        let (most, fetching) = (self.bytes(), before + bytes);
+        let fits = fetching <= most && fetching + self.in_use.load(Ordering::Relaxed) <= 2 * most;
         if !fits {
             self.give_back(bytes);
         }
         fits
+    }
+
+    /// A body to be stored, counted until nobody has it any more.
+    pub(super) fn counted(&self, body: Vec<u8>) -> Bytes {
+        let in_use = self.in_use.clone();
+        in_use.fetch_add(body.len() as u64, Ordering::Relaxed);
+        Bytes::from_owner(Counted { body, in_use })
     }
 
     pub(super) fn give_back(&self, bytes: u64) {
@@ -334,63 +426,46 @@ impl Store {
     }
 }
 
-/// The right, and the duty, to fetch for others. Dropped, they wait no longer.
-pub(super) struct FlightTicket {
-    store: Arc<Store>,
-    key: Bytes,
-    flight: Arc<Flight>,
+/// A stored body, counted from when it is stored until nobody reads it any more.
+struct Counted {
+    body: Vec<u8>,
+    in_use: Arc<AtomicU64>,
 }
 
-impl FlightTicket {
-    /// Stores what was fetched, in place of what there is for the same requests; not where it was outdated meanwhile.
-    pub(super) fn store(&self, stored: Arc<Stored>) -> bool {
-        let mut shard = self.store.shard(&self.key);
-        // Under the lock: an invalidation is either before, and seen, or behind, and removes it.
-        if self.flight.is_outdated.load(Ordering::Acquire) {
-            return false;
-        }
-        let mut variants = match shard.order.get(&self.key) {
-            Some(Slot::Variants(variants)) => variants.clone(),
-            _ => Vec::new(),
-        };
-        variants.retain(|other| other.selection != stored.selection);
-        variants.insert(0, stored);
-        variants.truncate(MAX_VARIANTS);
-        shard.order.insert(self.key.clone(), Slot::Variants(variants));
-        true
-    }
-
-    /// The answer may not be stored: requests for it need not wait for one another.
-    pub(super) fn pass(&self) {
-        let mut shard = self.store.shard(&self.key);
-        let until = Instant::now() + PASSED_FOR;
-        // What is stored for other requests stays.
-        if !matches!(shard.order.get(&self.key), Some(Slot::Variants(_))) {
-            shard.order.insert(self.key.clone(), Slot::Passed(until));
-        }
-    }
-
-    /// What was stored is not to be used any more.
-    pub(super) fn forget(&self) {
-        self.store.shard(&self.key).order.remove(&self.key);
-    }
-
-    pub(super) fn store_of(&self) -> &Arc<Store> {
-        &self.store
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
     }
 }
 
-impl Drop for FlightTicket {
+impl Drop for Counted {
     fn drop(&mut self) {
-        let mut shard = self.store.shard(&self.key);
-        // After an invalidation another may fetch the same.
-        if let Some(flight) = shard.flights.get(&self.key)
-            && Arc::ptr_eq(flight, &self.flight)
-        {
-            shard.flights.remove(&self.key);
-        }
-        drop(shard);
-        self.flight.is_over.store(true, Ordering::Release);
-        self.flight.over.notify_waiters();
+        self.in_use.fetch_sub(self.body.len() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_takes_room_until_nobody_reads_it_any_more() {
+        let store = Store::new(&CacheConfig {
+            bytes: 1_000,
+            ..CacheConfig::default()
+        });
+        assert!(
+            store.take_room(1_000) && !store.take_room(1),
+            "as much as is stored"
+        );
+        store.give_back(1_000);
+        // Two that were stored, and that clients read still.
+        let bodies = [700, 900].map(|bytes| store.counted(vec![b'x'; bytes]));
+        let read = bodies.each_ref().map(|body| body.slice(10..20));
+        drop(bodies);
+        assert!(store.take_room(400) && !store.take_room(1), "twice that together");
+        store.give_back(400);
+        drop(read);
+        assert!(store.take_room(1_000));
     }
 }

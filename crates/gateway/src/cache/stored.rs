@@ -1,13 +1,16 @@
 //! A stored response, and what it answers to a request.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName};
 use http::{HeaderValue, Method, Response, StatusCode, request};
 
+use super::how::How;
 use super::range::{Part, part};
+use super::selection::Selection;
 use super::terms::{Terms, date};
 use crate::body::Body;
 use crate::layer::Answer;
@@ -17,8 +20,15 @@ const OVERHEAD_BYTES: usize = 512;
 /// What a field takes beside its name and value.
 const FIELD_BYTES: usize = 64;
 
-/// The fields of a stored response that go with a 304 (RFC 9110 section 15.4.5).
-const OF_NOT_MODIFIED: [HeaderName; 7] = [
+/// The first pause after a revalidation in the background that failed; each further failure doubles it.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What a date must be older than the message that says it for being known to the second (RFC 9110 section 8.8.2.2).
+const DATE_UNIT: Duration = Duration::from_secs(1);
+
+/// The fields of a stored response that go with a 304 (RFC 9110 section 15.4.5), and what other caches said.
+const OF_NOT_MODIFIED: [HeaderName; 8] = [
     header::CACHE_CONTROL,
     header::CONTENT_LOCATION,
     header::DATE,
@@ -26,6 +36,7 @@ const OF_NOT_MODIFIED: [HeaderName; 7] = [
     header::EXPIRES,
     header::VARY,
     header::LAST_MODIFIED,
+    super::CACHE_STATUS,
 ];
 
 /// The fields of a stored response that one about it does not change: they are of the body.
@@ -34,48 +45,6 @@ const OF_BODY: [HeaderName; 3] = [
     header::CONTENT_ENCODING,
     header::CONTENT_RANGE,
 ];
-
-/// The request fields that an answer depends on, each with its elements then, of all lines (RFC 9111 section 4.1: however these are
-/// divided into lines, and whatever spaces are around the commas).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Selection(Vec<(HeaderName, Vec<Vec<u8>>)>);
-
-/// The elements of a field, without the spaces around them; nothing of one that is not there, one that is empty of one that is empty.
-fn elements<'a>(request: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
-    let lines = request.get_all(name).iter();
-    lines.flat_map(|line| {
-        line.as_bytes()
-            .split(|byte| *byte == b',')
-            .map(<[u8]>::trim_ascii)
-    })
-}
-
-impl Selection {
-    /// Of an answer's Vary and its request. A Vary that names no field, or `*`, has none of its own.
-    pub(super) fn of(answer: &HeaderMap, request: &HeaderMap) -> Self {
-        let names = answer.get_all(header::VARY).iter();
-        let names = names.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-        let mut names: Vec<HeaderName> = names
-            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-            .collect();
-        names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
-        names.dedup();
-        let values = |name: &HeaderName| elements(request, name).map(<[u8]>::to_vec).collect();
-        Self(
-            names
-                .into_iter()
-                .map(|name| (name.clone(), values(&name)))
-                .collect(),
-        )
-    }
-
-    /// Whether a request has these values.
-    pub(super) fn selects(&self, request: &HeaderMap) -> bool {
-        self.0
-            .iter()
-            .all(|(name, values)| elements(request, name).eq(values.iter().map(Vec::as_slice)))
-    }
-}
 
 /// A response that may be used again.
 #[derive(Debug)]
@@ -86,74 +55,67 @@ pub(super) struct Stored {
     pub body: Bytes,
     pub terms: Terms,
     pub selection: Selection,
+    /// What it takes of the cache, bytes.
+    weight: usize,
+    failures: Failures,
 }
 
-/// How an answer came about, as Cache-Status (RFC 9211) says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    /// Fresh, or accepted as it is.
-    Hit,
-    /// The origin said that it is still so.
-    Validated,
-    /// Nothing was stored for this request.
-    Miss,
-    /// What was stored is for other requests.
-    VaryMiss,
-    /// What was stored was stale.
-    Stale,
-    /// The request asked to ask.
-    Asked,
-    /// The cache takes no part in such requests.
-    Bypass,
-}
-
-impl How {
-    /// The value of Cache-Status.
-    pub(super) fn status(self, fresh_s: Option<u64>) -> HeaderValue {
-        let text = match self {
-            Self::Hit => format!("headroom; hit; ttl={}", fresh_s.unwrap_or(0)),
-            Self::Validated => "headroom; fwd=stale; fwd-status=304".to_owned(),
-            Self::Miss => "headroom; fwd=uri-miss".to_owned(),
-            Self::VaryMiss => "headroom; fwd=vary-miss".to_owned(),
-            Self::Stale => "headroom; fwd=stale".to_owned(),
-            Self::Asked => "headroom; fwd=request".to_owned(),
-            Self::Bypass => "headroom; fwd=bypass".to_owned(),
-        };
-        // Of letters, digits and separators alone.
-        HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("headroom"))
-    }
+/// What failed of asking in the background whether a response is still so.
+#[derive(Debug, Default)]
+struct Failures {
+    in_a_row: AtomicU32,
+    /// Milliseconds of age at this cache before which nobody asks again.
+    paused_until_ms: AtomicU64,
 }
 
 impl Stored {
-    /// Of a whole answer to a request.
+    /// Of a whole answer to a request with this selection.
     pub(super) fn new(
         status: StatusCode,
-        mut headers: HeaderMap,
+        headers: &HeaderMap,
         body: Bytes,
         terms: Terms,
-        request: &HeaderMap,
+        selection: Selection,
     ) -> Self {
-        headers.remove(header::AGE);
-        headers.remove(super::CACHE_STATUS);
         // The body is sent with its length from here on, however it came.
-        headers.remove(header::CONTENT_LENGTH);
-        headers.remove(header::TRAILER);
+        let left_out = [header::AGE, header::CONTENT_LENGTH, header::TRAILER];
+        let mut headers = compact(headers, &left_out);
         // RFC 9110 section 6.6.1: whoever stores what has no date gives it that of its receipt.
         if !headers.contains_key(header::DATE)
-            && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(terms.received()))
+            && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(terms.date()))
         {
             headers.insert(header::DATE, date);
         }
         if !bodiless(status) {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
+        let fields = headers.iter();
+        let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
+        let weight = OVERHEAD_BYTES + body.len() + selection.weight() + fields.sum::<usize>();
         Self {
             status,
-            selection: Selection::of(&headers, request),
+            selection,
             headers,
             body,
             terms,
+            weight,
+            failures: Failures::default(),
         }
+    }
+
+    /// Whether it may be asked for again in the background: not for a while after that failed.
+    pub(super) fn may_be_asked_for(&self, now: Instant) -> bool {
+        let age_ms = u64::try_from(self.terms.resident(now).as_millis()).unwrap_or(u64::MAX);
+        age_ms >= self.failures.paused_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// Asking for it again in the background failed.
+    pub(super) fn failed(&self, now: Instant) {
+        let before = self.failures.in_a_row.fetch_add(1, Ordering::Relaxed);
+        let pause = (FIRST_PAUSE * (1 << before.min(5))).min(LONGEST_PAUSE);
+        let until = self.terms.resident(now) + pause;
+        let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+        self.failures.paused_until_ms.store(until_ms, Ordering::Relaxed);
     }
 
     /// With what a 304 says of it; `None` where that is about another response (RFC 9111 section 4.3.4).
@@ -162,10 +124,14 @@ impl Stored {
             (Some(had), Some(has)) => matches_weakly(had.as_bytes(), has.as_bytes()),
             _ => true,
         };
-        if !is_same(&header::ETAG) {
+        // What names no tag names its response by the date, if by anything.
+        let other_date = !answer.contains_key(header::ETAG) && !is_same(&header::LAST_MODIFIED);
+        if !is_same(&header::ETAG) || other_date {
             return None;
         }
         let mut headers = self.headers.clone();
+        // The answer is of now; where it has no date it is given that of its receipt.
+        headers.remove(header::DATE);
         for name in answer.keys().filter(|name| !OF_BODY.contains(name)) {
             headers.remove(name);
             for value in answer.get_all(name) {
@@ -177,9 +143,7 @@ impl Stored {
 
     /// What it takes of the cache, bytes.
     pub(super) fn weight(&self) -> usize {
-        let fields = self.headers.iter();
-        let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
-        OVERHEAD_BYTES + self.body.len() + fields.sum::<usize>()
+        self.weight
     }
 
     /// Adds to a request what asks whether this is still so; the client's own conditions, which are of what it has, go.
@@ -197,8 +161,10 @@ impl Stored {
     }
 
     /// Answers a request whose selection it is.
-    pub(super) fn answer(self: &Arc<Self>, request: &request::Parts, now: SystemTime, how: How) -> Answer {
-        let fresh_s = self.terms.fresh_for(now).as_secs();
+    pub(super) fn answer(self: &Arc<Self>, request: &request::Parts, now: Instant, how: How) -> Answer {
+        let (fresh, stale) = (self.terms.fresh_for(now), self.terms.stale_for(now));
+        let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let fresh_s = seconds(fresh) - seconds(stale);
         let mut answer = match self.status {
             StatusCode::OK if self.is_known_to(&request.headers) => self.not_modified(),
             StatusCode::OK if request.method == Method::GET => self.in_parts(&request.headers),
@@ -210,7 +176,8 @@ impl Stored {
         let headers = answer.headers_mut();
         let age = self.terms.age(now).as_secs();
         headers.insert(header::AGE, HeaderValue::from(age));
-        headers.insert(super::CACHE_STATUS, how.status(Some(fresh_s)));
+        // Behind what caches nearer to the origin said (RFC 9211 section 2).
+        headers.append(super::CACHE_STATUS, how.value(Some(fresh_s)));
         answer
     }
 
@@ -293,8 +260,37 @@ impl Stored {
         };
         let is = |name: HeaderName| self.headers.get(name) == Some(condition);
         let weak = condition.as_bytes().starts_with(b"W/");
-        !weak && (is(header::ETAG) || is(header::LAST_MODIFIED))
+        !weak && (is(header::ETAG) || (is(header::LAST_MODIFIED) && self.is_dated_to_the_second()))
     }
+
+    /// Whether what has its Last-Modified is the same byte by byte: it was not sent within the second that it was changed in
+    /// (RFC 9110 section 8.8.2.2).
+    fn is_dated_to_the_second(&self) -> bool {
+        let of = |name: HeaderName| self.headers.get(name).and_then(date);
+        of(header::LAST_MODIFIED)
+            .zip(of(header::DATE))
+            .and_then(|(modified, sent)| sent.duration_since(modified).ok())
+            .is_some_and(|between| between >= DATE_UNIT)
+    }
+}
+
+/// These fields but some, their values in memory of their own: what came is part of a buffer that may be much larger.
+fn compact(headers: &HeaderMap, left_out: &[HeaderName]) -> HeaderMap {
+    let kept = || headers.iter().filter(|(name, _)| !left_out.contains(name));
+    let mut values = BytesMut::with_capacity(kept().map(|(_, value)| value.len()).sum());
+    for (_, value) in kept() {
+        values.extend_from_slice(value.as_bytes());
+    }
+    let mut values = values.freeze();
+    // One more for a date, and one for a length.
+    let mut compact = HeaderMap::with_capacity(headers.len() + 2);
+    for (name, value) in kept() {
+        // A value's bytes are a value.
+        if let Ok(value) = HeaderValue::from_maybe_shared(values.split_to(value.len())) {
+            compact.append(name, value);
+        }
+    }
+    compact
 }
 
 /// Whether an answer with this status has no body, and no length of one (RFC 9110 section 8.6).

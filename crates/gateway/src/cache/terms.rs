@@ -1,11 +1,12 @@
 //! Whether a response may be stored, and on what terms it may be used again (RFC 9111 sections 3 and 4, RFC 5861).
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{self, HeaderMap, HeaderName};
 use http::{HeaderValue, StatusCode};
 
-use super::directives::{Directives, MAX_DELTA_S, delta};
+use super::directives::{Directives, delta};
+use super::selection::selecting;
 
 /// The share of its age at the origin for which a response without an expiry is taken to be fresh (RFC 9111 section 4.2.2).
 const HEURISTIC_SHARE: u32 = 10;
@@ -15,8 +16,10 @@ const MAX_HEURISTIC: Duration = Duration::from_secs(24 * 3600);
 /// On what terms a stored response may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// When the answer came.
-    received: SystemTime,
+    /// When the answer came, on a clock that nobody sets: what was stored grows older whatever becomes of the date.
+    received: Instant,
+    /// The date then.
+    date: SystemTime,
     /// How old it was then.
     age_then: Duration,
     /// For how long it is fresh, from its origin on.
@@ -32,8 +35,21 @@ pub(super) struct Terms {
 /// When a request went out and its answer came.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exchange {
-    pub asked: SystemTime,
-    pub answered: SystemTime,
+    pub asked: Instant,
+    pub answered: Instant,
+    /// The date when the answer came: only dates in the answer are compared with it.
+    pub date: SystemTime,
+}
+
+impl Exchange {
+    /// Of a request that went out then and is answered now.
+    pub(super) fn since(asked: Instant) -> Self {
+        Self {
+            asked,
+            answered: Instant::now(),
+            date: SystemTime::now(),
+        }
+    }
 }
 
 /// Whether a request's own words keep its answer out of a shared cache.
@@ -65,12 +81,12 @@ impl Terms {
         // A cookie is one client's, unless the origin says that all may have it.
         let personal = directives.private || (headers.contains_key(header::SET_COOKIE) && !shares);
         let authorized = asked.authorized && !shares && !directives.must_revalidate;
-        if !whole || refused || personal || authorized || varies_by_all(headers) {
+        if !whole || refused || personal || authorized || selecting(headers).is_none() {
             return None;
         }
-        let lifetime = match lifetime(&directives, headers, exchange.answered) {
+        let lifetime = match lifetime(&directives, headers, exchange.date) {
             Some(explicit) => explicit,
-            None if understood || directives.public => heuristic(headers, exchange.answered),
+            None if understood || directives.public => heuristic(headers, exchange.date),
             None => return None,
         };
         let if_error = directives.stale_if_error.unwrap_or(0);
@@ -87,6 +103,7 @@ impl Terms {
             || directives.no_cache;
         Some(Self {
             received: exchange.answered,
+            date: exchange.date,
             age_then: age_at_receipt(headers, exchange),
             lifetime,
             always_asks: directives.no_cache,
@@ -96,19 +113,23 @@ impl Terms {
         })
     }
 
-    /// When the answer came.
-    pub(super) fn received(&self) -> SystemTime {
-        self.received
+    /// The date when the answer came.
+    pub(super) fn date(&self) -> SystemTime {
+        self.date
+    }
+
+    /// For how long it has been here.
+    pub(super) fn resident(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.received)
     }
 
     /// How old the response is (RFC 9111 section 4.2.3).
-    pub(super) fn age(&self, now: SystemTime) -> Duration {
-        // A clock that was set back makes nothing younger than it came.
-        self.age_then + now.duration_since(self.received).unwrap_or_default()
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        self.age_then + self.resident(now)
     }
 
     /// For how long it is fresh still; nothing of one that is stale or must be asked for.
-    pub(super) fn fresh_for(&self, now: SystemTime) -> Duration {
+    pub(super) fn fresh_for(&self, now: Instant) -> Duration {
         match self.always_asks {
             true => Duration::ZERO,
             false => self.lifetime.saturating_sub(self.age(now)),
@@ -116,12 +137,12 @@ impl Terms {
     }
 
     /// For how long it has been stale.
-    fn stale_for(&self, now: SystemTime) -> Duration {
+    pub(super) fn stale_for(&self, now: Instant) -> Duration {
         self.age(now).saturating_sub(self.lifetime)
     }
 
     /// Whether it may be used by a request with these directives without asking.
-    pub(super) fn serves(&self, request: &Directives, now: SystemTime) -> bool {
+    pub(super) fn serves(&self, request: &Directives, now: Instant) -> bool {
         if request.no_cache || self.always_asks {
             return false;
         }
@@ -145,7 +166,7 @@ impl Terms {
     }
 
     /// Whether it may be used now while it is asked for again.
-    pub(super) fn serves_while_revalidating(&self, request: &Directives, now: SystemTime) -> bool {
+    pub(super) fn serves_while_revalidating(&self, request: &Directives, now: Instant) -> bool {
         !request.no_cache
             && request.max_age.is_none()
             && request.min_fresh.is_none()
@@ -155,7 +176,7 @@ impl Terms {
     }
 
     /// Whether it may be used where asking for it again failed.
-    pub(super) fn serves_if_error(&self, now: SystemTime) -> bool {
+    pub(super) fn serves_if_error(&self, now: Instant) -> bool {
         !self.never_stale && !self.if_error.is_zero() && self.stale_for(now) <= self.if_error
     }
 }
@@ -169,7 +190,7 @@ fn is_heuristic(status: StatusCode) -> bool {
 }
 
 /// The life that the origin gives it; `None` where it says nothing.
-fn lifetime(directives: &Directives, headers: &HeaderMap, answered: SystemTime) -> Option<Duration> {
+fn lifetime(directives: &Directives, headers: &HeaderMap, received: SystemTime) -> Option<Duration> {
     if let Some(seconds) = directives.s_maxage.or(directives.max_age) {
         return Some(Duration::from_secs(seconds));
     }
@@ -179,13 +200,13 @@ fn lifetime(directives: &Directives, headers: &HeaderMap, answered: SystemTime) 
     let Some(until) = date(first) else {
         return Some(Duration::ZERO);
     };
-    let from = headers.get(header::DATE).and_then(date).unwrap_or(answered);
+    let from = headers.get(header::DATE).and_then(date).unwrap_or(received);
     Some(until.duration_since(from).unwrap_or_default())
 }
 
-fn heuristic(headers: &HeaderMap, answered: SystemTime) -> Duration {
+fn heuristic(headers: &HeaderMap, received: SystemTime) -> Duration {
     let of = |name: HeaderName| headers.get(name).and_then(date);
-    let from = of(header::DATE).unwrap_or(answered);
+    let from = of(header::DATE).unwrap_or(received);
     of(header::LAST_MODIFIED)
         .and_then(|modified| from.duration_since(modified).ok())
         .map_or(Duration::ZERO, |unchanged| {
@@ -198,35 +219,21 @@ fn age_at_receipt(headers: &HeaderMap, exchange: Exchange) -> Duration {
     let apparent = headers
         .get(header::DATE)
         .and_then(date)
-        .and_then(|date| exchange.answered.duration_since(date).ok())
+        .and_then(|date| exchange.date.duration_since(date).ok())
         .unwrap_or_default();
-    // The oldest of several; what is no number may be any age.
+    // RFC 9111 section 5.1: the first of several counts, and what is no number says nothing.
     let stated = headers
-        .get_all(header::AGE)
-        .iter()
-        .flat_map(|age| age.as_bytes().split(|byte| *byte == b','))
-        .map(|age| delta(age.trim_ascii()).unwrap_or(MAX_DELTA_S))
-        .max()
+        .get(header::AGE)
+        .and_then(|age| age.as_bytes().split(|byte| *byte == b',').next())
+        .and_then(|age| delta(age.trim_ascii()))
         .unwrap_or(0);
-    let delay = exchange
-        .answered
-        .duration_since(exchange.asked)
-        .unwrap_or_default();
+    let delay = exchange.answered.saturating_duration_since(exchange.asked);
     apparent.max(Duration::from_secs(stated) + delay)
 }
 
 /// A date in one of the three forms of RFC 9110 section 5.6.7.
 pub(super) fn date(value: &HeaderValue) -> Option<SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
-}
-
-fn varies_by_all(headers: &HeaderMap) -> bool {
-    headers.get_all(header::VARY).iter().any(|value| {
-        value
-            .as_bytes()
-            .split(|byte| *byte == b',')
-            .any(|name| name.trim_ascii() == b"*")
-    })
 }
 
 #[cfg(test)]

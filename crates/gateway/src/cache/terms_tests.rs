@@ -9,16 +9,24 @@ fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
     headers
 }
 
-fn now() -> SystemTime {
+/// The date of receipt.
+fn today() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+/// The moment of receipt.
+fn now() -> Instant {
+    static NOW: std::sync::LazyLock<Instant> =
+        std::sync::LazyLock::new(|| Instant::now() + Duration::from_secs(10));
+    *NOW
 }
 
 fn at(seconds: i64) -> String {
     let offset = Duration::from_secs(seconds.unsigned_abs());
     httpdate::fmt_http_date(if seconds < 0 {
-        now() - offset
+        today() - offset
     } else {
-        now() + offset
+        today() + offset
     })
 }
 
@@ -26,6 +34,7 @@ fn terms_of(status: u16, fields: &[(&'static str, &str)], asked: Asked) -> Optio
     let exchange = Exchange {
         asked: now(),
         answered: now(),
+        date: today(),
     };
     Terms::of(
         asked,
@@ -66,16 +75,17 @@ fn the_origin_says_for_how_long() {
 #[test]
 fn what_it_was_on_the_way_is_part_of_its_age() {
     assert_eq!(fresh(&[("cache-control", "max-age=60"), ("age", "50")]), 10);
+    // Of several the first counts, and what is no number says nothing (RFC 9111 section 5.1).
     assert_eq!(fresh(&[("cache-control", "max-age=60"), ("age", "50, 5")]), 10);
     assert_eq!(fresh(&[("cache-control", "max-age=60"), ("age", "70")]), 0);
     assert_eq!(
         fresh(&[("cache-control", "max-age=60"), ("age", "5"), ("age", "50")]),
-        10
+        55
     );
-    for unknown in ["x", "-1", "0, x", "1.5", "0;x", ""] {
+    for unknown in ["x", "-1", "x, 50", "1.5", "0;x", ""] {
         assert_eq!(
             fresh(&[("cache-control", "max-age=60"), ("age", unknown)]),
-            0,
+            60,
             "{unknown}"
         );
     }
@@ -83,14 +93,34 @@ fn what_it_was_on_the_way_is_part_of_its_age() {
     let exchange = Exchange {
         asked: now() - Duration::from_secs(7),
         answered: now(),
+        date: today(),
     };
     let slow = headers(&[("cache-control", "max-age=60")]);
     let slow = Terms::of(Asked::default(), StatusCode::OK, &slow, exchange).unwrap();
     assert_eq!(slow.fresh_for(now()), Duration::from_secs(53));
-    assert_eq!(
-        slow.age(now() - Duration::from_secs(3600)),
-        Duration::from_secs(7)
-    );
+    assert_eq!(slow.age(now() - Duration::from_secs(5)), Duration::from_secs(7));
+}
+
+#[test]
+fn a_date_that_is_set_makes_nothing_younger() {
+    for date in [
+        today(),
+        SystemTime::UNIX_EPOCH,
+        today() + Duration::from_secs(3600),
+    ] {
+        let exchange = Exchange {
+            asked: now(),
+            answered: now(),
+            date,
+        };
+        let fields = headers(&[("cache-control", "max-age=60")]);
+        let terms = Terms::of(Asked::default(), StatusCode::OK, &fields, exchange).unwrap();
+        assert_eq!(
+            terms.age(now() + Duration::from_secs(59)),
+            Duration::from_secs(59)
+        );
+        assert!(terms.fresh_for(now() + Duration::from_secs(60)).is_zero());
+    }
 }
 
 #[test]

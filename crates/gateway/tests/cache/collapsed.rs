@@ -66,6 +66,7 @@ fn a_client_that_goes_away_takes_nothing_from_those_that_wait() {
     begins.recv().unwrap();
     let second = std::thread::scope(|scope| {
         let second = scope.spawn(|| cached.get("/", ""));
+        eventually("the second waits", || take(&cached.handle).cache.collapsed == 1);
         drop(first);
         second.join().unwrap()
     });

@@ -4,8 +4,12 @@ mod collapsed;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrent;
+mod refused;
 mod resized;
+mod selected;
 mod stored;
+mod told;
+mod waiting;
 
 use common::{Backend, Message, gateway_with};
 use headroom_gateway::{CachePolicy, GatewayConfig, Handle};

@@ -219,6 +219,13 @@ fn targets_are_normalised_or_refused() {
         (request.start.as_str(), request.all("host")),
         ("GET /x?y HTTP/1.1", vec!["real.example"])
     );
+    client.send("GET http://real.example?y HTTP/1.1\r\nHost: fake.example\r\n\r\n");
+    assert_eq!(client.receive().status(), 200);
+    assert_eq!(
+        requests.recv().unwrap().start,
+        "GET /?y HTTP/1.1",
+        "an empty path is sent"
+    );
     client.send("OPTIONS * HTTP/1.1\r\nHost: t\r\n\r\n");
     assert_eq!(client.receive().status(), 200);
     assert_eq!(requests.recv().unwrap().start, "OPTIONS * HTTP/1.1");

@@ -39,7 +39,7 @@ fn gateway(backend: SocketAddr) -> (Handle, SocketAddr) {
         ..GatewayConfig::default()
     };
     config.cache.bytes = 64 << 20;
-    config.batch.interval_ms = 20;
+    config.batch.interval_ms = Some(20);
     let handle = Gateway::start(config).unwrap();
     let address = handle.local_addrs()[0];
     (handle, address)

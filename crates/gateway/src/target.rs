@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// The target with escapes of unreserved characters decoded and the digits of all others in capitals. Dot segments stay: a server may
 /// know them otherwise.
-pub(super) fn normalised(target: &str) -> Cow<'_, str> {
+pub(crate) fn normalised(target: &str) -> Cow<'_, str> {
     if !target.contains('%') {
         return Cow::Borrowed(target);
     }

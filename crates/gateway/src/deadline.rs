@@ -7,7 +7,7 @@ use http::HeaderMap;
 /// The shortest time that a request says its client waits: `Prefer: wait=SECONDS` (RFC 7240 section 4.3), `Grpc-Timeout` (gRPC over
 /// HTTP/2: a number of at most eight digits and its unit), `X-Envoy-Expected-Rq-Timeout-Ms` (set by an Envoy in front). `None` where it
 /// says nothing, or nothing that can be read.
-pub(super) fn client_deadline(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn client_deadline(headers: &HeaderMap) -> Option<Duration> {
     let prefer = headers.get_all("prefer").iter().filter_map(|value| {
         let preferences = value.to_str().ok()?.split([',', ';']);
         let wait = preferences.filter_map(|one| {
