@@ -3,7 +3,7 @@ CARGO ?= cargo
 COMMIT := HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)"
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults lint build bench-gateway bench-cache bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache cache-tests capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults lint build bench-gateway bench-cache bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -70,6 +70,10 @@ mediawiki: build ## Ten minutes each: Debian's MediaWiki behind our gateway and 
 	@scripts/need curl apache2 haproxy mariadbd:mariadb-server memcached php:php-cli '/usr/sbin/php-fpm*:php-fpm' \
 	  /usr/share/mediawiki/index.php:mediawiki '/usr/lib/php/*/mysqli.so:php-mysql' '/usr/lib/php/*/apcu.so:php-apcu'
 	scripts/mediawiki/run
+
+batching: build ## The batching paper's experiment, live: one law after another on the auction site (16 min; SCENARIO, LAWS)
+	@scripts/need python3
+	scripts/batching
 
 resize: build ## Short days: five live servers that a controller starts and stops, beside the capacity paper (11 min)
 	@scripts/need python3 haproxy
