@@ -140,7 +140,7 @@ impl Joint {
         }
         let draw = Draw::new(machines, plant.cores().max());
         Some(Self {
-            levers: plant.levers(),
+            levers: moved(&plant),
             paces,
             capped,
             forecaster: Forecaster::new(),
@@ -364,6 +364,12 @@ impl Joint {
         decision.arm(reflex, observation.reflexes);
         decision
     }
+}
+
+/// The levers of a plant that it moves: all but the cache's size, in which it sees no watts.
+fn moved(plant: &Plant) -> Vec<Lever> {
+    let all = plant.levers().into_iter();
+    all.filter(|lever| *lever != Lever::CacheSize).collect()
 }
 
 impl Law for Joint {

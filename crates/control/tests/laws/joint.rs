@@ -354,6 +354,14 @@ proptest! {
 }
 
 #[test]
+fn the_cache_s_size_is_left_to_others() {
+    let size = LeverRange::between(1e6, 2e7);
+    let plant = plant(CORES, POWER).with_range(Lever::CacheSize, size).unwrap();
+    assert!(plant.levers().contains(&Lever::CacheSize));
+    assert!(!joint(plant, 1).levers().contains(&Lever::CacheSize));
+}
+
+#[test]
 fn the_joint_law_finds_the_interval_of_the_least_mean() {
     let plant = plant(CORES, POWER)
         .with_frequency(frequencies(0.8, 2.2))
