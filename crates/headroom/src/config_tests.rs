@@ -59,6 +59,8 @@ fn the_example_is_valid_and_so_is_each_of_its_commented_keys() {
         // Those of [slo] are the gateway's.
         "gateway.failed_status",
         "gateway.target_ms",
+        // What `headroom identify` prints.
+        "law.batching.model",
         // A controller's alone: no server is switched here.
         "law.resize",
         "law.scheduled",

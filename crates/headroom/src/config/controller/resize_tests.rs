@@ -32,8 +32,8 @@ fn the_example_is_a_configuration_also_with_every_key_written() {
     });
     assert_eq!(
         missing,
-        ["capacity.queue.sampling_period_s"],
-        "it is the control period"
+        ["capacity.queue.sampling_period_s", "law.batching.model"],
+        "they are the control period, and what headroom identify prints"
     );
     let password = |node: &str| format!("nodes.{node}.power.password");
     assert_eq!(named[..3], ["gateways", "law.constant.setting", "nodes"]);
