@@ -691,7 +691,7 @@ fn what_the_gateways_cache_and_batcher_did_reaches_the_law_the_whole_and_the_met
         "headroom_service_batch_passed_total{cause=\"full\"} 1",
         "headroom_service_batch_waiting_seconds_total 0.2",
         "headroom_service_batch_processing_seconds_total 0.04",
-        "headroom_service_cache_hit_ratio 0.5",
+        "headroom_service_cache_hit_ratio{} 0.5",
         "headroom_cache_hit_ratio{role=\"cluster\",part=\"all\"} 0.5",
         "headroom_batch_waiting_seconds{role=\"cluster\",part=\"all\"} 0.1",
     ] {
