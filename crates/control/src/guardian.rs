@@ -13,7 +13,7 @@ use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::Plant;
-use headroom_units::{Ratio, Setting, Spread};
+use headroom_units::{Ratio, Setting};
 
 /// Periods without telemetry after which everything goes to full.
 pub const DEFAULT_PATIENCE_PERIODS: u32 = 5;
@@ -191,16 +191,13 @@ impl Guardian {
 
     /// Everything on; a gateway's levers of the law, which are otherwise left as configured, at what gives the service most.
     fn full(&self) -> Setting {
-        let levers = self.law.levers().iter();
-        levers.fold(self.plant.full(), |full, lever| {
-            match self
-                .plant
-                .range(*lever)
-                .filter(|_| lever.info().spread == Spread::Cluster)
-            {
-                Some(range) => full.with(*lever, Some(range.full(*lever))),
-                None => full,
-            }
+        let levers = self.law.levers();
+        let own = self
+            .plant
+            .of_cluster()
+            .filter(|(lever, _)| levers.contains(lever));
+        own.fold(self.plant.full(), |full, (lever, range)| {
+            full.with(lever, Some(range.full(lever)))
         })
     }
 

@@ -186,6 +186,69 @@ fn lost_telemetry_gives_up_the_levers_of_the_law_that_needs_it() {
 }
 
 #[test]
+fn without_telemetry_a_gateway_holds_nothing_and_what_no_law_moves_stays_as_configured() {
+    let range = headroom_units::LeverRange::between;
+    let plant = plant()
+        .with_range(Lever::BatchInterval, range(0.0, 0.5))
+        .and_then(|plant| plant.with_range(Lever::CacheSize, range(1e6, 2e7)))
+        .unwrap();
+    let held = Setting::from([(Lever::BatchInterval, 0.3)]);
+    let law = crate::Constant::new(held).unwrap();
+    let mut stack = Stack::new(vec![Part::new(Box::new(law))], plant, 3).unwrap();
+    let one = |traffic| Observation {
+        in_force: plant.full().with(Lever::BatchInterval, Some(0.3)),
+        traffic,
+        ..second(10)
+    };
+    let mut levers = |traffic| {
+        let setting = stack.decide(&one(traffic)).setting;
+        [Lever::BatchInterval, Lever::CacheSize].map(|lever| setting.get(lever))
+    };
+    assert_eq!(levers(second(10).traffic), [Some(0.3), None]);
+    for _ in 0..2 {
+        assert_eq!(levers(None), [Some(0.3), None]);
+    }
+    assert_eq!(levers(None), [Some(0.0), None]);
+    let failing = Traffic {
+        completions: 10,
+        failures: 10,
+        ..Traffic::default()
+    };
+    assert_eq!(levers(Some(failing)), [Some(0.0), None]);
+    assert_eq!(levers(second(10).traffic), [Some(0.3), None]);
+}
+
+#[test]
+fn a_gateways_counts_of_two_periods_add_up() {
+    use crate::observation::{BatchObservation, CacheObservation};
+    let one = |hits, batches| Observation {
+        cache: Some(CacheObservation { lookups: 10, hits }),
+        batching: Some(BatchObservation {
+            batches,
+            requests: 12,
+            groups: 4,
+            answered: 1,
+            processing: Seconds::new(0.1),
+            waiting: Seconds::new(0.5),
+        }),
+        ..second(5)
+    };
+    let both = together(one(4, 2), &one(6, 3));
+    assert_eq!(
+        both.cache,
+        Some(CacheObservation {
+            lookups: 20,
+            hits: 10
+        })
+    );
+    let batching = both.batching.unwrap();
+    assert_eq!((batching.batches, batching.requests, batching.groups), (5, 24, 8));
+    assert_eq!(batching.mean_waiting(), Some(Seconds::new(0.2)));
+    // A period of which nothing is known takes nothing away.
+    assert_eq!(together(one(4, 2), &second(5)).cache, one(4, 2).cache);
+}
+
+#[test]
 fn between_the_decisions_of_a_slow_law_alone_there_is_a_reason_too() {
     let mut stack = Stack::new(vec![Part::new(Box::new(TwoCores)).every(3)], plant(), 5).unwrap();
     assert_eq!(stack.decide(&second(1)).reasons[0].rule, "two");

@@ -53,6 +53,7 @@ pub mod accept;
 pub mod balancer;
 pub mod bound;
 pub mod capping;
+mod drawn;
 mod energy;
 mod error;
 pub mod faults;

@@ -1,6 +1,7 @@
 //! One node: a processor-sharing server with a power state, a frequency, a cap and a meter.
 
 use crate::capping::{Capping, Governor, Happened};
+use crate::drawn::Drawn;
 use crate::energy::EnergyByCause;
 use crate::power::{Draw, Level, NodeModel};
 use crate::scenario::{NodeGroup, Parking};
@@ -68,14 +69,7 @@ struct Tracked {
     placement: Placement,
     parking: Parking,
     /// What the tracker had drawn when the meter was last brought up to date.
-    mark: Mark,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Mark {
-    running: Seconds,
-    idle: Joules,
-    packages: Joules,
+    mark: Drawn,
 }
 
 impl Tracked {
@@ -84,25 +78,13 @@ impl Tracked {
             cores: CoreTracker::new(machine, placement, now_s),
             placement,
             parking,
-            mark: Mark::default(),
+            mark: Drawn::default(),
         }
     }
 
     /// What was drawn since this was last asked.
-    fn since(&mut self, now_s: f64) -> Mark {
-        self.cores.advance(now_s);
-        let totals = self.cores.totals();
-        let now = Mark {
-            running: totals.running,
-            idle: totals.idle + totals.transitions,
-            packages: totals.uncore,
-        };
-        let before = std::mem::replace(&mut self.mark, now);
-        Mark {
-            running: now.running - before.running,
-            idle: now.idle - before.idle,
-            packages: now.packages - before.packages,
-        }
+    fn since(&mut self, now_s: f64) -> Drawn {
+        Drawn::since(&mut self.cores, now_s, &mut self.mark)
     }
 
     /// The service runs on the first so many cores; the rest are parked as the node parks them.
@@ -131,9 +113,9 @@ impl Rated {
     const SMOOTHING_S: f64 = 0.1;
 
     /// What idle cores and packages drew while so much was worked, at a voltage over that at the highest frequency.
-    fn drawn(&mut self, machine: &MachineFigures, dt_s: f64, busy_core_s: f64, voltage: f64) -> Mark {
+    fn drawn(&mut self, machine: &MachineFigures, dt_s: f64, busy_core_s: f64, voltage: f64) -> Drawn {
         if dt_s <= 0.0 {
-            return Mark::default();
+            return Drawn::default();
         }
         let weight = 1.0 - (-dt_s / Self::SMOOTHING_S).exp();
         self.busy += (busy_core_s / dt_s - self.busy) * weight;
@@ -143,7 +125,7 @@ impl Rated {
             on: machine.processor.cores,
         };
         let power = idle_power_at(machine, load, voltage);
-        Mark {
+        Drawn {
             running: Seconds::new(busy_core_s),
             idle: power.cores * Seconds::new(dt_s),
             packages: power.uncore * Seconds::new(dt_s),

@@ -1,6 +1,6 @@
 //! `headroom identify`: the fuzzy model of the batching paper from a recorded run, and how well it predicts.
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::file;
@@ -10,8 +10,8 @@ use headroom_control::batching::{
     Arx, FuzzyModel, IdentifyError, Lags, PredictionError, PredictionErrors, Sample, identify,
     prediction_errors,
 };
-use headroom_record::{Archive, PeriodRecord};
-use headroom_units::{Ratio, Seconds};
+use headroom_record::{Archive, RunId};
+use headroom_units::Seconds;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -65,6 +65,13 @@ struct BatchingTable<'a> {
     model: &'a FuzzyModel,
 }
 
+/// The table of a configuration that begins with this model.
+fn table(model: &FuzzyModel) -> Result<String, anyhow::Error> {
+    let batching = BatchingTable { model };
+    let law = LawTable { batching };
+    toml::to_string(&Table { law }).context("the model as a table")
+}
+
 /// Identifies and judges.
 ///
 /// # Errors
@@ -72,11 +79,7 @@ struct BatchingTable<'a> {
 pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
     let archive = Archive::open(&args.db).map_err(Failure::usage)?;
     let found = archive.find(&args.run).map_err(Failure::usage)?;
-    let mut series = Vec::new();
-    archive.for_each_period(found.id, |period| {
-        series.push(sample(&period));
-        Ok(())
-    })?;
+    let series = series(&archive, found.id)?;
     let lags = Lags {
         outputs: args.output_lags,
         inputs: args.input_lags,
@@ -103,12 +106,7 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
     })?;
     // What is used is fitted to all of it.
     let model = identify(&series, lags).map_err(of_run)?;
-    let table = Table {
-        law: LawTable {
-            batching: BatchingTable { model: &model },
-        },
-    };
-    let toml = toml::to_string(&table).map_err(|error| anyhow!("the model cannot be written: {error}"))?;
+    let toml = table(&model)?;
     let text = format!(
         "# Fitted to run {} ({}), {} periods. One period ahead, over the last {} % of it, which the judged fit had not seen:\n{}{toml}",
         found.id,
@@ -138,18 +136,17 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
     }
 }
 
-/// What a period says; `None` where it lacks anything, which is then a gap. Without a cache nothing hits.
-fn sample(period: &PeriodRecord) -> Option<Sample> {
-    let seen: Observation = serde_json::from_value(period.seen.clone()).ok()?;
-    let answered = seen.traffic?.latency?.distribution?;
-    Some(Sample {
-        interval: seen.in_force.batch_interval()?,
-        hit_ratio: seen
-            .cache
-            .and_then(|cache| cache.hit_ratio())
-            .unwrap_or(Ratio::ZERO),
-        response: answered.mean,
-    })
+/// What the periods of a run say; `None` of one that lacks anything, which is then a gap.
+fn series(archive: &Archive, run: RunId) -> Result<Vec<Option<Sample>>, headroom_record::Error> {
+    let (mut series, mut hit_ratio) = (Vec::new(), None);
+    archive.for_each_period(run, |period| {
+        let observed = serde_json::from_value::<Observation>(period.seen).ok();
+        let sample = observed.and_then(|observed| Sample::of(&observed, hit_ratio));
+        hit_ratio = sample.map(|sample| sample.hit_ratio).or(hit_ratio);
+        series.push(sample);
+        Ok(())
+    })?;
+    Ok(series)
 }
 
 /// The three errors as comments of a file.
@@ -173,4 +170,35 @@ fn judgement(errors: &PredictionErrors) -> String {
 
 fn json(error: PredictionError) -> serde_json::Value {
     serde_json::json!({ "rmse_ms": error.rmse.as_millis(), "nrmse": error.nrmse, "periods": error.periods })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_control::LawConfig;
+    use headroom_units::Ratio;
+
+    #[test]
+    fn what_is_printed_is_read_as_a_configuration_and_is_the_same_model() {
+        let response = |interval: f64| 0.4 + (interval - 0.3).powi(2);
+        let sample = |number: u32| {
+            let interval = f64::from(number * 7 % 20) * 0.05;
+            Some(Sample {
+                interval: Seconds::new(interval),
+                hit_ratio: Ratio::new(0.3 + 0.2 * interval),
+                response: Seconds::new(response(interval)),
+            })
+        };
+        let series: Vec<_> = (0..200).map(sample).collect();
+        let model = identify(&series, Lags::DEFAULT).unwrap();
+        // As it is appended to a configuration that has the law's other keys.
+        let text = format!(
+            "[law]\nname = \"batching\"\n[law.batching]\nsla_ms = 900.0\n{}",
+            table(&model).unwrap()
+        );
+        let read: toml::Table = text.parse().unwrap();
+        let config: LawConfig = read["law"].clone().try_into().unwrap();
+        assert_eq!(config.batching.sla_ms, Some(900.0));
+        assert_eq!(config.batching.model, Some(model));
+    }
 }

@@ -1,6 +1,7 @@
 //! The machine under the tiers: its frequency and what it draws, core by core.
 
 use super::scenario::TiersScenario;
+use crate::drawn::Drawn;
 use crate::energy::EnergyByCause;
 use headroom_physics::{CoreTracker, MachineFigures, Placement};
 use headroom_units::{Hertz, Joules, Seconds, Watts};
@@ -29,15 +30,7 @@ pub(super) struct Machine {
     level_s: Vec<f64>,
     busy_core_s: Vec<f64>,
     settled_s: f64,
-    mark: Mark,
-}
-
-/// What the tracker had drawn when the meter was last brought up to date.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mark {
-    running: Seconds,
-    idle: Joules,
-    packages: Joules,
+    mark: Drawn,
 }
 
 impl Machine {
@@ -70,7 +63,7 @@ impl Machine {
             energy: EnergyByCause::default(),
             by_frequency: Joules::ZERO,
             settled_s: 0.0,
-            mark: Mark::default(),
+            mark: Drawn::default(),
             figures,
         }
     }
@@ -106,25 +99,17 @@ impl Machine {
     }
 
     fn settle(&mut self, now_s: f64) {
-        self.cores.advance(now_s);
-        let totals = self.cores.totals();
-        let now = Mark {
-            running: totals.running,
-            idle: totals.idle + totals.transitions,
-            packages: totals.uncore,
-        };
-        let before = std::mem::replace(&mut self.mark, now);
+        let drawn = Drawn::since(&mut self.cores, now_s, &mut self.mark);
         let (level, processor) = (self.level(), &self.figures.processor);
         let length = Seconds::new(now_s - self.settled_s);
-        let running = now.running - before.running;
         self.settled_s = now_s;
-        self.energy.work += level.busy * running;
-        self.energy.idle_cores += now.idle - before.idle;
-        self.energy.packages += now.packages - before.packages;
+        self.energy.work += level.busy * drawn.running;
+        self.energy.idle_cores += drawn.idle;
+        self.energy.packages += drawn.packages;
         self.energy.platform += self.figures.platform * length;
         self.by_frequency += level.busy * processor.cores as f64 * length;
         self.level_s[self.level] += length.get();
-        self.busy_core_s[self.level] += running.get();
+        self.busy_core_s[self.level] += drawn.running.get();
     }
 
     /// All energy so far, by its cause, and as estimated by the frequency alone.

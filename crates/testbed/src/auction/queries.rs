@@ -1,7 +1,8 @@
 //! What each page asks of the database, and what it shows of that.
 
-use super::database::{DatabaseError, Row, Session, Value, transaction};
-use super::populate;
+mod writes;
+
+use super::database::{DatabaseError, Row, Session, Value};
 use headroom_workload::auction::{MAX_NUMBER, Page, Place, RESULTS_PER_PAGE, Site};
 
 /// Rows of a list that has no pages.
@@ -167,11 +168,11 @@ pub(super) fn content(
         Page::BuyNow => item_form(session, place, &["user", "quantity"])?,
         Page::PutCommentLogin => user_form(session, place, &["user"])?,
         Page::PutComment => user_form(session, place, &["user", "rating"])?,
-        Page::StoreBid => store_bid(session, subject, fields)?,
-        Page::StoreBuyNow => store_purchase(session, subject, fields)?,
-        Page::StoreComment => store_comment(session, site, subject, fields)?,
-        Page::RegisterItem => register_item(session, site, fields)?,
-        Page::RegisterUser => register_user(session, site, fields)?,
+        Page::StoreBid => writes::store_bid(session, subject, fields)?,
+        Page::StoreBuyNow => writes::store_purchase(session, subject, fields)?,
+        Page::StoreComment => writes::store_comment(session, site, subject, fields)?,
+        Page::RegisterItem => writes::register_item(session, site, fields)?,
+        Page::RegisterUser => writes::register_user(session, site, fields)?,
     })
 }
 
@@ -441,167 +442,4 @@ fn user_form(
         }),
         ..user_content(&row)
     })
-}
-
-/// Does what belongs together. A problem that is not the database's ends it as well, with nothing done.
-fn together<T>(
-    session: &mut dyn Session,
-    work: impl FnOnce(&mut dyn Session) -> Result<T, Problem>,
-) -> Result<T, Problem> {
-    let mut problem = None;
-    let done = transaction(session, |session| {
-        work(session).map_err(|found| match found {
-            Problem::Database(error) => error,
-            other => {
-                problem = Some(other);
-                DatabaseError::refused("", "nothing to change")
-            }
-        })
-    });
-    done.map_err(|error| problem.unwrap_or(Problem::Database(error)))
-}
-
-fn written(title: &str, version: Option<i64>, next: Place) -> Content {
-    Content {
-        title: title.to_owned(),
-        version,
-        lists: vec![List {
-            caption: "Next",
-            rows: vec![vec![Cell {
-                text: "Look at it".to_owned(),
-                link: Some(next),
-            }]],
-        }],
-        next: Some(next),
-        ..Content::default()
-    }
-}
-
-fn store_bid(session: &mut dyn Session, item: u32, fields: &Fields) -> Result<Content, Problem> {
-    let (bidder, raise) = (fields.get("user")?, fields.get("raise_cents")?);
-    let version = together(session, |session| {
-        exists(session, "users", bidder, "user")?;
-        // The item's row first: whoever comes second waits here, and then raises what the first has bid.
-        let changed = session.change(
-            "UPDATE items SET price_cents = price_cents + ?, bids = bids + 1, version = version + 1 WHERE id = ?",
-            &[raise.into(), item.into()],
-        )?;
-        if changed.rows == 0 {
-            return Err(Problem::Missing);
-        }
-        let row = first(session.rows(
-            "SELECT price_cents, version FROM items WHERE id = ?",
-            &[item.into()],
-        )?)?;
-        session.change(
-            "INSERT INTO bids (item, bidder, cents) VALUES (?, ?, ?)",
-            &[item.into(), bidder.into(), row[0].number().into()],
-        )?;
-        Ok(row[1].number())
-    })?;
-    Ok(written(
-        "Your bid is stored",
-        Some(version),
-        about(Page::ViewItem, i64::from(item)),
-    ))
-}
-
-fn store_purchase(session: &mut dyn Session, item: u32, fields: &Fields) -> Result<Content, Problem> {
-    let (buyer, quantity) = (fields.get("user")?, fields.get("quantity")?);
-    let version = together(session, |session| {
-        exists(session, "users", buyer, "user")?;
-        let changed = session.change(
-            "UPDATE items SET sold = sold + ?, version = version + 1 WHERE id = ?",
-            &[quantity.into(), item.into()],
-        )?;
-        if changed.rows == 0 {
-            return Err(Problem::Missing);
-        }
-        session.change(
-            "INSERT INTO purchases (item, buyer, quantity) VALUES (?, ?, ?)",
-            &[item.into(), buyer.into(), quantity.into()],
-        )?;
-        let row = first(session.rows("SELECT version FROM items WHERE id = ?", &[item.into()])?)?;
-        Ok(row[0].number())
-    })?;
-    Ok(written(
-        "Your purchase is stored",
-        Some(version),
-        about(Page::ViewItem, i64::from(item)),
-    ))
-}
-
-fn store_comment(
-    session: &mut dyn Session,
-    site: &Site,
-    user: u32,
-    fields: &Fields,
-) -> Result<Content, Problem> {
-    let (author, rating) = (fields.get("user")?, fields.get("rating")?);
-    let version = together(session, |session| {
-        exists(session, "users", author, "user")?;
-        let changed = session.change(
-            "UPDATE users SET rating = rating + ?, version = version + 1 WHERE id = ?",
-            &[rating.into(), user.into()],
-        )?;
-        if changed.rows == 0 {
-            return Err(Problem::Missing);
-        }
-        let row = first(session.rows("SELECT version FROM users WHERE id = ?", &[user.into()])?)?;
-        let said = populate::offer(site.config().seed, author).0;
-        session.change(
-            "INSERT INTO comments (author, about, rating, said) VALUES (?, ?, ?, ?)",
-            &[author.into(), user.into(), rating.into(), Value::Text(said)],
-        )?;
-        Ok(row[0].number())
-    })?;
-    Ok(written(
-        "Your comment is stored",
-        Some(version),
-        about(Page::ViewUser, i64::from(user)),
-    ))
-}
-
-fn register_item(session: &mut dyn Session, site: &Site, fields: &Fields) -> Result<Content, Problem> {
-    let (seller, category) = (fields.get("user")?, fields.get("category")?);
-    let price = fields.get("price_cents")?;
-    if category >= site.config().categories {
-        return Err(Problem::Field("category"));
-    }
-    let id = together(session, |session| {
-        let row = exists(session, "users", seller, "user")?;
-        let (name, description) = populate::offer(site.config().seed, seller);
-        let stored = session.change(
-            "INSERT INTO items (name, description, seller, category, region, price_cents, bids, sold, version) VALUES \
-             (?, ?, ?, ?, ?, ?, 0, 0, 1)",
-            &[
-                Value::Text(name),
-                Value::Text(description),
-                seller.into(),
-                category.into(),
-                row[0].clone(),
-                price.into(),
-            ],
-        )?;
-        Ok(stored.id)
-    })?;
-    Ok(written("Your item is stored", Some(1), about(Page::ViewItem, id)))
-}
-
-fn register_user(session: &mut dyn Session, site: &Site, fields: &Fields) -> Result<Content, Problem> {
-    let region = fields.get("region")?;
-    if region >= site.config().regions {
-        return Err(Problem::Field("region"));
-    }
-    let stored = session.change(
-        "INSERT INTO users (nickname, region, rating, version) VALUES (?, ?, 0, 1)",
-        &["newcomer".into(), region.into()],
-    )?;
-    Ok(written("Welcome", Some(1), about(Page::ViewUser, stored.id)))
-}
-
-/// The region of the user whom a form names.
-fn exists(session: &mut dyn Session, table: &str, id: u32, field: &'static str) -> Result<Row, Problem> {
-    let rows = session.rows(&format!("SELECT region FROM {table} WHERE id = ?"), &[id.into()])?;
-    rows.into_iter().next().ok_or(Problem::Field(field))
 }

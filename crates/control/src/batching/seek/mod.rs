@@ -295,7 +295,7 @@ impl Seek {
             Verdict::NotFollowed => format!("the gateway did not hold requests for {to:.0} ms when asked to"),
             Verdict::NotBetter(share) => {
                 format!(
-                    "{to:.0} ms costs {:+.1} % against {from:.0} ms, which is no gain",
+                    "{to:.0} ms costs {:+.1} % against {from:.0} ms: no gain that is certain",
                     -share * 100.0
                 )
             }

@@ -5,6 +5,7 @@ use headroom_units::{Lever, LeverRange};
 use headroom_wire::message::{GatewayLever, LeverSetting, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::task::AbortHandle;
 
 /// A lever that gateways can have.
 struct Kind {
@@ -54,6 +55,19 @@ struct Held {
     settings: Vec<LeverSetting>,
     /// Counts what was asked for: a lease that ends after something newer was asked for ends nothing.
     asked: u64,
+    /// What waits for the end of the lease: one, however often it is renewed.
+    ends: Option<AbortHandle>,
+}
+
+impl Held {
+    /// Something newer is asked for: the lease before it ends nothing any more. Its number.
+    fn ask(&mut self) -> u64 {
+        if let Some(ends) = self.ends.take() {
+            ends.abort();
+        }
+        self.asked += 1;
+        self.asked
+    }
 }
 
 /// The levers of a running gateway.
@@ -105,13 +119,14 @@ impl Levers {
     /// other than what was set before.
     pub fn set(self: &Arc<Self>, settings: Vec<LeverSetting>, lease: Option<Duration>) -> bool {
         let mut held = self.held();
-        held.asked += 1;
+        let asked = held.ask();
         if let Some(lease) = lease {
-            let (levers, asked) = (Arc::clone(self), held.asked);
-            tokio::spawn(async move {
+            let levers = Arc::clone(self);
+            let ends = tokio::spawn(async move {
                 tokio::time::sleep(lease).await;
                 levers.end(asked);
             });
+            held.ends = Some(ends.abort_handle());
         }
         let changed = held.settings != settings;
         if changed {
@@ -134,7 +149,7 @@ impl Levers {
     /// Everything is as configured.
     pub fn release(&self) {
         let mut held = self.held();
-        held.asked += 1;
+        held.ask();
         held.settings.clear();
         self.put(&[]);
     }

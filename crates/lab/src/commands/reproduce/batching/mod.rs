@@ -63,11 +63,25 @@ impl Measured {
 
     /// How much less a figure is than without batching, seed by seed, percent.
     pub fn less(&self, world: World, who: Who, pick: impl Fn(&Run) -> f64) -> Vec<f64> {
-        let without = self.each(world, plan::NONE, &pick);
-        let pairs = self.each(world, who, &pick).into_iter().zip(without);
-        pairs
-            .map(|(with, without)| (1.0 - with / without) * 100.0)
-            .collect()
+        self.less_than((world, plan::NONE), (world, who), pick)
+    }
+
+    /// How much less a figure is in the second case than in the first, seed by seed, percent.
+    pub fn less_than(
+        &self,
+        first: (World, Who),
+        second: (World, Who),
+        pick: impl Fn(&Run) -> f64,
+    ) -> Vec<f64> {
+        let ratios = self.ratios(first, second, pick).into_iter();
+        ratios.map(|ratio| (1.0 - ratio) * 100.0).collect()
+    }
+
+    /// A figure of the second case over that of the first, seed by seed.
+    pub fn ratios(&self, first: (World, Who), second: (World, Who), pick: impl Fn(&Run) -> f64) -> Vec<f64> {
+        let before = self.each(first.0, first.1, &pick);
+        let after = self.each(second.0, second.1, &pick).into_iter();
+        after.zip(before).map(|(after, before)| after / before).collect()
     }
 
     /// How much more it is, percent.

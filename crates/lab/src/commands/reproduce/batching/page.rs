@@ -2,8 +2,9 @@
 
 use super::super::rows::{Row, compared};
 use super::measure::Run;
-use super::plan::{Plan, World};
+use super::plan::{BUSY_TIERS, Plan, World};
 use super::{BatchingPaperArgs, Measured, charts};
+use headroom_control::batching::DvfsTuning;
 use headroom_record::report::{Chart, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
 
@@ -102,6 +103,12 @@ pub fn sheet(measured: &Measured, rows: &[Row], args: &BatchingPaperArgs) -> She
         "The laws run as they do live, one decision a second. The paper's model is trained offline; here `batching` identifies its own \
          in the time before the samples, which is in no figure."
             .to_owned(),
+        format!(
+            "`dvfs` is told that {:.0} % of the three tiers' cores is busy enough for the highest frequency: one tier that all wait for is a \
+             third of them. By its own {:.0} % it would slow down a service that is busy all the time.",
+            BUSY_TIERS * 100.0,
+            DvfsTuning::default().target_utilisation * 100.0
+        ),
     ];
     if args.quick {
         remarks.push("Quick: shorter samples and fewer intervals. A look, not a reproduction.".to_owned());

@@ -42,7 +42,7 @@ pub const SIZES_KB: [u32; 3] = [2, 10, 50];
 /// Users of Figure 12: the paper does not print how many.
 const FIGURE_12_USERS: u32 = 1_000;
 /// The utilisation of the three tiers together at which the one that all wait for is nearly always busy.
-const BUSY_TIERS: f64 = 0.45;
+pub const BUSY_TIERS: f64 = 0.45;
 /// The batching laws decide every so many periods about the frequency, Section VI.B.
 const POWER_PERIODS: u32 = 4;
 /// Periods without telemetry after which everything is full; none is lost here.
