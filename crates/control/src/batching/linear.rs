@@ -53,6 +53,12 @@ impl Cholesky {
             unit[row] = 1.0;
             inverse.extend(self.solve(&unit));
         }
+        // Symmetric to the last digit, so that a half of it says all.
+        for row in 0..n {
+            for column in 0..row {
+                inverse[column * n + row] = inverse[row * n + column];
+            }
+        }
         inverse
     }
 }

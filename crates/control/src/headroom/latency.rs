@@ -28,6 +28,7 @@ use crate::queueing::percentile::{
 };
 use crate::queueing::transient::load_after;
 use headroom_units::Ratio;
+use std::ops::RangeInclusive;
 
 /// Squared coefficients of variation of the sizes to choose from; the third is the exponential distribution.
 const SPREADS: [f64; 5] = [0.0, 0.3, 1.0, 2.5, 7.0];
@@ -57,6 +58,8 @@ const SCATTER: f64 = 2.1;
 const SCATTER_BOUNDS: (f64, f64) = (0.3, 30.0);
 const FLOOR: f64 = 0.03;
 const CONGESTED_BOUNDS: (f64, f64) = (0.2, 6.0);
+/// Latencies that a request can have, in seconds: others are faults of who measured.
+const LATENCY_S: RangeInclusive<f64> = 1e-7..=86_400.0;
 /// Loads above this tell nothing of a period as short as the queue's memory.
 const MAX_LOAD: f64 = 0.95;
 /// Congestion is not looked up beyond this load.
@@ -329,8 +332,7 @@ impl LatencyModel {
     pub(crate) fn observe(&mut self, seen: &Measured) {
         self.surprise *= SURPRISE_STAYS;
         let fits = seen.completions >= 3.0
-            && seen.at_slo > 0.0
-            && seen.at_slo.is_finite()
+            && LATENCY_S.contains(&seen.at_slo)
             && seen.cost > 0.0
             && seen.cores > 0.0
             && seen.load >= 0.0;

@@ -186,6 +186,9 @@ impl Headroom {
         if !(PERIOD_S.contains(&length) && cores > 0.0 && cores <= 2.0 * most) {
             return;
         }
+        if self.forecaster.is_fragment(length) {
+            return;
+        }
         let pace = self.pace(observation);
         if let Some(rate) = observation.arrival_rate() {
             self.forecaster.observe(observation.period, rate.get(), length);

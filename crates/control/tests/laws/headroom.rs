@@ -315,6 +315,55 @@ proptest! {
 }
 
 #[test]
+fn a_burst_in_a_fragment_of_a_period_is_not_remembered_as_a_load() {
+    for fragment in [1e-3, 0.00246, 0.05] {
+        let mut law = law();
+        let before = settle(&mut law, 0, 60, 150.0, plant().full()).setting;
+        let mut seen = period(60, 150.0, before);
+        seen.length = Seconds::new(fragment);
+        law.decide(&seen);
+        let after = settle(&mut law, 61, 30, 150.0, plant().full()).setting;
+        assert!(
+            capacity(after) <= 1.1 * capacity(before),
+            "{fragment} s: {before:?}, {after:?}"
+        );
+    }
+}
+
+#[test]
+fn periods_that_became_short_for_good_are_learned_from() {
+    let mut law = law();
+    let few = settle(&mut law, 0, 60, 50.0, plant().full()).setting;
+    // A fiftieth of the length, at four times the load.
+    let mut in_force = few;
+    for number in 60..360 {
+        let mut seen = period(number, 200.0, in_force);
+        seen.length = Seconds::new(0.02);
+        let traffic = seen.traffic.as_mut().unwrap();
+        (traffic.arrivals, traffic.completions, traffic.in_flight) = (4, 4, 8);
+        in_force = law.decide(&seen).setting;
+    }
+    assert!(capacity(in_force) > 1.5 * capacity(few), "{few:?}, {in_force:?}");
+}
+
+#[test]
+fn a_latency_that_no_request_can_have_is_not_learned_from() {
+    let mut law = law();
+    let before = settle(&mut law, 0, 60, 150.0, plant().full()).setting;
+    for (number, latency_s) in [(60, 3.5e-309), (61, 1.7e97)] {
+        let mut seen = period(number, 150.0, before);
+        seen.traffic.as_mut().unwrap().latency = Some(Latency {
+            at_slo: Seconds::new(latency_s),
+            missed: false,
+            distribution: None,
+        });
+        law.decide(&seen);
+    }
+    let after = settle(&mut law, 62, 30, 150.0, plant().full()).setting;
+    assert!(capacity(after) <= 1.2 * capacity(before), "{before:?}, {after:?}");
+}
+
+#[test]
 fn a_reflex_is_decided_above_what_is_usual_and_what_it_did_is_not_learned() {
     let mut law = law();
     let steady = settle(&mut law, 0, 200, 200.0, plant().full());

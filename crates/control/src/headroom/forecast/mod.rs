@@ -49,6 +49,8 @@ const PRIOR_WIDTH: f64 = 1.25;
 const SAME_SEASON: f64 = 0.02;
 /// Moments of a longer time that a season is asked of.
 const MOMENTS: usize = 16;
+/// What lasts less than this share of the periods before it is a fragment of one.
+const FRAGMENT: f64 = 0.1;
 /// After more lost periods than this everything is learned anew.
 const MAX_LOST: u64 = 600;
 
@@ -192,6 +194,8 @@ pub(crate) struct Forecaster {
     seasons: [[Option<Season>; 2]; 4],
     speaks: Speaker,
     length: f64,
+    /// Seconds that periods last.
+    usual: f64,
     period: Option<u64>,
 }
 
@@ -215,6 +219,7 @@ impl Forecaster {
             seasons: Default::default(),
             speaks: Speaker::Line,
             length: 1.0,
+            usual: 0.0,
             period: None,
         }
     }
@@ -264,6 +269,18 @@ impl Forecaster {
             Some(rate) if lost <= MAX_LOST || recurs => self.bridge(lost, rate),
             _ => *self = Self::new(),
         }
+    }
+
+    /// Whether a period of so many seconds is too short, beside those before it, for its counts to be a rate of the next one, as
+    /// where a clock jumped: a burst within milliseconds would be remembered as a load that nothing can serve. Where all that
+    /// come are as short, they are soon what is usual.
+    pub(crate) fn is_fragment(&mut self, length: f64) -> bool {
+        let is_fragment = length < FRAGMENT * self.usual;
+        self.usual = match is_fragment {
+            true => (self.usual / 2.0).max(length),
+            false => length,
+        };
+        is_fragment
     }
 
     /// Takes the newest period: its number, and `rate` arrivals per second over `length` seconds. Periods that were
