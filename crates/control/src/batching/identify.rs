@@ -7,9 +7,14 @@ use super::clusters;
 use super::linear::{LeastSquares, dot};
 use super::model::{FuzzyModel, Lags, Rule, Sample, Span, Spans, regressors};
 use headroom_units::Seconds;
+use std::ops::RangeInclusive;
 
 /// The most rules of a model: what is to be updated in every period grows with the square of the parameters.
 const MAX_RULES: usize = 12;
+/// Mean response times and intervals that a gateway can have, in seconds: one that it cannot have would stretch the span that all others
+/// are scaled by.
+const RESPONSE_S: RangeInclusive<f64> = 0.0..=86_400.0;
+const INTERVAL_S: RangeInclusive<f64> = 0.0..=3_600.0;
 /// Samples for each parameter, at least: of fewer a rule fits the noise.
 const SAMPLES_PER_PARAMETER: usize = 3;
 
@@ -29,9 +34,29 @@ pub enum IdentifyError {
     /// The interval is the same in all of them.
     #[error("the batch interval is {0} ms in every period: nothing says what another would do; vary it")]
     NotVaried(f64),
-    /// A sample holds what is no number.
-    #[error("sample {0} holds what is not a number")]
-    NotFinite(usize),
+    /// The mean response time is the same in all of them.
+    #[error("the mean response time is {0} ms in every period: there is nothing to predict")]
+    Constant(f64),
+    /// A sample holds what no period of a gateway can have.
+    #[error(
+        "period {at} of the run has a mean response time of {response_ms} ms, an interval of {interval_ms} ms and a hit ratio of {hit_ratio}: \
+         no period can have that (0 to {} ms, 0 to {} ms, 0 to 1); leave it out",
+        RESPONSE_S.end() * 1e3,
+        INTERVAL_S.end() * 1e3
+    )]
+    Impossible {
+        /// Its place in the series, from 0.
+        at: usize,
+        /// Its mean response time, in ms.
+        response_ms: f64,
+        /// Its interval, in ms.
+        interval_ms: f64,
+        /// Its hit ratio.
+        hit_ratio: f64,
+    },
+    /// The least squares have no finite solution.
+    #[error("no finite model fits the periods")]
+    NotFinite,
     /// The lags are none.
     #[error("{0} lagged outputs and {1} lagged inputs: give 1 to 8 outputs and 0 to 8 inputs")]
     Lags(usize, usize),
@@ -65,13 +90,27 @@ fn spans(series: &[Option<Sample>]) -> Spans {
     }
 }
 
+fn is_possible(sample: &Sample) -> bool {
+    RESPONSE_S.contains(&sample.response.get())
+        && INTERVAL_S.contains(&sample.interval.get())
+        && (0.0..=1.0).contains(&sample.hit_ratio.get())
+}
+
 fn check(series: &[Option<Sample>], lags: Lags) -> Result<(), IdentifyError> {
     if !((1..=Lags::MAX).contains(&lags.outputs) && lags.inputs <= Lags::MAX) {
         return Err(IdentifyError::Lags(lags.outputs, lags.inputs));
     }
-    let broken = |one: &Option<Sample>| one.is_some_and(|one| !one.is_finite());
-    if let Some(at) = series.iter().position(broken) {
-        return Err(IdentifyError::NotFinite(at));
+    let at_fault = |(at, one): (usize, &Option<Sample>)| {
+        let one = one.filter(|one| !is_possible(one))?;
+        Some(IdentifyError::Impossible {
+            at,
+            response_ms: one.response.as_millis(),
+            interval_ms: one.interval.as_millis(),
+            hit_ratio: one.hit_ratio.get(),
+        })
+    };
+    if let Some(error) = series.iter().enumerate().find_map(at_fault) {
+        return Err(error);
     }
     let (given, needed) = (
         each_known(lags, series).count(),
@@ -85,6 +124,11 @@ fn check(series: &[Option<Sample>], lags: Lags) -> Result<(), IdentifyError> {
     if intervals.all(|one| (one - first).abs() < 1e-6) {
         return Err(IdentifyError::NotVaried(first));
     }
+    let mut responses = series.iter().flatten().map(|one| one.response.as_millis());
+    let first = responses.next().unwrap_or(0.0);
+    if responses.all(|one| one == first) {
+        return Err(IdentifyError::Constant(first));
+    }
     Ok(())
 }
 
@@ -92,7 +136,7 @@ fn check(series: &[Option<Sample>], lags: Lags) -> Result<(), IdentifyError> {
 /// the memberships the width that goes with it, unless others predict the last quarter of the series clearly better from the rest of it.
 ///
 /// # Errors
-/// [`IdentifyError`]: too few periods, an interval that was never varied, what is no number.
+/// [`IdentifyError`]: too few periods, an interval that was never varied, what no period can have.
 pub fn identify(series: &[Option<Sample>], lags: Lags) -> Result<FuzzyModel, IdentifyError> {
     check(series, lags)?;
     let spans = spans(series);
@@ -123,7 +167,7 @@ pub fn identify(series: &[Option<Sample>], lags: Lags) -> Result<FuzzyModel, Ide
         }
     }
     // The ridge makes the normal equations solvable for any finite data.
-    fit(spans, lags, &pairs, best).ok_or(IdentifyError::NotFinite(0))
+    fit(spans, lags, &pairs, best).ok_or(IdentifyError::NotFinite)
 }
 
 /// How the clusters and the memberships about them are shaped.
@@ -198,7 +242,7 @@ impl Arx {
         for (antecedents, result) in pairs(&spans, lags, series) {
             fit.add(&regressors(&[1.0], &antecedents), result);
         }
-        let parameters = fit.solve().ok_or(IdentifyError::NotFinite(0))?.parameters;
+        let parameters = fit.solve().ok_or(IdentifyError::NotFinite)?.parameters;
         Ok(Self {
             lags,
             spans,

@@ -47,7 +47,6 @@ use forecast::{Forecast, Forecaster, Method};
 use headroom_units::{Cores, Lever, PerSecond, Seconds, Setting, Watts};
 use latency::{LatencyModel, Measured};
 use power::PowerModel;
-use std::ops::RangeInclusive;
 
 /// What a late period adds to the caution, in ln of the percentile; and its bounds. It does not go below zero: late
 /// periods are so rare that a law which may spend what its model spared does so for thousands of periods before it is
@@ -64,8 +63,6 @@ const MAX_MARGIN: f64 = 0.3;
 const CAP_WORTH: f64 = 0.01;
 /// More requests than this for each core in force, at a period's end, are a backlog.
 const PRESENT_PER_CORE: f64 = 2.0;
-/// Lengths that a period may have, in seconds; of others nothing is learned.
-const PERIOD_S: RangeInclusive<f64> = 1e-3..=86_400.0;
 /// A surprise worth telling, as a factor.
 const TOLD_SURPRISE: f64 = 1.05;
 
@@ -183,10 +180,7 @@ impl Headroom {
         let now = self.plant.allocation(&observation.in_force);
         let cores = now.cores.get();
         let most = self.plant.cores().max().get();
-        if !(PERIOD_S.contains(&length) && cores > 0.0 && cores <= 2.0 * most) {
-            return;
-        }
-        if self.forecaster.is_fragment(length) {
+        if !(cores > 0.0 && cores <= 2.0 * most) {
             return;
         }
         let pace = self.pace(observation);
@@ -295,7 +289,7 @@ impl Headroom {
         let now = self.plant.allocation(&observation.in_force);
         let cores = now.cores.clamp(range.min(), range.max()).get();
         let usual = PRESENT_PER_CORE * cores + 3.0;
-        let length = observation.length.get().clamp(*PERIOD_S.start(), *PERIOD_S.end());
+        let length = observation.length.get();
         Demand {
             rate: forecast.rate,
             cases: forecast.cases.clone(),
@@ -333,8 +327,9 @@ impl Law for Headroom {
             cap: within(now.cap.get(), most.cap.get()).map_or(most.cap, Watts::new),
             ..now
         };
-        let Some(traffic) = &observation.traffic else {
-            let text = "no telemetry: what is in force stays".to_owned();
+        let is_whole = self.forecaster.take_length(observation.length.get());
+        let Some(traffic) = observation.traffic.as_ref().filter(|_| is_whole) else {
+            let text = "no telemetry of a whole period: what is in force stays".to_owned();
             return decision(now, None, vec![Reason::new(UNSEEN, text, &[])]);
         };
         self.learn(observation, traffic);

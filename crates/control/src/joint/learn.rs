@@ -96,9 +96,6 @@ impl Joint {
         let Some(rate) = observation.arrival_rate().map(PerSecond::get) else {
             return;
         };
-        if self.forecaster.is_fragment(length) {
-            return;
-        }
         self.forecaster.observe(observation.period, rate, length);
         self.observe_growth(rate, length);
         let in_flight = traffic.in_flight as f64;

@@ -310,9 +310,10 @@ impl Joint {
             reasons: vec![Reason::new(UNOBSERVED, text.to_owned(), &[])],
             ..Decision::of(observation.in_force)
         };
-        let Some(traffic) = &observation.traffic else {
+        let is_whole = self.forecaster.take_length(observation.length.get());
+        let Some(traffic) = observation.traffic.as_ref().filter(|_| is_whole) else {
             self.expected_late = None;
-            return hold("no telemetry: what is in force stays");
+            return hold("no telemetry of a whole period: what is in force stays");
         };
         self.learn(observation, traffic);
         let Some(forecast) = self.forecaster.next() else {

@@ -194,6 +194,39 @@ fn what_requests_cost_at_full_speed_stays_known_at_a_low_frequency() {
     assert!(at_full < 1_500 / 20, "{at_full}");
 }
 
+#[test]
+fn nothing_is_learned_from_a_fragment_of_a_period_nor_from_one_that_is_none() {
+    let after = |length: Option<f64>| {
+        let mut law = four_servers(0.05);
+        steadily(&mut law, 0..300, false, |_| false);
+        if let Some(length) = length {
+            law.decide(&Observation {
+                period: 300,
+                length: Seconds::new(length),
+                traffic: Some(Traffic {
+                    arrivals: 2_000,
+                    completions: 2_000,
+                    ..Traffic::default()
+                }),
+                ..Observation::default()
+            });
+        }
+        steadily(&mut law, 301..340, false, |_| false)
+            .iter()
+            .map(servers)
+            .sum::<f64>()
+    };
+    let usual = after(None);
+    for length in [0.0025, f64::INFINITY, f64::NAN] {
+        let with = after(Some(length));
+        assert!(
+            with <= 1.1 * usual,
+            "{length} s: {with} server periods, {usual} without"
+        );
+    }
+    assert!(usual < 39.0 * 3.0, "some are off: {usual}");
+}
+
 /// Four servers of eight cores that serve a steady load, of which so many periods are late.
 fn steadily(
     law: &mut Joint,

@@ -160,10 +160,17 @@ fn judgement(errors: &PredictionErrors) -> String {
             error.periods
         )
     };
+    let verdict = match errors.fuzzy.rmse < errors.last_value.rmse {
+        true => "",
+        false => {
+            "#   This model is no better than the last value: do not use it. Record a longer run, whose interval varies under a steady load.\n"
+        }
+    };
     [
         line("fuzzy model", errors.fuzzy),
         line("linear ARX", errors.arx),
         line("last value", errors.last_value),
+        verdict.to_owned(),
     ]
     .concat()
 }
@@ -177,6 +184,22 @@ mod tests {
     use super::*;
     use headroom_control::LawConfig;
     use headroom_units::Ratio;
+
+    #[test]
+    fn a_model_that_is_no_better_than_the_last_value_is_said_to_be_none() {
+        let error = |ms: f64| PredictionError {
+            rmse: Seconds::from_millis(ms),
+            nrmse: ms / 200.0,
+            periods: 18,
+        };
+        let of = |fuzzy: f64| PredictionErrors {
+            fuzzy: error(fuzzy),
+            arx: error(194.0),
+            last_value: error(191.0),
+        };
+        let warns = |fuzzy: f64| judgement(&of(fuzzy)).contains("do not use it");
+        assert!(warns(292.2) && warns(191.0) && warns(f64::NAN) && !warns(30.0));
+    }
 
     #[test]
     fn what_is_printed_is_read_as_a_configuration_and_is_the_same_model() {

@@ -52,6 +52,9 @@ kernel sends them again after 1 s and more. `connects retried` counts those: the
 its capacity, even if every request is answered in the end. With --new-connections every request
 passes through the accept queue.";
 
+/// Who sends no trace. `requires` does not see it: what is required is in one group with these, of which one is enough.
+const NOT_A_TRACE: [&str; 3] = ["users", "replay", "write_files"];
+
 /// `headroom load`.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES, group = ArgGroup::new("what").required(true))]
@@ -81,16 +84,16 @@ pub struct LoadArgs {
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub step: f64,
     /// Squeeze (or stretch) the whole trace into this many seconds.
-    #[arg(long, value_name = "SECONDS", conflicts_with = "step", requires = "trace")]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "step", requires = "trace", conflicts_with_all = NOT_A_TRACE)]
     pub compress: Option<f64>,
     /// Multiply every rate by this.
-    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["peak", "mean"], requires = "trace")]
+    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["peak", "mean"], requires = "trace", conflicts_with_all = NOT_A_TRACE)]
     pub scale: Option<f64>,
     /// Scale the trace so that its highest rate is this, in requests/s.
-    #[arg(long, value_name = "RATE", conflicts_with = "mean", requires = "trace")]
+    #[arg(long, value_name = "RATE", conflicts_with = "mean", requires = "trace", conflicts_with_all = NOT_A_TRACE)]
     pub peak: Option<f64>,
     /// Scale the trace so that its mean rate is this, in requests/s.
-    #[arg(long, value_name = "RATE", requires = "trace")]
+    #[arg(long, value_name = "RATE", requires = "trace", conflicts_with_all = NOT_A_TRACE)]
     pub mean: Option<f64>,
     /// Stop after this time (90, 90s, 10m, 1h), whatever is left. Users whose number has no end need it.
     #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -99,7 +102,7 @@ pub struct LoadArgs {
     #[arg(long, value_enum, default_value_t = Spacing::Poisson)]
     pub arrivals: Spacing,
     /// Replay the log this many times as fast.
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", requires = "replay")]
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", requires = "replay", conflicts_with_all = ["trace", "users", "write_files"])]
     pub speed: f64,
     /// The site that users browse has this many files (2,000 where --write-files writes them): documents as popular and
     /// as large as SURGE says, below the URL. Without it, every object of a page is --paths' or the URL's.
@@ -110,7 +113,7 @@ pub struct LoadArgs {
     pub size_scale: f64,
     /// With --users: they visit the auction site of `headroom service auction`, and this is what they come for: `browsing`
     /// (reads only), `bidding` (15 % of the pages write) or `selling`.
-    #[arg(long, value_name = "MIX", requires = "users", conflicts_with_all = ["files", "paths"])]
+    #[arg(long, value_name = "MIX", requires = "users", conflicts_with_all = ["files", "paths", "trace", "replay", "write_files"])]
     pub auction: Option<Mix>,
     /// Mean think time of the auction's visitors, in seconds (negative exponential, at most ten times the mean).
     #[arg(long, default_value_t = 7.0, value_name = "SECONDS", requires = "auction")]
@@ -449,4 +452,45 @@ fn table(result: &LoadResult, has_users: bool) -> String {
         result.generator_cpu_s.get(),
         result.duration_s.get(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Parser, error::ErrorKind};
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        load: LoadArgs,
+    }
+
+    fn parsed(line: &str) -> Result<LoadArgs, ErrorKind> {
+        let words = ["load", "--url", "http://127.0.0.1/"].into_iter();
+        let parsed = Command::try_parse_from(words.chain(line.split_whitespace()));
+        parsed.map(|command| command.load).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn an_option_of_another_source_of_requests_is_refused() {
+        for line in [
+            "--trace wikipedia --auction bidding",
+            "--replay access.log --auction bidding",
+            "--trace wikipedia --speed 3",
+            "--users 2 --speed 3",
+            "--users 2 --peak 30",
+            "--users 2 --mean 30",
+            "--users 2 --scale 2",
+            "--users 2 --compress 5",
+        ] {
+            assert_eq!(parsed(line).err(), Some(ErrorKind::ArgumentConflict), "{line}");
+        }
+        for line in [
+            "--users 2 --auction bidding --think 1",
+            "--trace wikipedia --peak 30 --compress 5",
+            "--replay access.log --speed 3",
+        ] {
+            assert!(parsed(line).is_ok(), "{line}");
+        }
+    }
 }

@@ -80,8 +80,34 @@ fn lost_periods_split_a_series() {
 #[test]
 fn series_that_say_nothing_are_refused() {
     let mut all = series(1, 100, 0.01, u_shaped);
-    all[7].as_mut().unwrap().response = Seconds::new(f64::NAN);
-    assert_eq!(identify(&all, Lags::DEFAULT), Err(IdentifyError::NotFinite(7)));
+    for (response, interval, hit_ratio) in [
+        (f64::NAN, 0.1, 0.5),
+        (1e6, 0.1, 0.5),
+        (1e300, 0.1, 0.5),
+        (-1.0, 0.1, 0.5),
+        (0.5, -0.1, 0.5),
+        (0.5, 1e4, 0.5),
+        (0.5, 0.1, 1.5),
+    ] {
+        let mut one_off = all.clone();
+        *one_off[7].as_mut().unwrap() = Sample {
+            interval: Seconds::new(interval),
+            hit_ratio: Ratio::new(hit_ratio),
+            response: Seconds::new(response),
+        };
+        let text = identify(&one_off, Lags::DEFAULT).unwrap_err().to_string();
+        let (is_told, ms) = (text.starts_with("period 7 of the run"), response * 1e3);
+        assert!(is_told && text.contains(&format!("{ms} ms")), "{text}");
+        assert!(Arx::fit(&one_off, Lags::DEFAULT).is_err());
+    }
+    let mut same = all.clone();
+    for one in same.iter_mut().flatten() {
+        one.response = Seconds::new(0.5);
+    }
+    assert_eq!(
+        identify(&same, Lags::DEFAULT),
+        Err(IdentifyError::Constant(500.0))
+    );
     for one in all.iter_mut().flatten() {
         (one.interval, one.response) = (Seconds::new(0.1), Seconds::new(0.5));
     }

@@ -24,6 +24,7 @@ use headroom_units::PerSecond;
 use level::StepLevel;
 use season::{History, RESOLUTIONS};
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use trend::Trend;
 
 /// Periods of the line, as SLO-Power has it.
@@ -49,6 +50,8 @@ const PRIOR_WIDTH: f64 = 1.25;
 const SAME_SEASON: f64 = 0.02;
 /// Moments of a longer time that a season is asked of.
 const MOMENTS: usize = 16;
+/// Lengths that a period may have, in seconds; of others nothing is learned.
+const PERIOD_S: RangeInclusive<f64> = 1e-3..=86_400.0;
 /// What lasts less than this share of the periods before it is a fragment of one.
 const FRAGMENT: f64 = 0.1;
 /// After more lost periods than this everything is learned anew.
@@ -194,8 +197,8 @@ pub(crate) struct Forecaster {
     seasons: [[Option<Season>; 2]; 4],
     speaks: Speaker,
     length: f64,
-    /// Seconds that periods last.
-    usual: f64,
+    /// Seconds that periods last; `None` before the first.
+    usual: Option<f64>,
     period: Option<u64>,
 }
 
@@ -219,7 +222,7 @@ impl Forecaster {
             seasons: Default::default(),
             speaks: Speaker::Line,
             length: 1.0,
-            usual: 0.0,
+            usual: None,
             period: None,
         }
     }
@@ -271,16 +274,17 @@ impl Forecaster {
         }
     }
 
-    /// Whether a period of so many seconds is too short, beside those before it, for its counts to be a rate of the next one, as
-    /// where a clock jumped: a burst within milliseconds would be remembered as a load that nothing can serve. Where all that
-    /// come are as short, they are soon what is usual.
-    pub(crate) fn is_fragment(&mut self, length: f64) -> bool {
-        let is_fragment = length < FRAGMENT * self.usual;
-        self.usual = match is_fragment {
-            true => (self.usual / 2.0).max(length),
-            false => length,
-        };
-        is_fragment
+    /// Takes a period's length, in seconds: whether its counts are a rate that the next one may have. Those of a fragment, as
+    /// where a clock jumped, are not: a burst within milliseconds would be remembered as a load that nothing can serve. What is
+    /// usual moves by a factor of two at most, so that no single length makes the periods after it fragments, and where all that
+    /// come are as short they are soon whole.
+    pub(crate) fn take_length(&mut self, length: f64) -> bool {
+        if !PERIOD_S.contains(&length) {
+            return false;
+        }
+        let usual = self.usual.unwrap_or(length);
+        self.usual = Some(length.clamp(usual / 2.0, usual * 2.0));
+        length >= FRAGMENT * usual
     }
 
     /// Takes the newest period: its number, and `rate` arrivals per second over `length` seconds. Periods that were
@@ -504,6 +508,20 @@ mod tests {
             line.push(rate);
         }
         (ours, lines, forecaster)
+    }
+
+    #[test]
+    fn a_fragment_is_told_from_a_period_and_no_single_length_makes_the_next_ones_fragments() {
+        let mut forecaster = Forecaster::new();
+        let mut whole = |lengths: &[f64]| -> Vec<bool> {
+            lengths.iter().map(|one| forecaster.take_length(*one)).collect()
+        };
+        assert_eq!(whole(&[1.0, 0.5, 0.0025, 1.0]), [true, true, false, true]);
+        // What is no length of a period changes nothing.
+        let none = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e6, 5e-4];
+        assert_eq!(whole(&none), [false; 6]);
+        assert_eq!(whole(&[80_000.0, 1.0]), [true, true]);
+        assert_eq!(whole(&[0.01; 8])[6..], [true, true], "short for good");
     }
 
     #[test]
