@@ -160,10 +160,12 @@ fn judgement(errors: &PredictionErrors) -> String {
             error.periods
         )
     };
-    let verdict = match errors.fuzzy.rmse < errors.last_value.rmse {
+    // Of an error as large as the spread the mean of what came would have been as good.
+    let is_of_use = errors.fuzzy.rmse < errors.last_value.rmse && errors.fuzzy.nrmse < 1.0;
+    let verdict = match is_of_use {
         true => "",
         false => {
-            "#   This model is no better than the last value: do not use it. Record a longer run, whose interval varies under a steady load.\n"
+            "#   This model is no better than the last value, or the mean of all: do not use it. Record a longer run, whose interval varies under a steady load.\n"
         }
     };
     [
@@ -186,7 +188,7 @@ mod tests {
     use headroom_units::Ratio;
 
     #[test]
-    fn a_model_that_is_no_better_than_the_last_value_is_said_to_be_none() {
+    fn a_model_that_is_no_better_than_the_last_value_or_the_mean_is_marked() {
         let error = |ms: f64| PredictionError {
             rmse: Seconds::from_millis(ms),
             nrmse: ms / 200.0,
@@ -199,6 +201,12 @@ mod tests {
         };
         let warns = |fuzzy: f64| judgement(&of(fuzzy)).contains("do not use it");
         assert!(warns(292.2) && warns(191.0) && warns(f64::NAN) && !warns(30.0));
+        // Better than the last value, and no better than the mean.
+        let spread = PredictionErrors {
+            last_value: error(248.9),
+            ..of(235.2)
+        };
+        assert!(judgement(&spread).contains("do not use it"));
     }
 
     #[test]
