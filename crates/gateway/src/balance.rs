@@ -43,8 +43,8 @@ fn is_idempotent(method: &Method) -> bool {
 }
 
 impl Balance {
-    /// In front of the backends of one of `cores` cores, which has its part of each limit.
-    pub(crate) fn new(core: Rc<Core>, cores: usize, endpoint: Rc<Endpoint>) -> Self {
+    /// In front of the backends of one core, which has its part of each limit.
+    pub(crate) fn new(core: Rc<Core>, endpoint: Rc<Endpoint>) -> Self {
         let config = &core.config;
         // Without active checks nobody is found unhealthy.
         let panic_percent = config
@@ -55,7 +55,7 @@ impl Balance {
         let balancer = Balancer::new(
             config.balance,
             core.backends.len(),
-            config.limits.max_in_flight_per_backend.div_ceil(cores),
+            core.max_in_flight_per_backend,
             panic_percent,
         );
         Self {

@@ -4,9 +4,12 @@
 //!
 //! Intervals follow one another without a gap, as in the paper's Figure 2: a request is held until the end of the interval that it came
 //! in. Each core has its own. Only what is safe and has no body is held; the rest passes at once, and so does everything where as many
-//! are held as may be, and a request whose client would wait for no longer than twice what holding it takes.
+//! are held as may be, and a request whose client would wait for no longer than twice what holding it takes. What is let go passes no
+//! faster than what is behind answers (`release`).
 
-use std::cell::{Cell, RefCell};
+mod release;
+
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,6 +27,7 @@ use crate::deadline::client_deadline;
 use crate::layer::{Answer, Layer};
 use crate::target::normalised;
 use crate::watch::Phase;
+use release::{Member, Release, Waiting};
 
 /// The interval of all cores, which may be changed at any time; 0 holds nothing.
 #[derive(Debug)]
@@ -47,37 +51,11 @@ impl BatchInterval {
     }
 }
 
-/// A batch that was let go: how long its requests take together.
-struct Batch {
-    core: Rc<Core>,
-    released: Instant,
-    left: Cell<usize>,
-}
-
-/// A request's part in its batch, until it is answered or its client goes.
-struct Member(Rc<Batch>);
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let left = self.0.left.get() - 1;
-        self.0.left.set(left);
-        if left == 0 {
-            let counts = &mut self.0.core.stats.borrow_mut().batch;
-            counts.answered += 1;
-            counts.processing_us += micros(self.0.released.elapsed());
-        }
-    }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
 /// What is held.
 #[derive(Default)]
 struct Held {
     /// Those that wait, by what they ask for, with the order in which the groups began.
-    groups: HashMap<Bytes, (usize, Vec<oneshot::Sender<Member>>)>,
+    groups: HashMap<Bytes, (usize, Vec<Waiting>)>,
     count: usize,
     /// The end of the interval that runs, or that ran last.
     ends: Option<Instant>,
@@ -92,6 +70,7 @@ pub(crate) struct Batcher<L> {
     config: BatchConfig,
     max_held: usize,
     held: Rc<RefCell<Held>>,
+    release: Rc<Release>,
     inner: L,
 }
 
@@ -102,6 +81,7 @@ impl<L: Layer> Batcher<L> {
         Self {
             max_held: config.max_held.div_ceil(cores),
             config,
+            release: Rc::new(Release::new(core.clone(), cores)),
             core,
             interval,
             held: Rc::default(),
@@ -135,18 +115,18 @@ impl<L: Layer> Batcher<L> {
     /// Holds a request of this key until the end of the interval; at once where none may be held.
     async fn hold(&self, key: Bytes, call: &Call, interval: Duration) -> Option<Member> {
         let (sender, released) = oneshot::channel();
+        // Half of what the client grants is for the answer.
+        let patience = client_deadline(&call.parts.headers).map(|patience| call.arrived + patience / 2);
         {
             let mut held = self.held.borrow_mut();
             let ends = match (held.is_timed, held.ends) {
                 (true, Some(ends)) => ends,
                 (_, last) => interval_end(last, Instant::now(), interval),
             };
-            // Half of what the client grants is for the answer.
-            let patience = client_deadline(&call.parts.headers);
-            if patience.is_some_and(|patience| ends > call.arrived + patience / 2) {
+            if patience.is_some_and(|patience| ends > patience) {
                 return None;
             }
-            if held.count >= self.max_held {
+            if held.count + self.release.waiting() >= self.max_held {
                 self.core.stats.borrow_mut().batch.full += 1;
                 return None;
             }
@@ -159,15 +139,16 @@ impl<L: Layer> Batcher<L> {
                 .push(sender);
             if !std::mem::replace(&mut held.is_timed, true) {
                 held.ends = Some(ends);
-                let (core, held) = (self.core.clone(), self.held.clone());
+                let (release, held) = (self.release.clone(), self.held.clone());
                 tokio::task::spawn_local(async move {
                     tokio::time::sleep_until(ends.into()).await;
-                    release(&core, &held, interval);
+                    end(&release, &held, interval);
                 });
             }
         }
         call.watch.enter(Phase::Untimed);
-        let deadline = call.arrived + ms(self.config.max_wait_ms);
+        let most = call.arrived + ms(self.config.max_wait_ms);
+        let deadline = patience.map_or(most, |patience| most.min(patience));
         match tokio::time::timeout_at(deadline.into(), released).await {
             Ok(member) => member.ok(),
             Err(_) => {
@@ -188,15 +169,15 @@ fn interval_end(last: Option<Instant>, now: Instant, interval: Duration) -> Inst
     now + interval - Duration::from_nanos(u64::try_from(into).unwrap_or(0))
 }
 
-/// Lets go what is held, the largest group first, of groups of a size the one that began first.
-fn release(core: &Rc<Core>, held: &RefCell<Held>, interval: Duration) {
+/// Ends an interval: lets go what is held, the largest group first, of groups of a size the one that began first.
+fn end(release: &Rc<Release>, held: &RefCell<Held>, interval: Duration) {
     let groups = {
         let mut held = held.borrow_mut();
         held.is_timed = false;
         held.count = 0;
         std::mem::take(&mut held.groups)
     };
-    let mut groups: Vec<(usize, Vec<oneshot::Sender<Member>>)> = groups
+    let mut groups: Vec<(usize, Vec<Waiting>)> = groups
         .into_values()
         .map(|(began, mut waiting)| {
             // Clients that have gone are in no group.
@@ -206,26 +187,7 @@ fn release(core: &Rc<Core>, held: &RefCell<Held>, interval: Duration) {
         .filter(|(_, waiting)| !waiting.is_empty())
         .collect();
     groups.sort_by_key(|(began, waiting)| (std::cmp::Reverse(waiting.len()), *began));
-    let requests = groups.iter().map(|(_, waiting)| waiting.len()).sum();
-    if requests == 0 {
-        return;
-    }
-    {
-        let counts = &mut core.stats.borrow_mut().batch;
-        counts.batches += 1;
-        counts.requests += requests as u64;
-        counts.groups += groups.len() as u64;
-        counts.waiting_us += micros(interval);
-    }
-    let batch = Rc::new(Batch {
-        core: core.clone(),
-        released: Instant::now(),
-        left: Cell::new(requests),
-    });
-    for client in groups.into_iter().flat_map(|(_, waiting)| waiting) {
-        // Whoever went away just now gives its part back by being dropped.
-        drop(client.send(Member(batch.clone())));
-    }
+    release.begin(groups.into_iter().map(|(_, waiting)| waiting).collect(), interval);
 }
 
 impl<L: Layer> Layer for Batcher<L> {
@@ -240,7 +202,13 @@ impl<L: Layer> Layer for Batcher<L> {
             None => None,
         };
         call.batched = member.is_some();
-        self.inner.call(call).await
+        let answer = self.inner.call(call).await;
+        if let Some(member) = member
+            && answer.is_ok()
+        {
+            member.answered();
+        }
+        answer
     }
 }
 

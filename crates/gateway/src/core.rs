@@ -43,6 +43,8 @@ pub(crate) struct Common {
 /// The state of one core.
 pub(crate) struct Core {
     index: usize,
+    /// This core's part of the limit of requests in flight at a backend.
+    pub max_in_flight_per_backend: usize,
     pub config: Arc<GatewayConfig>,
     pub backends: Vec<Arc<Backend>>,
     /// Requests that wait for a backend below its limit.
@@ -85,6 +87,7 @@ impl Core {
         } = common;
         Self {
             index,
+            max_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
             queue: Queue::new(config.limits.max_queued.div_ceil(cores)),
             signs,
             alarm,

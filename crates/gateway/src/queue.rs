@@ -39,6 +39,11 @@ impl Queue {
         self.waiters.borrow().is_empty()
     }
 
+    /// For how many it is.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.waiters.borrow().len()
     }

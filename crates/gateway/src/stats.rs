@@ -180,7 +180,8 @@ pub struct BatchCounts {
     pub full: u64,
     /// Requests that were held for as long as may be and went by themselves.
     pub expired: u64,
-    /// The intervals, microseconds (T_w of the paper's Figure 2, its sum over the batches).
+    /// From the end of the processing of the batch before to the end of the interval, at most the interval, microseconds (T_w of the
+    /// paper's Figure 2, its sum over the batches).
     pub waiting_us: u64,
     /// Batches of which every request was answered (or its client went), and the time from letting them go until then, microseconds (T_p).
     pub answered: u64,

@@ -157,7 +157,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
     let endpoint = Rc::new(Endpoint::new(core.clone(), addresses));
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
-        let balance = Balance::new(core.clone(), cores, endpoint.clone());
+        let balance = Balance::new(core.clone(), endpoint.clone());
         // The order of the layers; what is to stand between two of them goes here. One that is off is not there.
         match cache {
             None => batched(&core, batch, cores, balance, listeners),

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod release;
 
 use common::{Backend, Client, Message, eventually, gateway_with, ok, take};
 use headroom_gateway::{BatchKey, GatewayConfig, Handle};
@@ -106,7 +107,11 @@ fn what_is_counted_is_what_was_held() {
     });
     assert_eq!(batch.requests, 3);
     assert!(batch.groups >= 2 && batch.batches >= 1, "{batch:?}");
-    assert_eq!(batch.waiting_us, 300_000 * batch.batches);
+    // Of each interval what the processing of the batch before left.
+    assert!(
+        batch.waiting_us > 0 && batch.waiting_us <= 300_000 * batch.batches,
+        "{batch:?}"
+    );
     assert!(batch.processing_us > 0);
 }
 

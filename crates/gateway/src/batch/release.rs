@@ -1,0 +1,250 @@
+//! How the requests of batches are let go: in their order, and no faster than what is behind answers.
+//!
+//! A whole batch at once would overrun the listen queue of a backend, or the gateway's own queue, both of which took the same requests one
+//! by one. So as many are on their way as a window allows, and each that is answered lets the next go. By Little's law as many are on
+//! their way without batches as arrive within a response time; the window is several times that, so that a batch is let go in a part of an
+//! interval and not slower than its requests came, and at least a few.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::core::Core;
+
+/// The least window, over all cores.
+const FEW: usize = 16;
+/// The window as a multiple of what is in flight without batches.
+const AHEAD: f64 = 4.0;
+/// A response time beyond which the window follows no further, in seconds.
+const MAX_RESPONSE_S: f64 = 60.0;
+
+/// A batch that was let go: how long its requests take together.
+struct Batch {
+    began: Instant,
+    left: Cell<usize>,
+    done: Cell<Option<Instant>>,
+}
+
+/// Whom a request that is held waits for.
+pub(super) type Waiting = oneshot::Sender<Member>;
+
+/// A request's part in its batch, until it is answered or its client goes.
+pub(super) struct Member {
+    release: Rc<Release>,
+    batch: Rc<Batch>,
+    let_go: Instant,
+    /// So few were on their way that its response time is not that of a queue that the batch itself made.
+    is_among_few: bool,
+}
+
+impl Member {
+    /// It was answered.
+    pub(super) fn answered(self) {
+        if self.is_among_few {
+            let mut learned = self.release.learned.borrow_mut();
+            learned.0 += self.let_go.elapsed();
+            learned.1 += 1;
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let release = &self.release;
+        release.on_their_way.set(release.on_their_way.get() - 1);
+        release.leave(&self.batch);
+        release.go_on();
+    }
+}
+
+/// One core's batches that were let go and are not all on their way.
+pub(super) struct Release {
+    core: Rc<Core>,
+    /// The least window.
+    few: usize,
+    window: Cell<usize>,
+    on_their_way: Cell<usize>,
+    waiting: RefCell<VecDeque<(Rc<Batch>, Waiting)>>,
+    /// What is known of the response time without a queue that batches make, in seconds.
+    response: Cell<f64>,
+    /// Response times since the last batch, of requests among few: their sum and how many.
+    learned: RefCell<(Duration, u32)>,
+    last: RefCell<Option<Rc<Batch>>>,
+}
+
+impl Release {
+    /// Of one of `cores` cores.
+    pub(super) fn new(core: Rc<Core>, cores: usize) -> Self {
+        let few = FEW.div_ceil(cores);
+        Self {
+            core,
+            few,
+            window: Cell::new(few),
+            on_their_way: Cell::new(0),
+            waiting: RefCell::default(),
+            response: Cell::new(0.0),
+            learned: RefCell::default(),
+            last: RefCell::default(),
+        }
+    }
+
+    /// How many wait for those before them.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    /// Lets a batch go, in this order: the groups that were held for an interval that ends now.
+    pub(super) fn begin(self: &Rc<Self>, groups: Vec<Vec<Waiting>>, interval: Duration) {
+        let requests: usize = groups.iter().map(Vec::len).sum();
+        if requests == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let waited = waited(self.last.borrow().as_deref(), now, interval);
+        {
+            let counts = &mut self.core.stats.borrow_mut().batch;
+            counts.batches += 1;
+            counts.requests += requests as u64;
+            counts.groups += groups.len() as u64;
+            counts.waiting_us += micros(waited);
+        }
+        self.widen(requests, interval);
+        let batch = Rc::new(Batch {
+            began: now,
+            left: Cell::new(requests),
+            done: Cell::new(None),
+        });
+        self.last.replace(Some(batch.clone()));
+        let clients = groups.into_iter().flatten();
+        self.waiting
+            .borrow_mut()
+            .extend(clients.map(|client| (batch.clone(), client)));
+        self.go_on();
+    }
+
+    /// Sets the window for a batch of so many requests that came within an interval.
+    fn widen(&self, requests: usize, interval: Duration) {
+        let (sum, count) = self.learned.take();
+        if count > 0 {
+            let weight = (f64::from(count) / self.few as f64).min(1.0);
+            let mean = sum.as_secs_f64() / f64::from(count);
+            self.response
+                .set(self.response.get() + weight * (mean - self.response.get()));
+        }
+        let is_behind = !self.waiting.borrow().is_empty();
+        if is_behind {
+            // An interval was too short for the batch before: the response time is longer than is known.
+            self.forget_gone();
+            let is_known = self.response.get() > 0.0;
+            let longer = if is_known {
+                2.0 * self.response.get()
+            } else {
+                interval.as_secs_f64()
+            };
+            self.response.set(longer.min(MAX_RESPONSE_S));
+        }
+        let rate = requests as f64 / interval.as_secs_f64().max(1e-3);
+        let wanted = (AHEAD * rate * self.response.get()).ceil() as usize;
+        self.window.set(wanted.max(self.few).min(self.room()));
+    }
+
+    /// How many requests what is behind takes at once, without that it turns any away.
+    fn room(&self) -> usize {
+        let available = self.core.backends.iter();
+        let available =
+            available.filter(|one| one.is_in_service() && one.is_healthy() && !one.ejection.is_ejected());
+        let in_flight = self
+            .core
+            .max_in_flight_per_backend
+            .saturating_mul(available.count());
+        // Half of the queue is for what passes at once.
+        in_flight.saturating_add(self.core.queue.limit() / 2).max(1)
+    }
+
+    /// Those whose client has gone, or that went by themselves, need not wait for their turn.
+    fn forget_gone(&self) {
+        self.waiting.borrow_mut().retain(|(batch, client)| {
+            let stays = !client.is_closed();
+            if !stays {
+                self.leave(batch);
+            }
+            stays
+        });
+    }
+
+    /// Lets as many go as the window allows.
+    fn go_on(self: &Rc<Self>) {
+        while self.on_their_way.get() < self.window.get() {
+            let Some((batch, client)) = self.waiting.borrow_mut().pop_front() else {
+                return;
+            };
+            if client.is_closed() {
+                self.leave(&batch);
+                continue;
+            }
+            let on_their_way = self.on_their_way.get() + 1;
+            self.on_their_way.set(on_their_way);
+            drop(client.send(Member {
+                release: self.clone(),
+                batch,
+                let_go: Instant::now(),
+                is_among_few: on_their_way <= self.few,
+            }));
+        }
+    }
+
+    /// One of a batch's requests has been answered, or is none of it any more.
+    fn leave(&self, batch: &Batch) {
+        let left = batch.left.get() - 1;
+        batch.left.set(left);
+        if left == 0 {
+            let now = Instant::now();
+            batch.done.set(Some(now));
+            let counts = &mut self.core.stats.borrow_mut().batch;
+            counts.answered += 1;
+            counts.processing_us += micros(now - batch.began);
+        }
+    }
+}
+
+/// T_w of the interval that ends now: from the end of the processing of the batch before it, or from its own beginning where that was
+/// earlier; nothing where that batch is still being processed.
+fn waited(last: Option<&Batch>, now: Instant, interval: Duration) -> Duration {
+    match last.map(|last| last.done.get()) {
+        None => interval,
+        Some(None) => Duration::ZERO,
+        Some(Some(done)) => now.saturating_duration_since(done).min(interval),
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_and_processing_make_an_interval() {
+        let interval = Duration::from_millis(100);
+        let now = Instant::now() + Duration::from_secs(1);
+        let after = |done_ms_ago: Option<u64>| {
+            let last = Batch {
+                began: now - interval,
+                left: Cell::new(0),
+                done: Cell::new(done_ms_ago.map(|ago| now - Duration::from_millis(ago))),
+            };
+            waited(Some(&last), now, interval).as_millis()
+        };
+        assert_eq!(waited(None, now, interval), interval);
+        // 70 ms of processing leave 30; one that takes longer than an interval leaves nothing.
+        assert_eq!(after(Some(30)), 30);
+        assert_eq!(after(None), 0);
+        // Intervals without requests lay between.
+        assert_eq!(after(Some(400)), 100);
+    }
+}

@@ -1,0 +1,125 @@
+//! A batch passes no faster than what is behind answers: nobody is refused for having been held.
+
+use crate::common::{Backend, Client, eventually, gateway_with, ok, take};
+use headroom_gateway::{BatchCounts, GatewayConfig, Handle};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// A backend that takes so long for each of its requests, any number of them at a time, and knows how many at most there were at once.
+struct Slow {
+    handle: Handle,
+    address: SocketAddr,
+    most: Arc<AtomicUsize>,
+    _backend: Backend,
+}
+
+impl Slow {
+    fn new(takes: Duration, change: impl FnOnce(&mut GatewayConfig)) -> Self {
+        let (now, most) = (AtomicUsize::new(0), Arc::<AtomicUsize>::default());
+        let peak = most.clone();
+        let backend = Backend::http(move |_| {
+            peak.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+            std::thread::sleep(takes);
+            now.fetch_sub(1, SeqCst);
+            ok("x")
+        });
+        let (handle, address) = gateway_with(&backend, change);
+        Self {
+            handle,
+            address,
+            most,
+            _backend: backend,
+        }
+    }
+
+    /// Sends so many requests, each for another page, spread evenly over a time.
+    fn send(&self, requests: usize, over: Duration) -> Vec<Client> {
+        let begun = Instant::now();
+        (0..requests)
+            .map(|number| {
+                let at = begun + over * number as u32 / requests as u32;
+                std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                let mut client = Client::connect(self.address);
+                client.send(format!("GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n"));
+                client
+            })
+            .collect()
+    }
+
+    /// The most at once since the last time.
+    fn most(&self) -> usize {
+        self.most.swap(0, SeqCst)
+    }
+}
+
+fn all_answered(clients: Vec<Client>) {
+    for mut client in clients {
+        assert_eq!(client.receive().status(), 200);
+    }
+}
+
+#[test]
+fn nobody_is_refused_for_having_been_held() {
+    // 20 may be in the gateway at once, and many more are held.
+    let slow = Slow::new(Duration::from_millis(2), |config| {
+        config.batch.interval_ms = Some(500);
+        config.batch.max_wait_ms = 10_000;
+        config.limits.max_in_flight_per_backend = 4;
+        config.limits.max_queued = 16;
+    });
+    all_answered(slow.send(200, Duration::from_millis(400)));
+    let period = take(&slow.handle);
+    assert_eq!((period.queue.full, period.batch.full), (0, 0));
+    assert!(slow.most() <= 4);
+}
+
+#[test]
+fn a_backend_meets_few_of_a_batch_at_once() {
+    let slow = Slow::new(Duration::from_millis(1), |config| {
+        config.batch.interval_ms = Some(500);
+        config.batch.max_wait_ms = 10_000;
+    });
+    for _ in 0..3 {
+        all_answered(slow.send(150, Duration::from_millis(400)));
+    }
+    // 400 requests per second of a millisecond or two each, even on a busy machine.
+    let most = slow.most();
+    assert!(most < 75, "{most}");
+}
+
+#[test]
+fn a_service_that_takes_its_time_is_asked_in_parallel() {
+    let slow = Slow::new(Duration::from_millis(250), |config| {
+        config.batch.interval_ms = Some(400);
+        config.batch.max_wait_ms = 10_000;
+    });
+    let mut most = Vec::new();
+    for _ in 0..4 {
+        all_answered(slow.send(80, Duration::from_millis(400)));
+        most.push(slow.most());
+    }
+    // The first may meet few. As soon as the response time is known, a batch is on its way as a whole.
+    assert!(most[1..].iter().any(|most| *most > 32), "{most:?}");
+}
+
+#[test]
+fn those_behind_one_that_is_stuck_go_by_themselves() {
+    let slow = Slow::new(Duration::from_secs(4), |config| {
+        config.batch.interval_ms = Some(200);
+        config.batch.max_wait_ms = 900;
+    });
+    let clients = slow.send(60, Duration::from_millis(100));
+    let mut batch = BatchCounts::default();
+    eventually("all are asked for", || {
+        batch += take(&slow.handle).batch;
+        slow.most.load(SeqCst) == 60
+    });
+    assert!(batch.expired >= 30, "{batch:?}");
+    all_answered(clients);
+    eventually("the batches are over", || {
+        batch += take(&slow.handle).batch;
+        batch.answered == batch.batches
+    });
+}
