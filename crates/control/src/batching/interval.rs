@@ -3,6 +3,7 @@
 use super::adapt::AdaptiveModel;
 use super::bounds::{IntervalBounds, range};
 use super::identify::identify;
+use super::keep::{Keep, Why};
 use super::model::Sample;
 use super::optimise::{Objective, optimise};
 use super::tuning::BatchingTuning;
@@ -40,6 +41,7 @@ enum Phase {
 pub(super) struct IntervalControl {
     tuning: BatchingTuning,
     bounds: IntervalBounds,
+    keep: Keep,
     explore_most: Seconds,
     objective: Objective,
     phase: Phase,
@@ -80,10 +82,20 @@ impl IntervalControl {
         };
         Ok(Self {
             objective: Objective {
-                reference: tuning.reference_ms.map_or(sla, Seconds::from_millis),
+                reference: Seconds::from_millis(tuning.reference_ms.or(tuning.sla_ms).unwrap_or(0.0)),
                 accuracy: tuning.accuracy,
                 effort: tuning.effort,
             },
+            keep: Keep::new(
+                slo.target(),
+                (bounds.least, bounds.most),
+                if tuning.model.is_some() {
+                    bounds.least
+                } else {
+                    explore_most
+                },
+                tuning.keep_slo,
+            ),
             bounds,
             explore_most,
             phase,
@@ -116,6 +128,9 @@ impl IntervalControl {
             };
         };
         self.hit_ratio = Some(now.hit_ratio);
+        if let Some(traffic) = &observation.traffic {
+            self.keep.observe(now.interval, traffic.latency_to_judge());
+        }
         let error = match &mut self.phase {
             Phase::Predict(model) => model.observe(&self.past, now),
             Phase::Explore(_) => None,
@@ -161,7 +176,9 @@ impl IntervalControl {
             }
         }
         let share = (f64::from(self.explored / HELD_PERIODS) * GOLDEN).fract();
-        let interval = self.bounds.least + (self.explore_most - self.bounds.least) * share;
+        let (limit, _) = self.keep.limit();
+        let most = self.explore_most.min(limit);
+        let interval = self.bounds.least + (most - self.bounds.least) * share;
         let interval = self.bounds.fit(interval);
         let (done, milliseconds) = (self.explored, interval.as_millis());
         let text = match failed {
@@ -183,29 +200,40 @@ impl IntervalControl {
     }
 
     fn predict(&self, now: Sample, error: Option<Seconds>) -> Step {
-        let bounds = (self.bounds.least, self.bounds.most);
+        let (limit, why) = self.keep.limit();
+        let bounds = (self.bounds.least, self.bounds.most.min(limit));
         let best = match &self.phase {
             Phase::Predict(model) => optimise(model.model(), &self.past, bounds, &self.objective),
             Phase::Explore(_) => None,
         };
         let Some(best) = best else {
+            let is_short = matches!(&self.phase, Phase::Predict(model) if self.past.len() < model.model().lags().reach());
+            let text = match is_short {
+                true => "too few periods follow one another to predict the next: the interval stays",
+                false => "the model predicts no number: the interval stays; identify another one",
+            };
             return Step {
-                interval: self.bounds.fit(now.interval),
-                reason: reason(
-                    "batching-hold",
-                    "too few periods follow one another to predict the next: the interval stays".to_owned(),
-                    &[],
-                ),
+                interval: self.bounds.fit(now.interval.min(bounds.1)),
+                reason: reason("batching-hold", text.to_owned(), &[]),
                 explores: false,
             };
         };
         let interval = self.bounds.fit(best.interval);
         let reference = self.objective.reference;
+        let aim = match reference > Seconds::ZERO {
+            true => format!("to be near {:.0} ms", reference.as_millis()),
+            false => "to be least".to_owned(),
+        };
+        let bound = match why {
+            Why::Range => String::new(),
+            Why::Untried => format!("; no more than {:.0} ms before more was tried", limit.as_millis()),
+            Why::Slo => format!("; no more than {:.0} ms, to keep the SLO", limit.as_millis()),
+            Why::Looks => "; none, to see whether the SLO is kept without batches".to_owned(),
+        };
         let text = format!(
-            "{:.0} ms: the model predicts a mean of {:.0} ms, to be near {:.0} ms; it was {:.0} ms at {:.0} ms",
+            "{:.0} ms: the model predicts a mean of {:.0} ms, {aim}; it was {:.0} ms at {:.0} ms{bound}",
             interval.as_millis(),
             best.response.as_millis(),
-            reference.as_millis(),
             now.response.as_millis(),
             now.interval.as_millis(),
         );
@@ -213,6 +241,7 @@ impl IntervalControl {
             ("interval_ms", interval.as_millis()),
             ("predicted_ms", best.response.as_millis()),
             ("reference_ms", reference.as_millis()),
+            ("limit_ms", limit.as_millis()),
             ("response_ms", now.response.as_millis()),
             ("hit_ratio", now.hit_ratio.get()),
         ];

@@ -8,6 +8,7 @@
 //! | its update in every period | `adapt` | Equations 7 to 9 |
 //! | the choice of the interval | `optimise`, `bounds` | Equations 10 and 11 |
 //! | the control of the interval | `interval` | Section IV |
+//! | its bounds by the SLO's percentile and by what was tried | `keep` | |
 //! | the rule table, the control of the frequency | `rules`, `frequency` | Section V |
 //! | the laws, and the coordinator | `laws` | Section VI |
 //! | our own law, which seeks the interval of least cost | `seek` | |
@@ -18,6 +19,7 @@ mod clusters;
 mod frequency;
 mod identify;
 mod interval;
+mod keep;
 mod laws;
 mod linear;
 mod model;

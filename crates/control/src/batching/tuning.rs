@@ -8,10 +8,13 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchingTuning {
-    /// The SLA on the mean response time, which bounds the interval. The SLO's target where absent.
+    /// The SLA on the mean response time, to which the paper's law steers. Where absent the mean is to be least, and the SLO's target
+    /// bounds the interval.
     pub sla_ms: Option<f64>,
-    /// y_ref: the mean response time to steer to. The SLA where absent, as in the paper, which does not minimise the mean; 0 does.
+    /// y_ref: the mean response time to steer to. Where absent the SLA if one is given, as in the paper, else 0: the least.
     pub reference_ms: Option<f64>,
+    /// Whether the SLO's percentile is to be kept where it is kept without batches; the paper knows none. True.
+    pub keep_slo: bool,
     /// u_min: the shortest interval. 0.
     pub min_interval_ms: f64,
     /// The longest interval. The SLA, or the longest that the gateway holds requests for, where absent.
@@ -29,7 +32,8 @@ pub struct BatchingTuning {
     /// Periods at the start in which intervals are tried, so that a model can be identified from what they do. 60. None where a model
     /// is given.
     pub explore_periods: u32,
-    /// The longest interval that is tried then. Half of the longest interval where absent.
+    /// The longest interval that is tried then. Half of the longest interval where absent. What is longer than all
+    /// that was in force is come to by and by.
     pub explore_max_ms: Option<f64>,
     /// A model that was identified before, as `headroom identify` prints it.
     pub model: Option<FuzzyModel>,
@@ -40,6 +44,7 @@ impl Default for BatchingTuning {
         Self {
             sla_ms: None,
             reference_ms: None,
+            keep_slo: true,
             min_interval_ms: 0.0,
             max_interval_ms: None,
             accuracy: 1.0,

@@ -77,16 +77,16 @@ fn nobody_is_refused_for_having_been_held() {
 
 #[test]
 fn a_backend_meets_few_of_a_batch_at_once() {
-    let slow = Slow::new(Duration::from_millis(1), |config| {
+    let slow = Slow::new(Duration::from_millis(20), |config| {
         config.batch.interval_ms = Some(500);
         config.batch.max_wait_ms = 10_000;
     });
     for _ in 0..3 {
-        all_answered(slow.send(150, Duration::from_millis(400)));
+        all_answered(slow.send(200, Duration::from_millis(500)));
     }
-    // 400 requests per second of a millisecond or two each, even on a busy machine.
+    // 400 requests per second of 20 ms: eight in flight without batches, and four times that.
     let most = slow.most();
-    assert!(most < 75, "{most}");
+    assert!(most < 100, "{most}");
 }
 
 #[test]
