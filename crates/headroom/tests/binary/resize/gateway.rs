@@ -34,8 +34,13 @@ fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
     );
     assert_eq!(get(metrics, "/readyz").unwrap().status, 200);
     load.at(CAPACITY_PER_S / 3);
-    site.until_states(&["serving", "off", "off"]);
-    assert!(site.runs(1) && !site.runs(2) && !site.runs(3));
+    // Which one stays is the law's choice: one that a busy machine makes slow goes first.
+    wait("one serves and two are off", || {
+        let mut states = site.states();
+        states.sort_unstable();
+        states == ["off", "off", "serving"]
+    });
+    assert_eq!((1..=3).filter(|server| site.runs(*server)).count(), 1);
     // The servers came and went under load, and nobody noticed.
     let (answered, wrong) = load.counts();
     assert!(answered > 100 && wrong == 0, "{answered} answered, {wrong} wrong");
@@ -310,9 +315,9 @@ fn a_dry_run_and_a_check_change_nothing() {
     let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
     let said = succeeds(check(&config)).out();
     assert_has(&said, &["web1: serving, power by command", "web2: off"]);
-    let mut dry = Program::start(headroom("resize --dry-run --json --duration 4 --config").arg(&config));
-    dry.succeeds();
-    assert_has(dry.err(), &["grow"]);
+    let mut dry = Program::start(headroom("resize --dry-run --json --config").arg(&config));
+    dry.said("grow");
+    dry.stop();
     assert_has(dry.err(), &["dry run: nothing is done"]);
     assert_eq!((site.starts(2), site.runs(1), site.runs(2)), (0, true, false));
     drop(load);
