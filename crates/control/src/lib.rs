@@ -84,7 +84,7 @@ pub mod spread;
 pub mod stack;
 
 pub use batching::{
-    Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning, Seek, SeekTuning,
+    Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, CpuUse, Dvfs, DvfsTuning, Seek, SeekTuning,
 };
 pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};

@@ -1,9 +1,9 @@
 //! The expert fuzzy control of the CPU frequency (Section V), as a part that a law runs.
 //!
-//! α is the relative change of the throughput since the control's last period (Equation 12), β how much longer the batches took than they
-//! were held (Equation 13). Where there are no batches there is no T_w: there β is the utilisation against a target, ρ/ρ_t - 1. Like
-//! Equation 13 it is 0 where the CPUs are as busy as they should be, -1 where they are idle, and grows with the work per time (ours: the
-//! paper has no frequency control without batches).
+//! α is the relative change of the throughput since the control's last period (Equation 12), β how much longer the processing of a batch
+//! took than what it left of the interval (Equation 13): T_p against T_w, which make the interval together. β stands for the use of the
+//! CPUs. Ours is the utilisation against a target, ρ/ρ_t - 1: like Equation 13 it is 0 where the CPUs are as busy as they should be, -1
+//! where they are idle, and grows with the work per time; but it is there without batches too, and is the same whatever the interval.
 
 use super::rules::RuleTable;
 use crate::decision::Reason;
@@ -12,8 +12,18 @@ use crate::parameter::{Bound, OutOfRange};
 use crate::plant::{FrequencyRange, Plant};
 use crate::registry::LawError;
 use crate::stack;
-use headroom_units::{Hertz, Lever, PerSecond, Ratio, Seconds};
+use headroom_units::{Hertz, Lever, PerSecond, Seconds};
 use serde::Deserialize;
+
+/// What β is of, where both are observed; where one is not, it is of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuUse {
+    /// The utilisation of the CPUs against its target.
+    Utilisation,
+    /// T_p against T_w, Equation 13.
+    Batches,
+}
 
 /// `[law.dvfs]`: the expert fuzzy control of the frequency.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -27,7 +37,10 @@ pub struct DvfsTuning {
     pub alpha_large: f64,
     /// The β that is positive large: 1, ours.
     pub beta_large: f64,
-    /// ρ_t: the utilisation that is neither high nor low where there are no batches. 0.7, ours.
+    /// What tells how busy the CPUs are: `utilisation`, or `batches` as in the paper, whose T_p and T_w depend on the interval too, so that
+    /// a law that tries intervals moves the frequency with them. `utilisation`.
+    pub cpu_use: CpuUse,
+    /// ρ_t: the utilisation that is neither high nor low. 0.7, ours.
     pub target_utilisation: f64,
     /// The rule table: rows by α, cells by β, from NL to PL.
     pub rules: RuleTable,
@@ -40,6 +53,7 @@ impl Default for DvfsTuning {
             frequencies_ghz: None,
             alpha_large: 0.5,
             beta_large: 1.0,
+            cpu_use: CpuUse::Utilisation,
             target_utilisation: 0.7,
             rules: RuleTable::default(),
         }
@@ -185,7 +199,7 @@ impl FrequencyControl {
         let throughput = window.throughput();
         let before = std::mem::replace(&mut self.throughput, throughput);
         let alpha = before.zip(throughput).map(|(before, now)| change(before, now));
-        let beta = window.beta(self.tuning.target_utilisation);
+        let beta = window.beta(&self.tuning);
         let (Some(alpha), Some((beta, of)), true) = (alpha, beta, may_move) else {
             let text = match may_move {
                 true => {
@@ -269,17 +283,27 @@ impl Window {
     }
 
     /// β, and what it is of.
-    fn beta(&self, target: f64) -> Option<(f64, &'static str)> {
-        let mean = |(sum, count): (Seconds, u64)| {
-            (count > 0 && sum > Seconds::ZERO).then(|| sum.get() / count as f64)
+    fn beta(&self, tuning: &DvfsTuning) -> Option<(f64, &'static str)> {
+        let mean = |(sum, count): (Seconds, u64)| (count > 0).then(|| sum.get() / count as f64);
+        let of_batches = || {
+            let (processing, waiting) = mean(self.processing).zip(mean(self.waiting))?;
+            let beta = match waiting > 0.0 {
+                true => (processing - waiting) / waiting,
+                // A batch takes longer than an interval, and leaves nothing of it.
+                false => f64::from(f32::MAX),
+            };
+            (processing > 0.0).then_some((beta, "processing against waiting"))
         };
-        let batches = mean(self.processing).zip(mean(self.waiting));
-        if let Some((processing, waiting)) = batches {
-            return Some(((processing - waiting) / waiting, "processing against waiting"));
+        let of_time = || {
+            let (busy, time) = self.utilisation;
+            let utilisation = (time > 0.0).then(|| busy / time)?;
+            let beta = utilisation / tuning.target_utilisation - 1.0;
+            Some((beta, "utilisation against its target"))
+        };
+        match tuning.cpu_use {
+            CpuUse::Batches => of_batches().or_else(of_time),
+            CpuUse::Utilisation => of_time().or_else(of_batches),
         }
-        let (busy, time) = self.utilisation;
-        let utilisation = (time > 0.0).then(|| Ratio::new(busy / time))?;
-        Some((utilisation.get() / target - 1.0, "utilisation against its target"))
     }
 }
 

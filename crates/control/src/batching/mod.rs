@@ -31,7 +31,7 @@ mod tests;
 mod tuning;
 
 pub use adapt::AdaptiveModel;
-pub use frequency::DvfsTuning;
+pub use frequency::{CpuUse, DvfsTuning};
 pub use identify::{Arx, IdentifyError, PredictionError, PredictionErrors, identify, prediction_errors};
 pub use laws::{Batching, BatchingDvfs, CoordinatorTuning, Dvfs};
 pub use model::{FuzzyModel, Lags, Line, ModelError, Rule, Sample, Span, Spans};

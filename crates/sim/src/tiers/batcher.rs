@@ -23,6 +23,8 @@ pub(super) struct Batcher {
     at: HashMap<u64, usize>,
     released: Vec<Released>,
     free: Vec<u32>,
+    /// The batch that was let go last, and when its last answer came.
+    last: Option<(u32, Option<f64>)>,
 }
 
 /// What is let go at the end of an interval.
@@ -32,8 +34,8 @@ pub(super) struct Batch {
     pub(super) number: u32,
     /// Its groups, in the order in which they go; each with its requests in the order in which they came.
     pub(super) groups: Vec<Vec<u32>>,
-    /// The length of its interval, seconds.
-    pub(super) interval_s: f64,
+    /// What the processing of the batch before left of its interval, T_w, seconds.
+    pub(super) waited_s: f64,
     /// Its requests.
     pub(super) requests: u32,
 }
@@ -48,6 +50,7 @@ impl Batcher {
             at: HashMap::new(),
             released: Vec::new(),
             free: Vec::new(),
+            last: None,
         };
         batcher.set(0.0, interval_s);
         batcher
@@ -110,10 +113,15 @@ impl Batcher {
                 (self.released.len() - 1) as u32
             }
         };
+        let waited_s = match self.last.replace((number, None)) {
+            None => interval_s,
+            Some((_, None)) => 0.0,
+            Some((_, Some(done_s))) => interval_s.min(now_s - done_s),
+        };
         Some(Batch {
             number,
             groups,
-            interval_s,
+            waited_s,
             requests,
         })
     }
@@ -124,6 +132,9 @@ impl Batcher {
         batch.left -= 1;
         (batch.left == 0).then(|| {
             self.free.push(number);
+            if self.last == Some((number, None)) {
+                self.last = Some((number, Some(now_s)));
+            }
             now_s - batch.at_s
         })
     }
@@ -144,7 +155,7 @@ mod tests {
         assert_eq!(batcher.ends_s, 0.5, "the interval that runs goes on as it began");
         let batch = batcher.release(0.5).unwrap();
         assert_eq!(batch.groups, [vec![2, 3, 5], vec![1, 4], vec![0]]);
-        assert_eq!((batch.requests, batch.interval_s), (6, 0.5));
+        assert_eq!((batch.requests, batch.waited_s), (6, 0.5));
         assert_eq!(batcher.ends_s, 0.6);
         assert!(batcher.release(0.6).is_none(), "nothing was held");
         let answered: Vec<_> = (0..6)
@@ -160,5 +171,25 @@ mod tests {
             "the number is free again"
         );
         assert!(!batcher.holds());
+    }
+
+    #[test]
+    fn waiting_is_what_the_batch_before_left_of_the_interval() {
+        let mut batcher = Batcher::new(0.5);
+        let mut next = |now_s: f64, done_s: Option<f64>| {
+            batcher.hold(1, 0);
+            let batch = batcher.release(now_s).unwrap();
+            if let Some(done_s) = done_s {
+                batcher.answered(done_s, batch.number);
+            }
+            (batch.waited_s * 1e3).round()
+        };
+        // Processed in 0.2 s: 0.3 s are left of the next interval. Then one that outlasts the next.
+        assert_eq!(
+            [next(0.5, Some(0.7)), next(1.0, None), next(1.5, Some(1.6))],
+            [500.0, 300.0, 0.0]
+        );
+        // Intervals in which nothing was held lie between.
+        assert_eq!(next(4.0, None), 500.0);
     }
 }

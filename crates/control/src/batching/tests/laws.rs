@@ -212,6 +212,7 @@ fn batched(number: u64, in_force: Setting, answers: u64, took_ms: f64, waited_ms
 fn paper_levels() -> DvfsTuning {
     DvfsTuning {
         frequencies_ghz: Some(vec![2.0, 1.0, 1.5]),
+        cpu_use: CpuUse::Batches,
         ..DvfsTuning::default()
     }
 }
@@ -279,6 +280,30 @@ fn without_batches_the_utilisation_stands_for_what_they_take() {
     assert_eq!([decide(0.05), decide(0.7)], [1.0, 1.5]);
     // Only a β over 0.5 raises by itself, and no utilisation is so far above 0.7.
     assert_eq!(decide(1.0), 1.5);
+}
+
+#[test]
+fn a_batch_that_leaves_nothing_of_the_interval_is_as_busy_as_can_be() {
+    let decide = |cpu_use: CpuUse, busy: Option<f64>| {
+        let tuning = DvfsTuning {
+            cpu_use,
+            ..paper_levels()
+        };
+        let mut law = Dvfs::new(with_interval(), tuning).unwrap();
+        let mut last = Setting::default();
+        for number in 0..8 {
+            let observation = Observation {
+                utilisation: busy.map(Ratio::new),
+                ..batched(number, at_ghz(1.5), 100, 500.0, 0.0)
+            };
+            last = law.decide(&observation).setting;
+        }
+        last.frequency().unwrap().get() / 1e9
+    };
+    assert_eq!(decide(CpuUse::Batches, Some(0.1)), 2.0);
+    // By the utilisation a short interval is nothing of work, as where another law tries it; where none is observed there are the batches.
+    assert_eq!(decide(CpuUse::Utilisation, Some(0.1)), 1.0);
+    assert_eq!(decide(CpuUse::Utilisation, None), 2.0);
 }
 
 #[test]

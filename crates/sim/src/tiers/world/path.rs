@@ -33,7 +33,7 @@ impl World<'_> {
             self.counts.batches += 1;
             self.counts.batched += u64::from(batch.requests);
             self.counts.groups += batch.groups.len() as u64;
-            self.counts.waiting_s += batch.interval_s;
+            self.counts.waiting_s += batch.waited_s;
             for group in batch.groups {
                 for user in &group {
                     let one = &mut self.users.all[*user as usize];

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use headroom_console::{Document, Failure};
 use headroom_control::stack::Part;
-use headroom_control::{Constant, Law, LawConfig, LawContext, LawName, Plant, Stack};
+use headroom_control::{Constant, CpuUse, Law, LawConfig, LawContext, LawName, Plant, Stack};
 use headroom_sim::tiers::{CacheFigures, PageFigures, TiersScenario};
 use headroom_units::{Lever, PerSecond, Setting};
 use headroom_workload::Shape;
@@ -325,13 +325,14 @@ impl Plan {
             }
             Who::Laws(names) => names
                 .iter()
-                .map(|name| self.law(name, scenario, plant).map(Part::new))
+                .map(|name| self.law(name, case, plant).map(Part::new))
                 .collect::<Result<_, _>>()?,
         };
         Ok(Stack::new(parts, plant, PATIENCE).context("the laws of a case")?)
     }
 
-    fn law(&self, name: &str, scenario: &TiersScenario, plant: Plant) -> Result<Box<dyn Law>, Failure> {
+    fn law(&self, name: &str, case: &Case, plant: Plant) -> Result<Box<dyn Law>, Failure> {
+        let scenario = &case.scenario;
         let name: LawName = name.parse().context("the name of a law")?;
         let slo = scenario.slo().context("the SLO")?;
         let mut config = LawConfig::of(name);
@@ -339,6 +340,11 @@ impl Plan {
         // The paper's SLA is on the mean, to which it steers, and no percentile is kept.
         config.batching.sla_ms = Some(slo.target().as_millis());
         config.batching.keep_slo = false;
+        // Ours tries intervals, which say nothing of the work.
+        config.dvfs.cpu_use = match case.who == SEEK_DVFS {
+            true => CpuUse::Utilisation,
+            false => CpuUse::Batches,
+        };
         config.dvfs.every_periods = POWER_PERIODS;
         // Of three tiers one is busy all the time: then the three together are so busy, and should have the highest frequency.
         config.dvfs.target_utilisation = BUSY_TIERS;
