@@ -153,7 +153,7 @@ impl<L: Layer> Batcher<L> {
             Ok(member) => member.ok(),
             Err(_) => {
                 self.core.stats.borrow_mut().batch.expired += 1;
-                None
+                Some(self.release.passes())
             }
         }
     }
@@ -201,7 +201,7 @@ impl<L: Layer> Layer for Batcher<L> {
             Some(key) => self.hold(key, &call, interval).await,
             None => None,
         };
-        call.batched = member.is_some();
+        call.batched = member.as_ref().is_some_and(Member::is_of_batch);
         let answer = self.inner.call(call).await;
         if let Some(member) = member
             && answer.is_ok()

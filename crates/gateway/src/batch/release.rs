@@ -14,8 +14,11 @@ use tokio::sync::oneshot;
 
 use crate::core::Core;
 
-/// The least window, over all cores.
-const FEW: usize = 16;
+/// The least window, over all cores, and of one.
+const FEW: usize = 4;
+const FEW_OF_A_CORE: usize = 2;
+/// The weight of another response time in what is known of it.
+const WEIGHT: f64 = 1.0 / 16.0;
 /// The window as a multiple of what is in flight without batches.
 const AHEAD: f64 = 4.0;
 /// A response time beyond which the window follows no further, in seconds.
@@ -34,19 +37,23 @@ pub(super) type Waiting = oneshot::Sender<Member>;
 /// A request's part in its batch, until it is answered or its client goes.
 pub(super) struct Member {
     release: Rc<Release>,
-    batch: Rc<Batch>,
+    /// None of one that went by itself.
+    batch: Option<Rc<Batch>>,
     let_go: Instant,
     /// So few were on their way that its response time is not that of a queue that the batch itself made.
     is_among_few: bool,
 }
 
 impl Member {
+    /// Whether it went with its batch.
+    pub(super) fn is_of_batch(&self) -> bool {
+        self.batch.is_some()
+    }
+
     /// It was answered.
     pub(super) fn answered(self) {
         if self.is_among_few {
-            let mut learned = self.release.learned.borrow_mut();
-            learned.0 += self.let_go.elapsed();
-            learned.1 += 1;
+            self.release.learn(self.let_go.elapsed());
         }
     }
 }
@@ -55,7 +62,9 @@ impl Drop for Member {
     fn drop(&mut self) {
         let release = &self.release;
         release.on_their_way.set(release.on_their_way.get() - 1);
-        release.leave(&self.batch);
+        if let Some(batch) = &self.batch {
+            release.leave(batch);
+        }
         release.go_on();
     }
 }
@@ -68,25 +77,22 @@ pub(super) struct Release {
     window: Cell<usize>,
     on_their_way: Cell<usize>,
     waiting: RefCell<VecDeque<(Rc<Batch>, Waiting)>>,
-    /// What is known of the response time without a queue that batches make, in seconds.
-    response: Cell<f64>,
-    /// Response times since the last batch, of requests among few: their sum and how many.
-    learned: RefCell<(Duration, u32)>,
+    /// What is known of the response time without a queue that batches make, in seconds, and from how many.
+    response: Cell<(f64, u32)>,
     last: RefCell<Option<Rc<Batch>>>,
 }
 
 impl Release {
     /// Of one of `cores` cores.
     pub(super) fn new(core: Rc<Core>, cores: usize) -> Self {
-        let few = FEW.div_ceil(cores);
+        let few = FEW.div_ceil(cores).max(FEW_OF_A_CORE);
         Self {
             core,
             few,
             window: Cell::new(few),
             on_their_way: Cell::new(0),
             waiting: RefCell::default(),
-            response: Cell::new(0.0),
-            learned: RefCell::default(),
+            response: Cell::default(),
             last: RefCell::default(),
         }
     }
@@ -125,29 +131,43 @@ impl Release {
         self.go_on();
     }
 
+    /// Learns from a response time among few.
+    fn learn(&self, response: Duration) {
+        let (known, count) = self.response.get();
+        let count = count.saturating_add(1);
+        let weight = WEIGHT.max(1.0 / f64::from(count));
+        let known = known + weight * (response.as_secs_f64() - known);
+        self.response.set((known, count));
+    }
+
+    /// One goes by itself, whatever the window: the others make room for it.
+    pub(super) fn passes(self: &Rc<Self>) -> Member {
+        self.on_its_way(None)
+    }
+
+    fn on_its_way(self: &Rc<Self>, batch: Option<Rc<Batch>>) -> Member {
+        let on_their_way = self.on_their_way.get() + 1;
+        self.on_their_way.set(on_their_way);
+        Member {
+            release: self.clone(),
+            batch,
+            let_go: Instant::now(),
+            is_among_few: on_their_way <= self.few,
+        }
+    }
+
     /// Sets the window for a batch of so many requests that came within an interval.
     fn widen(&self, requests: usize, interval: Duration) {
-        let (sum, count) = self.learned.take();
-        if count > 0 {
-            let weight = (f64::from(count) / self.few as f64).min(1.0);
-            let mean = sum.as_secs_f64() / f64::from(count);
-            self.response
-                .set(self.response.get() + weight * (mean - self.response.get()));
-        }
         let is_behind = !self.waiting.borrow().is_empty();
         if is_behind {
             // An interval was too short for the batch before: the response time is longer than is known.
             self.forget_gone();
-            let is_known = self.response.get() > 0.0;
-            let longer = if is_known {
-                2.0 * self.response.get()
-            } else {
-                interval.as_secs_f64()
-            };
-            self.response.set(longer.min(MAX_RESPONSE_S));
+            let (known, count) = self.response.get();
+            let longer = (2.0 * known).clamp(interval.as_secs_f64() / 16.0, MAX_RESPONSE_S);
+            self.response.set((longer, count.max(1)));
         }
         let rate = requests as f64 / interval.as_secs_f64().max(1e-3);
-        let wanted = (AHEAD * rate * self.response.get()).ceil() as usize;
+        let wanted = (AHEAD * rate * self.response.get().0).ceil() as usize;
         self.window.set(wanted.max(self.few).min(self.room()));
     }
 
@@ -185,14 +205,7 @@ impl Release {
                 self.leave(&batch);
                 continue;
             }
-            let on_their_way = self.on_their_way.get() + 1;
-            self.on_their_way.set(on_their_way);
-            drop(client.send(Member {
-                release: self.clone(),
-                batch,
-                let_go: Instant::now(),
-                is_among_few: on_their_way <= self.few,
-            }));
+            drop(client.send(self.on_its_way(Some(batch))));
         }
     }
 

@@ -41,6 +41,9 @@ pub const CACHES_MB: [u32; 3] = [20, 80, 200];
 pub const SIZES_KB: [u32; 3] = [2, 10, 50];
 /// Users of Figure 12: the paper does not print how many.
 const FIGURE_12_USERS: u32 = 1_000;
+/// Users who pause for a second and never ask for what somebody has asked for: the tier that all wait for is half busy. Without pauses
+/// an interval delays nobody in a closed loop.
+const UNIQUE_USERS: u32 = 200;
 /// The utilisation of the three tiers together at which the one that all wait for is nearly always busy.
 pub const BUSY_TIERS: f64 = 0.45;
 /// The batching laws decide every so many periods about the frequency, Section VI.B.
@@ -74,24 +77,28 @@ pub struct Calibration {
 pub enum Who {
     /// An interval in milliseconds that stays; 0 is no batching.
     Interval(u32),
-    /// Laws that run together.
+    /// Laws that run together as they do live, once a period.
     Laws(&'static [&'static str]),
+    /// Laws of the paper, once a batch.
+    EachBatch(&'static [&'static str]),
 }
 
 /// The paper's baseline.
 pub const NONE: Who = Who::Interval(0);
 /// The paper's batching control.
-pub const BATCHING: Who = Who::Laws(&["batching"]);
+pub const BATCHING: Who = Who::EachBatch(&["batching"]);
 /// The paper's power control alone.
 pub const DVFS: Who = Who::Laws(&["dvfs"]);
 /// Both, with the coordinator.
-pub const BOTH: Who = Who::Laws(&["batching-dvfs"]);
+pub const BOTH: Who = Who::EachBatch(&["batching-dvfs"]);
+/// The paper's batching control as it runs live and unless told otherwise: for the least mean, and the SLO is kept.
+pub const LIVE: Who = Who::Laws(&["batching"]);
 /// Ours.
 pub const SEEK: Who = Who::Laws(&["seek"]);
 /// Ours with the paper's power control.
 pub const SEEK_DVFS: Who = Who::Laws(&["seek", "dvfs"]);
 /// All that is no interval of Table II.
-pub const WHO: [Who; 6] = [NONE, BATCHING, DVFS, BOTH, SEEK, SEEK_DVFS];
+pub const WHO: [Who; 7] = [NONE, BATCHING, DVFS, BOTH, LIVE, SEEK, SEEK_DVFS];
 
 impl Who {
     /// As words.
@@ -99,6 +106,8 @@ impl Who {
         match self {
             Self::Interval(0) => "no batching".to_owned(),
             Self::Interval(ms) => format!("fixed, {ms} ms"),
+            Self::EachBatch(names) => names.join(" + "),
+            LIVE => "batching, our defaults".to_owned(),
             Self::Laws(names) => names.join(" + "),
         }
     }
@@ -212,7 +221,7 @@ impl Plan {
             plan.add(World::Collapsing, who);
         }
         for world in HARMFUL {
-            for who in [NONE, BATCHING, SEEK] {
+            for who in [NONE, BATCHING, LIVE, SEEK] {
                 plan.add(world, who);
             }
         }
@@ -220,7 +229,8 @@ impl Plan {
     }
 
     fn add(&mut self, world: World, who: Who) {
-        let scenario = self.scenario(world);
+        let mut scenario = self.scenario(world);
+        scenario.decide_each_batch = matches!(who, Who::EachBatch(_));
         self.cases.push(Case { world, who, scenario });
     }
 
@@ -241,7 +251,8 @@ impl Plan {
             World::Dynamic | World::Collapsing => calibration.steps.clone(),
             World::Stationary(count) => stationary(count),
             World::Cache(..) => stationary(FIGURE_12_USERS),
-            World::Unique | World::Cached => stationary(calibration.stationary_users[0]),
+            World::Unique => stationary(UNIQUE_USERS),
+            World::Cached => stationary(calibration.stationary_users[0]),
             World::Light => stationary(20),
         };
         if !matches!(world, World::Dynamic | World::Collapsing) {
@@ -261,7 +272,10 @@ impl Plan {
                 }
             }
             World::Collapsing => scenario.collapse = true,
-            World::Unique => self.ask_for(&mut scenario, 2_000_000),
+            World::Unique => {
+                scenario.users.think_s = 1.0;
+                self.ask_for(&mut scenario, 2_000_000);
+            }
             World::Light => scenario.users.think_s = 1.0,
             World::Cached => {
                 self.ask_for(&mut scenario, 1_000);
@@ -323,7 +337,7 @@ impl Plan {
                 let law = Constant::new(held).context("a setting that names a lever")?;
                 vec![Part::new(Box::new(law))]
             }
-            Who::Laws(names) => names
+            Who::Laws(names) | Who::EachBatch(names) => names
                 .iter()
                 .map(|name| self.law(name, case, plant).map(Part::new))
                 .collect::<Result<_, _>>()?,
@@ -337,9 +351,11 @@ impl Plan {
         let slo = scenario.slo().context("the SLO")?;
         let mut config = LawConfig::of(name);
         config.batching.explore_periods = (scenario.warm_up_s / scenario.period_s * 0.9) as u32;
-        // The paper's SLA is on the mean, to which it steers, and no percentile is kept.
-        config.batching.sla_ms = Some(slo.target().as_millis());
-        config.batching.keep_slo = false;
+        if case.who != LIVE {
+            // The paper's SLA is on the mean, to which it steers, and no percentile is kept.
+            config.batching.sla_ms = Some(slo.target().as_millis());
+            config.batching.keep_slo = false;
+        }
         // Ours tries intervals, which say nothing of the work.
         config.dvfs.cpu_use = match case.who == SEEK_DVFS {
             true => CpuUse::Utilisation,

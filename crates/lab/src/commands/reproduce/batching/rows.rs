@@ -4,7 +4,7 @@ use super::super::rows::Row;
 use super::Measured;
 use super::measure::Run;
 use super::plan::{
-    BATCHING, BOTH, CACHES_MB, DVFS, HARMFUL, NONE, SEEK, SEEK_DVFS, SIZES_KB, TABLE_2, Who, World,
+    BATCHING, BOTH, CACHES_MB, DVFS, HARMFUL, LIVE, NONE, SEEK, SEEK_DVFS, SIZES_KB, TABLE_2, Who, World,
 };
 use headroom_record::statistics::Estimate;
 
@@ -68,7 +68,7 @@ fn lacking(measured: &Measured, world: World, who: Who) -> String {
     let mean = |values: &[f64]| Estimate::of(values).map_or(f64::NAN, |estimate| estimate.mean);
     match who {
         Who::Interval(_) => LESS.to_owned(),
-        Who::Laws(_) => format!(
+        Who::Laws(_) | Who::EachBatch(_) => format!(
             "its interval is {:.0} ms in the mean, where {} takes {:.1} % off the response time; the rest: {LESS}",
             mean(&measured.each(world, who, |run| run.interval_ms)),
             fixed.name(),
@@ -200,6 +200,7 @@ fn table_3(measured: &Measured) -> Vec<Row> {
         (best, printed("10", 10.0), printed("6", 6.0)),
         (BATCHING, printed("18", 18.0), printed("13", 13.0)),
         (BOTH, printed("18", 18.0), printed("13", 13.0)),
+        (LIVE, None, None),
         (SEEK, printed("18", 18.0), printed("13", 13.0)),
         (SEEK_DVFS, None, None),
         (DVFS, None, None),
@@ -311,7 +312,7 @@ fn table_4(measured: &Measured) -> Vec<Row> {
     ];
     for (users, time, rate, saved, figure) in papers {
         let world = World::Stationary(users);
-        for who in [BATCHING, SEEK, BOTH, SEEK_DVFS, Who::Interval(300), DVFS] {
+        for who in [BATCHING, LIVE, SEEK, BOTH, SEEK_DVFS, Who::Interval(300), DVFS] {
             let is_batching = who != DVFS;
             let cause = lacking(measured, world, who);
             let name = format!("{users} users, {}", who.name());
@@ -407,7 +408,7 @@ fn collapsing(measured: &Measured) -> Vec<Row> {
 fn harmless(measured: &Measured) -> Vec<Row> {
     let mut rows = Vec::new();
     for world in HARMFUL {
-        for who in [SEEK, BATCHING] {
+        for who in [SEEK, LIVE, BATCHING] {
             let ours = measured.more(world, who, response);
             let mean = Estimate::of(&ours).map_or(f64::NAN, |estimate| estimate.mean);
             let why = match (who, mean > MAX_LOSS_PERCENT) {
