@@ -3,7 +3,7 @@
 use super::adapt::AdaptiveModel;
 use super::bounds::{IntervalBounds, range};
 use super::identify::identify;
-use super::keep::{Keep, Why};
+use super::keep::{Bounded, Keep, Why};
 use super::model::Sample;
 use super::optimise::{Objective, optimise};
 use super::tuning::BatchingTuning;
@@ -76,13 +76,14 @@ impl IntervalControl {
             );
             return Err(LawError::new("law.batching.explore_max_ms", why));
         }
+        let reference = Seconds::from_millis(tuning.reference_ms.or(tuning.sla_ms).unwrap_or(0.0));
         let phase = match &tuning.model {
             Some(model) => Phase::Predict(Box::new(AdaptiveModel::new(model.clone(), tuning.forgetting))),
             None => Phase::Explore(Vec::new()),
         };
         Ok(Self {
             objective: Objective {
-                reference: Seconds::from_millis(tuning.reference_ms.or(tuning.sla_ms).unwrap_or(0.0)),
+                reference,
                 accuracy: tuning.accuracy,
                 effort: tuning.effort,
             },
@@ -94,7 +95,10 @@ impl IntervalControl {
                 } else {
                     explore_most
                 },
-                tuning.keep_slo,
+                Bounded {
+                    by_slo: tuning.keep_slo,
+                    by_response: reference == Seconds::ZERO,
+                },
             ),
             bounds,
             explore_most,
@@ -129,7 +133,8 @@ impl IntervalControl {
         };
         self.hit_ratio = Some(now.hit_ratio);
         if let Some(traffic) = &observation.traffic {
-            self.keep.observe(now.interval, traffic.latency_to_judge());
+            self.keep
+                .observe(now.interval, now.response, traffic.latency_to_judge());
         }
         let error = match &mut self.phase {
             Phase::Predict(model) => model.observe(&self.past, now),
@@ -228,6 +233,10 @@ impl IntervalControl {
             Why::Range => String::new(),
             Why::Untried => format!("; no more than {:.0} ms before more was tried", limit.as_millis()),
             Why::Slo => format!("; no more than {:.0} ms, to keep the SLO", limit.as_millis()),
+            Why::Response => format!(
+                "; no more than {:.0} ms, twice what a response takes beside the wait",
+                limit.as_millis()
+            ),
             Why::Looks => "; none, to see whether the SLO is kept without batches".to_owned(),
         };
         let text = format!(

@@ -4,6 +4,9 @@
 //! that steers the mean to its target breaks it. While the percentile is kept without batches, an interval may take what is left to the
 //! target and no more. Where it is missed without them, no interval causes that, and the law is free; so that it learns that the
 //! percentile is kept again, it then looks now and then what it is without batches.
+//!
+//! A law that is after the least mean is bounded by the response time too. Requests wait for half an interval in the mean, and no batch
+//! saves more than a whole response: an interval of more than twice what a response takes beside that wait cannot be worth it.
 
 use headroom_units::Seconds;
 use std::collections::VecDeque;
@@ -31,8 +34,19 @@ pub(super) enum Why {
     Untried,
     /// The percentile would be missed.
     Slo,
+    /// A response takes no longer than the wait would.
+    Response,
     /// The percentile without batches is not known, or not any more.
     Looks,
+}
+
+/// What the bounds are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounded {
+    /// The SLO's percentile is to be kept.
+    pub(super) by_slo: bool,
+    /// The mean is to be least.
+    pub(super) by_response: bool,
 }
 
 /// The bounds that are learned.
@@ -47,13 +61,14 @@ pub(super) struct Keep {
     without: (f64, u32, u32),
     /// The longest interval in force up to now.
     tried: f64,
-    /// Whether the percentile counts at all.
-    keeps: bool,
+    /// The mean response time beside half an interval.
+    response: Option<f64>,
+    bounded: Bounded,
 }
 
 impl Keep {
     /// For an SLO on a percentile and intervals in this range, of which those up to `tried` may be asked for at once.
-    pub(super) fn new(target: Seconds, range: (Seconds, Seconds), tried: Seconds, keeps: bool) -> Self {
+    pub(super) fn new(target: Seconds, range: (Seconds, Seconds), tried: Seconds, bounded: Bounded) -> Self {
         Self {
             target: target.get(),
             none: range.0.get(),
@@ -61,13 +76,19 @@ impl Keep {
             limits: VecDeque::new(),
             without: (0.0, 0, 0),
             tried: tried.get(),
-            keeps,
+            response: None,
+            bounded,
         }
     }
 
-    /// Learns from a period: the interval that was in force, and the SLO's percentile.
-    pub(super) fn observe(&mut self, interval: Seconds, at_slo: Seconds) {
+    /// Learns from a period: the interval that was in force, the mean response time, and the SLO's percentile.
+    pub(super) fn observe(&mut self, interval: Seconds, mean: Seconds, at_slo: Seconds) {
         let (interval, at_slo) = (interval.get(), at_slo.get());
+        let beside = (mean.get() - 0.5 * interval).max(0.0);
+        self.response = Some(
+            self.response
+                .map_or(beside, |known| known + WEIGHT * (beside - known)),
+        );
         if self.limits.len() == REMEMBERED {
             self.limits.pop_front();
         }
@@ -91,7 +112,14 @@ impl Keep {
             true => (beyond, Why::Untried),
             false => (self.most, Why::Range),
         };
-        if self.keeps {
+        if self.bounded.by_response {
+            // Before anything is known, none.
+            let worth = self.none + 2.0 * self.response.unwrap_or(0.0);
+            if worth < limit {
+                (limit, why) = (worth, Why::Response);
+            }
+        }
+        if self.bounded.by_slo {
             let (without, periods, since) = self.without;
             let is_kept = without <= self.target;
             if periods < ENOUGH || (!is_kept && since >= LOOKS_AGAIN) {
@@ -111,19 +139,28 @@ impl Keep {
 mod tests {
     use super::*;
 
+    const BY_SLO: Bounded = Bounded {
+        by_slo: true,
+        by_response: false,
+    };
+
     fn keep() -> Keep {
         let range = (Seconds::ZERO, Seconds::from_millis(400.0));
         Keep::new(
             Seconds::from_millis(800.0),
             range,
             Seconds::from_millis(200.0),
-            true,
+            BY_SLO,
         )
     }
 
     fn after(keep: &mut Keep, periods: usize, interval_ms: f64, at_slo_ms: f64) -> (f64, Why) {
         for _ in 0..periods {
-            keep.observe(Seconds::from_millis(interval_ms), Seconds::from_millis(at_slo_ms));
+            keep.observe(
+                Seconds::from_millis(interval_ms),
+                Seconds::ZERO,
+                Seconds::from_millis(at_slo_ms),
+            );
         }
         let (limit, why) = keep.limit();
         (limit.as_millis().round(), why)
@@ -159,12 +196,16 @@ mod tests {
     #[test]
     fn what_was_not_tried_is_come_to_by_and_by() {
         let range = (Seconds::ZERO, Seconds::from_millis(1_000.0));
-        let mut keep = Keep::new(Seconds::ZERO, range, Seconds::ZERO, false);
+        let by_nothing = Bounded {
+            by_slo: false,
+            by_response: false,
+        };
+        let mut keep = Keep::new(Seconds::ZERO, range, Seconds::ZERO, by_nothing);
         let mut limits = Vec::new();
         for _ in 0..30 {
             let (limit, _) = keep.limit();
             limits.push(limit.as_millis());
-            keep.observe(limit, Seconds::ZERO);
+            keep.observe(limit, Seconds::ZERO, Seconds::ZERO);
         }
         assert!(
             limits
@@ -172,5 +213,38 @@ mod tests {
                 .all(|two| two[1] <= (1.25 * two[0]).max(two[0] + 31.26))
         );
         assert_eq!(limits.last(), Some(&1_000.0));
+    }
+
+    #[test]
+    fn a_wait_is_worth_no_more_than_a_response() {
+        let range = (Seconds::ZERO, Seconds::from_millis(1_000.0));
+        let by_response = Bounded {
+            by_slo: false,
+            by_response: true,
+        };
+        let mut keep = Keep::new(Seconds::ZERO, range, Seconds::from_millis(500.0), by_response);
+        assert_eq!(keep.limit(), (Seconds::ZERO, Why::Response));
+        // 3 ms without batches, and beside half of 5 ms.
+        for (interval_ms, mean_ms) in [(0.0, 3.0), (5.0, 5.5)] {
+            keep.observe(
+                Seconds::from_millis(interval_ms),
+                Seconds::from_millis(mean_ms),
+                Seconds::ZERO,
+            );
+            let (limit, why) = keep.limit();
+            assert!(
+                (limit.as_millis() - 6.0).abs() < 1e-9 && why == Why::Response,
+                "{limit:?}"
+            );
+        }
+        // More load.
+        for _ in 0..20 {
+            keep.observe(
+                Seconds::from_millis(6.0),
+                Seconds::from_millis(403.0),
+                Seconds::ZERO,
+            );
+        }
+        assert_eq!(keep.limit().1, Why::Untried);
     }
 }

@@ -120,12 +120,9 @@ fn a_percentile_that_is_kept_without_batches_is_kept_with_them() {
 
 #[test]
 fn by_default_a_fast_service_stays_fast() {
-    let seen = percentiles(BatchingTuning::default(), 100.0, (0.0002, 0.001), 400);
-    // Once it has tried.
-    let after = &seen[100..];
-    let mean = after.iter().sum::<f64>() / after.len() as f64;
-    assert!(mean < 0.003, "{mean}");
-    assert!(seen.iter().all(|at_slo| *at_slo < 0.1));
+    let seen = percentiles(BatchingTuning::default(), 1000.0, (0.0002, 0.001), 400);
+    // While it tries, too.
+    assert!(seen.iter().all(|at_slo| *at_slo < 0.002), "{seen:?}");
 }
 
 #[test]
