@@ -197,7 +197,7 @@ fn start<L: Layer + 'static>(
     };
     let core = Rc::new(Core::new(0, common));
     let endpoint = Rc::new(Endpoint::new(core.clone(), vec![origin.address]));
-    let balance = Balance::new(core.clone(), 1, endpoint);
+    let balance = Balance::new(core.clone(), endpoint);
     let stack = Rc::new(Admit::new(core.clone(), layer(&core, balance)));
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();

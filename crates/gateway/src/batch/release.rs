@@ -3,7 +3,8 @@
 //! A whole batch at once would overrun the listen queue of a backend, or the gateway's own queue, both of which took the same requests one
 //! by one. So as many are on their way as a window allows, and each that is answered lets the next go. By Little's law as many are on
 //! their way without batches as arrive within a response time; the window is several times that, so that a batch is let go in a part of an
-//! interval and not slower than its requests came, and at least a few.
+//! interval and not slower than its requests came, and at least a few. Who is not answered within an interval or two does not count any
+//! more, so that nobody waits for those that are stuck.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -39,6 +40,8 @@ pub(super) struct Member {
     release: Rc<Release>,
     /// None of one that went by itself.
     batch: Option<Rc<Batch>>,
+    /// Those that went in the same interval, of which it is one.
+    peers: Rc<Cell<usize>>,
     let_go: Instant,
     /// So few were on their way that its response time is not that of a queue that the batch itself made.
     is_among_few: bool,
@@ -61,7 +64,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let release = &self.release;
-        release.on_their_way.set(release.on_their_way.get() - 1);
+        self.peers.set(self.peers.get() - 1);
         if let Some(batch) = &self.batch {
             release.leave(batch);
         }
@@ -75,10 +78,16 @@ pub(super) struct Release {
     /// The least window.
     few: usize,
     window: Cell<usize>,
-    on_their_way: Cell<usize>,
+    /// How many are on their way that went in this interval, and in the one before.
+    peers: RefCell<[Rc<Cell<usize>>; 2]>,
     waiting: RefCell<VecDeque<(Rc<Batch>, Waiting)>>,
     /// What is known of the response time without a queue that batches make, in seconds, and from how many.
     response: Cell<(f64, u32)>,
+    /// Requests a second of the last batch.
+    rate: Cell<f64>,
+    /// When an interval was over last.
+    turned: Cell<Instant>,
+    is_watched: Cell<bool>,
     last: RefCell<Option<Rc<Batch>>>,
 }
 
@@ -90,9 +99,12 @@ impl Release {
             core,
             few,
             window: Cell::new(few),
-            on_their_way: Cell::new(0),
+            peers: RefCell::default(),
             waiting: RefCell::default(),
             response: Cell::default(),
+            rate: Cell::default(),
+            turned: Cell::new(Instant::now()),
+            is_watched: Cell::new(false),
             last: RefCell::default(),
         }
     }
@@ -117,7 +129,8 @@ impl Release {
             counts.groups += groups.len() as u64;
             counts.waiting_us += micros(waited);
         }
-        self.widen(requests, interval);
+        self.rate.set(requests as f64 / interval.as_secs_f64().max(1e-3));
+        self.turn(interval);
         let batch = Rc::new(Batch {
             began: now,
             left: Cell::new(requests),
@@ -129,6 +142,36 @@ impl Release {
             .borrow_mut()
             .extend(clients.map(|client| (batch.clone(), client)));
         self.go_on();
+        self.watch(interval);
+    }
+
+    /// Goes on an interval later where some still wait, also when no other batch comes.
+    fn watch(self: &Rc<Self>, interval: Duration) {
+        if self.waiting.borrow().is_empty() || self.is_watched.replace(true) {
+            return;
+        }
+        let this = self.clone();
+        tokio::task::spawn_local(async move {
+            while !this.waiting.borrow().is_empty() {
+                tokio::time::sleep_until((this.turned.get() + interval).into()).await;
+                if this.turned.get().elapsed() >= interval {
+                    this.turn(interval);
+                    this.go_on();
+                }
+            }
+            this.is_watched.set(false);
+        });
+    }
+
+    /// An interval is over: who went before the last is not waited for any more, and the window is chosen anew.
+    fn turn(&self, interval: Duration) {
+        self.turned.set(Instant::now());
+        {
+            let mut peers = self.peers.borrow_mut();
+            peers.swap(0, 1);
+            peers[0] = Rc::default();
+        }
+        self.widen(interval);
     }
 
     /// Learns from a response time among few.
@@ -146,28 +189,32 @@ impl Release {
     }
 
     fn on_its_way(self: &Rc<Self>, batch: Option<Rc<Batch>>) -> Member {
-        let on_their_way = self.on_their_way.get() + 1;
-        self.on_their_way.set(on_their_way);
+        let peers = self.peers.borrow()[0].clone();
+        peers.set(peers.get() + 1);
         Member {
             release: self.clone(),
             batch,
+            peers,
             let_go: Instant::now(),
-            is_among_few: on_their_way <= self.few,
+            is_among_few: self.on_their_way() <= self.few,
         }
     }
 
-    /// Sets the window for a batch of so many requests that came within an interval.
-    fn widen(&self, requests: usize, interval: Duration) {
+    fn on_their_way(&self) -> usize {
+        self.peers.borrow().iter().map(|peers| peers.get()).sum()
+    }
+
+    /// Sets the window by what is known of the response time.
+    fn widen(&self, interval: Duration) {
         let is_behind = !self.waiting.borrow().is_empty();
         if is_behind {
-            // An interval was too short for the batch before: the response time is longer than is known.
+            // An interval was too short for a batch: the response time is longer than is known.
             self.forget_gone();
             let (known, count) = self.response.get();
             let longer = (2.0 * known).clamp(interval.as_secs_f64() / 16.0, MAX_RESPONSE_S);
             self.response.set((longer, count.max(1)));
         }
-        let rate = requests as f64 / interval.as_secs_f64().max(1e-3);
-        let wanted = (AHEAD * rate * self.response.get().0).ceil() as usize;
+        let wanted = (AHEAD * self.rate.get() * self.response.get().0).ceil() as usize;
         self.window.set(wanted.max(self.few).min(self.room()));
     }
 
@@ -197,7 +244,7 @@ impl Release {
 
     /// Lets as many go as the window allows.
     fn go_on(self: &Rc<Self>) {
-        while self.on_their_way.get() < self.window.get() {
+        while self.on_their_way() < self.window.get() {
             let Some((batch, client)) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };

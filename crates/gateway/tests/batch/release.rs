@@ -105,21 +105,52 @@ fn a_service_that_takes_its_time_is_asked_in_parallel() {
 }
 
 #[test]
-fn those_behind_one_that_is_stuck_go_by_themselves() {
-    let slow = Slow::new(Duration::from_secs(4), |config| {
-        config.batch.interval_ms = Some(200);
-        config.batch.max_wait_ms = 900;
+fn those_behind_one_that_is_stuck_go_soon_and_by_themselves_at_last() {
+    // (the longest wait, whether any had to go by itself)
+    for (max_wait_ms, is_expired) in [(10_000, false), (250, true)] {
+        let slow = Slow::new(Duration::from_secs(4), |config| {
+            config.batch.interval_ms = Some(200);
+            config.batch.max_wait_ms = max_wait_ms;
+        });
+        let clients = slow.send(60, Duration::from_millis(100));
+        let mut batch = BatchCounts::default();
+        eventually("all are asked for at once", || {
+            batch += take(&slow.handle).batch;
+            slow.most.load(SeqCst) == 60
+        });
+        assert_eq!(batch.expired > 0, is_expired, "{batch:?}");
+        all_answered(clients);
+        eventually("the batches are over", || {
+            batch += take(&slow.handle).batch;
+            batch.answered == batch.batches
+        });
+    }
+}
+
+#[test]
+fn those_that_are_stuck_are_not_waited_for() {
+    let backend = Backend::http(|request| {
+        if request.start.contains("stuck") {
+            std::thread::sleep(Duration::from_secs(9));
+        }
+        ok("x")
     });
-    let clients = slow.send(60, Duration::from_millis(100));
-    let mut batch = BatchCounts::default();
-    eventually("all are asked for", || {
-        batch += take(&slow.handle).batch;
-        slow.most.load(SeqCst) == 60
+    let (handle, address) = gateway_with(&backend, |config| {
+        config.batch.interval_ms = Some(100);
+        config.batch.max_wait_ms = 8_000;
     });
-    assert!(batch.expired >= 30, "{batch:?}");
-    all_answered(clients);
-    eventually("the batches are over", || {
-        batch += take(&slow.handle).batch;
-        batch.answered == batch.batches
-    });
+    let get = |target: &str| {
+        let mut client = Client::connect(address);
+        client.send(format!("GET /{target} HTTP/1.1\r\nHost: test\r\n\r\n"));
+        client
+    };
+    let stuck: Vec<Client> = (0..20).map(|number| get(&format!("stuck{number}"))).collect();
+    std::thread::sleep(Duration::from_millis(150));
+    let begun = Instant::now();
+    for number in 0..5 {
+        assert_eq!(get(&format!("{number}")).receive().status(), 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    assert_eq!(take(&handle).batch.expired, 0);
+    drop(stuck);
 }
