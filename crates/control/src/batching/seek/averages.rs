@@ -16,9 +16,14 @@ const SETTLED: u32 = 6;
 
 impl Average {
     pub(super) fn push(&mut self, value: f64) {
+        self.push_over(0.0, value);
+    }
+
+    /// Takes a value into a mean over at least so many periods.
+    pub(super) fn push_over(&mut self, periods: f64, value: f64) {
         self.periods = self.periods.saturating_add(1);
         // The first periods count alike.
-        let weight = WEIGHT.max(1.0 / f64::from(self.periods));
+        let weight = WEIGHT.min(1.0 / periods).max(1.0 / f64::from(self.periods));
         self.off += weight * ((value - self.mean).abs() - self.off);
         if self.periods == 1 {
             self.off = 0.0;
@@ -41,16 +46,22 @@ impl Average {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     rate: Average,
-    requests: Average,
     response: Average,
+    /// Seconds without an answer since the last.
+    idle: f64,
     settled: Option<(f64, f64)>,
 }
 
 impl Load {
-    pub(super) fn push(&mut self, period: &Period) {
-        self.rate.push(period.rate);
-        self.requests.push(period.answers);
-        self.response.push(period.response);
+    /// Takes a period; one response takes `lag` of them.
+    pub(super) fn push(&mut self, period: &Period, lag: f64) {
+        self.idle += period.length;
+        if period.answers > 0.0 {
+            // Batches may be answered at once, with nothing for many periods between them.
+            self.rate.push_over(lag, period.answers / self.idle);
+            self.response.push_over(lag, period.response);
+            self.idle = 0.0;
+        }
     }
 
     /// The mean response time, once it is known.
@@ -58,9 +69,9 @@ impl Load {
         self.response.mean()
     }
 
-    /// Requests answered in a period, once that is known.
-    pub(super) fn requests(&self) -> Option<f64> {
-        self.requests.mean()
+    /// Requests answered in a second, once that is known.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.rate.mean()
     }
 
     /// What is now is what the law settled at.

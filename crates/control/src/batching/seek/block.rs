@@ -9,14 +9,14 @@ use headroom_units::Seconds;
 pub(super) struct Period {
     /// The interval in force; `None` where it was not read back.
     pub(super) interval: Option<f64>,
-    /// Mean response time, in seconds.
+    /// Mean response time, in seconds; 0 where nothing was answered.
     pub(super) response: f64,
     /// Requests answered.
     pub(super) answers: f64,
     /// The SLO's percentile, in seconds.
     pub(super) at_slo: f64,
-    /// Requests answered per second.
-    pub(super) rate: f64,
+    /// Seconds.
+    pub(super) length: f64,
     /// Energy, in joules; `None` where no meter answered with one that can be.
     pub(super) energy: Option<f64>,
     /// Requests and groups of the batches let go.
@@ -24,13 +24,16 @@ pub(super) struct Period {
 }
 
 impl Period {
-    /// `None` where nothing was answered, or no mean was observed.
+    /// `None` where no mean was observed of what was answered.
     pub(super) fn of(observation: &Observation) -> Option<Self> {
         let traffic = observation.traffic.as_ref()?;
-        let response = mean_response(observation)?.get();
+        let response = match traffic.completions {
+            0 => 0.0,
+            _ => mean_response(observation)?.get(),
+        };
         let length = observation.length.get();
         let watts = observation.power.map(|power| power.value.get());
-        let fits = length > 0.0 && length.is_finite() && response > 0.0;
+        let fits = length > 0.0 && length.is_finite() && (response > 0.0 || traffic.completions == 0);
         fits.then(|| Self {
             interval: observation
                 .in_force
@@ -40,7 +43,7 @@ impl Period {
             response,
             answers: traffic.completions as f64,
             at_slo: traffic.latency_to_judge().get(),
-            rate: traffic.completions as f64 / length,
+            length,
             energy: watts
                 .filter(|watts| *watts > 0.0 && watts.is_finite())
                 .map(|watts| watts * length),
@@ -87,17 +90,21 @@ impl Block {
         }
     }
 
-    /// Takes a period; what it was like where this was its last.
-    pub(super) fn push(&mut self, period: &Period, periods: u32) -> Option<Outcome> {
+    /// Takes a period.
+    pub(super) fn push(&mut self, period: &Period) {
         if self.settle > 0 {
             self.settle -= 1;
-            return None;
+            return;
         }
         self.periods += 1;
         self.answers += period.answers;
         self.total += period.answers * period.response;
         self.energy = self.energy.zip(period.energy).map(|(sum, one)| sum + one);
-        (self.periods >= periods).then(|| Outcome {
+    }
+
+    /// What it was like, once so many periods count and something was answered in them.
+    pub(super) fn outcome(&self, periods: u32) -> Option<Outcome> {
+        (self.periods >= periods && self.answers > 0.0).then(|| Outcome {
             response: self.total / self.answers,
             energy: self.energy.map(|energy| energy / self.answers),
         })

@@ -1,6 +1,8 @@
 //! The comparison of an interval with the one in force, in alternating blocks, and what it may cost.
 
 use super::block::{Block, Outcome, Period, difference, is_in_force, student};
+use super::ledger::Ledger;
+use super::pace::Pace;
 use super::tuning::{MIN_PAIRS, SeekTuning};
 
 /// Which way the other interval lies.
@@ -29,35 +31,14 @@ pub(super) enum Verdict {
     NotFollowed,
 }
 
-/// All response times, what attempts added to them, and what batches saved, in seconds times requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) total: f64,
-    pub(super) spent: f64,
-    pub(super) saved: f64,
-}
-
-/// The share of what batches were found to save that may be spent on finding better ones.
-const REINVESTED: f64 = 0.25;
-
-impl Ledger {
-    /// What may still be spent.
-    pub(super) fn left(&self, budget: f64) -> f64 {
-        self.total * budget + self.saved * REINVESTED - self.spent
-    }
-
-    /// Whether so much more may be spent.
-    pub(super) fn allows(&self, more: f64, budget: f64) -> bool {
-        more <= self.left(budget)
-    }
-}
-
 /// Periods in a row in which the gateway may have another interval in force than the one asked for.
 const PATIENCE: u32 = 20;
 /// Requests in batches from which on their groups say something.
 const ENOUGH_BATCHED: u64 = 20;
 /// An interval that costs so much more, as a logarithm, is measured no further.
 const HOPELESS: f64 = 0.3;
+/// The part of a block's periods that may be lost; of short ones none.
+const LOST: f64 = 0.125;
 /// What is expected of the blocks without any batches, before one was measured: so much more response time.
 const UNKNOWN: f64 = 0.1;
 
@@ -74,31 +55,35 @@ pub(super) struct Comparison {
     before: Option<Outcome>,
     tried: Option<Outcome>,
     pub(super) differences: Vec<f64>,
-    /// What it added to the response times up to now; below 0 where it saves.
-    added: f64,
+    /// Periods of the block in which the other was in force.
+    held: u32,
+    /// Periods of the block that were lost.
+    lost: u32,
+    /// Whether the other was ever to be in force.
+    has_tried: bool,
     batched: (u64, u64),
     looked: bool,
     astray: u32,
-    /// Requests answered in a period, in the last block.
-    answers: f64,
 }
 
 impl Comparison {
-    pub(super) fn new(base: f64, other: f64, way: Move) -> Self {
+    /// Begins after so many periods that do not count.
+    pub(super) fn new(base: f64, other: f64, way: Move, settle: u32) -> Self {
         Self {
             base,
             other,
             way,
             tries: false,
-            block: Block::after(0),
+            block: Block::after(settle),
             before: None,
             tried: None,
             differences: Vec::new(),
-            added: 0.0,
+            held: 0,
+            lost: 0,
+            has_tried: false,
             batched: (0, 0),
             looked: way != Move::Up || base > 0.0,
             astray: 0,
-            answers: 0.0,
         }
     }
 
@@ -107,60 +92,81 @@ impl Comparison {
         if self.tries { self.other } else { self.base }
     }
 
-    /// What it has spent: response times that were saved count as nothing spent.
-    pub(super) fn spent(&self) -> f64 {
-        self.added.max(0.0)
+    /// A period was lost. Where that is more than a small part of its block, the block and those that it stands between begin anew.
+    pub(super) fn lose(&mut self, pace: &Pace) {
+        self.lost += 1;
+        if f64::from(self.lost) > LOST * f64::from(pace.measured) {
+            self.tries = false;
+            self.begin_block(pace.settle);
+            (self.before, self.tried) = (None, None);
+        }
     }
 
-    /// A period was lost: the block that it was in, and those that it stood between, begin anew.
-    pub(super) fn lose(&mut self, tuning: &SeekTuning) {
-        self.tries = false;
-        self.block = Block::after(tuning.settle_periods);
-        (self.before, self.tried) = (None, None);
+    fn begin_block(&mut self, settle: u32) {
+        self.block = Block::after(settle);
+        (self.held, self.lost) = (0, 0);
     }
 
     /// Takes a period, and says what it all comes to where that is known.
     pub(super) fn observe(
         &mut self,
         period: &Period,
-        ledger: &Ledger,
+        ledger: &mut Ledger,
+        pace: &Pace,
         tuning: &SeekTuning,
     ) -> Option<Verdict> {
         if !is_in_force(period.interval, self.wanted()) {
-            self.block = Block::after(tuning.settle_periods);
+            self.block = Block::after(pace.settle);
             self.astray += 1;
             return (self.astray > PATIENCE).then_some(Verdict::NotFollowed);
         }
         self.astray = 0;
+        self.block.push(period);
         if self.tries {
-            let usual = self.before.map_or(period.response, |before| before.response);
-            self.added += period.answers * (period.response - usual);
+            self.held += 1;
             if let Some(verdict) = self.look(period, tuning) {
                 return Some(verdict);
             }
-            if !ledger.allows(self.spent(), tuning.budget) {
+            if !ledger.allows(self.unseen(pace), tuning.budget) {
                 return Some(Verdict::TooDear);
             }
         }
-        self.answers = period.answers;
-        let outcome = self.block.push(period, tuning.block_periods)?;
+        // The response time may have become another since the block began.
+        let outcome = match self.hopeless(tuning) {
+            Some(outcome) => outcome,
+            None => self.block.outcome(pace.measured)?,
+        };
         if self.tries {
             self.tried = Some(outcome);
             self.tries = false;
-            self.block = Block::after(tuning.settle_periods);
+            self.begin_block(pace.settle);
             return None;
         }
         let before = self.before.replace(outcome);
         if let Some((tried, before)) = self.tried.take().zip(before) {
+            ledger.close(Some((before.response * outcome.response).sqrt()));
             let one = difference(&tried, &before, &outcome, tuning.energy_weight);
             self.differences.push(one);
             if let Some(verdict) = self.verdict(tuning) {
                 return Some(verdict);
             }
         }
-        self.tries = ledger.allows(self.spent() + self.expected(tuning), tuning.budget);
-        self.block = Block::after(if self.tries { tuning.settle_periods } else { 0 });
+        // All of a block's requests are held, whenever they are answered.
+        let expected = self.each() * pace.requests * pace.block();
+        self.tries = ledger.allows(expected, tuning.budget);
+        self.begin_block(if self.tries { pace.settle } else { 0 });
+        if self.tries {
+            ledger.open(self.other, outcome.response, pace, !self.has_tried);
+            self.has_tried = true;
+        }
         None
+    }
+
+    /// What a block of the other interval was like up to now, where that is so dear that its rest need not be seen.
+    fn hopeless(&self, tuning: &SeekTuning) -> Option<Outcome> {
+        let usual = self.before.filter(|_| self.tries)?.response;
+        let outcome = self.block.outcome(tuning.block_periods)?;
+        ((outcome.response / usual).ln() > HOPELESS).then_some(outcome)
     }
 
     /// Whether batches have anything to group, as soon as there are some.
@@ -180,17 +186,26 @@ impl Comparison {
         (size < tuning.least_group).then_some(Verdict::NothingToGroup(size))
     }
 
-    /// What another block of the other interval is expected to add: what the last ones did; before them half of what requests are held
-    /// for longer.
-    fn expected(&self, tuning: &SeekTuning) -> f64 {
+    /// What the other interval is expected to add to a request: what the last blocks did; before them half of what it is held for longer.
+    fn each(&self) -> f64 {
         let usual = self.before.map_or(0.0, |before| before.response);
         let each = match self.mean() {
             Some(mean) => mean * usual,
             None if self.way == Move::Off => UNKNOWN * usual,
             None => (self.other - self.base) * 0.5,
         };
-        let periods = tuning.settle_periods + tuning.block_periods;
-        each.max(0.0) * self.answers * f64::from(periods)
+        each.max(0.0)
+    }
+
+    /// What the requests that are held and not answered yet are expected to add: as much as those that are answered, where these are many
+    /// enough to tell.
+    fn unseen(&self, pace: &Pace) -> f64 {
+        let seen = self
+            .block
+            .outcome((pace.lag.ceil() as u32).max(1))
+            .zip(self.before);
+        let each = seen.map_or(0.0, |(seen, before)| seen.response - before.response);
+        each.max(self.each()) * pace.requests * f64::from(self.held).min(pace.lag)
     }
 
     /// How much more the other costs, as far as is known.

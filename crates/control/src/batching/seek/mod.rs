@@ -6,6 +6,10 @@
 //! cannot be better by enough. What attempts add to the response times is accounted for and bounded by a share of all response times
 //! (1 % by default): an attempt waits until that allows it.
 //!
+//! What is held is seen when it is answered, so a change settles for two mean response times and a block is measured for four. An attempt
+//! is booked what it adds also in the periods after it, and while it lasts what is held and not answered yet counts as it is expected to
+//! come. Where a response is so long that a comparison would take hours, none is made, and nothing is held.
+//!
 //! It begins without batches. Its first attempt is a short interval, a share of the mean response time; if batches then have nothing to
 //! group it ends at once. After an attempt that finds nothing the next waits twice as long. Where batches help, the interval grows and
 //! shrinks by a ratio, then by its root, and is compared with none now and then. Another load makes it seek anew.
@@ -16,6 +20,9 @@
 mod averages;
 mod block;
 mod compare;
+mod explain;
+mod ledger;
+mod pace;
 mod tuning;
 
 pub use tuning::SeekTuning;
@@ -28,9 +35,11 @@ use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use averages::{Average, Load};
 use block::{Period, is_in_force};
-use compare::{Comparison, Ledger, Move, Verdict};
+use compare::{Comparison, Move, Verdict};
+use explain::{OBSERVES, Why, reason};
 use headroom_units::{Lever, Seconds, Setting};
-use std::borrow::Cow;
+use ledger::Ledger;
+use pace::{LONGEST, Pace};
 
 /// The interval of the next attempt while none is in force: after one that cost more so many times as long, after one that made no
 /// difference the other; and the shortest and the longest, as shares of the mean response time, beyond which the first is tried again.
@@ -39,8 +48,9 @@ const AFTER_EQUAL: f64 = 2.0;
 const SHARES: (f64, f64) = (0.03, 1.0);
 /// An attempt costs more where it added this share of the response time.
 const DEAR: f64 = 0.03;
-/// Periods that an attempt may wait for what it is expected to add: it is shortened until it need not wait for longer.
-const PATIENCE: f64 = 60.0;
+/// Periods, or blocks where these are more, that an attempt may wait for what it is expected to add: it is shortened until it need not wait
+/// for longer.
+const PATIENCE: (f64, f64) = (60.0, 4.0);
 /// The finest ratio of two intervals, and the least that an interval must differ by to be another.
 const FINEST_RATIO: f64 = 1.2;
 const ANOTHER: f64 = 1.05;
@@ -54,9 +64,6 @@ const FAR: f64 = 2.0;
 
 /// A gain, as a logarithm, after which it is not tried again at the same load whether no batches are better.
 const UNDOUBTED: f64 = 0.3;
-
-/// Why it waits.
-type Why = Cow<'static, str>;
 
 /// What it does.
 #[derive(Clone, Debug)]
@@ -91,6 +98,12 @@ pub struct Seek {
     /// That was found by trying none at this load, and is much.
     is_undoubted: bool,
     load: Load,
+    /// The interval that was in force last, and for how many periods before that.
+    last: Option<f64>,
+    steady: u32,
+    /// Mean response time in periods, with whatever interval is in force, and what follows from it.
+    lag: Average,
+    pace: Pace,
     /// The SLO's percentile with the present interval, and with none.
     late: Average,
     late_without: Average,
@@ -122,6 +135,10 @@ impl Seek {
             gain: 0.0,
             is_undoubted: false,
             load: Load::default(),
+            last: None,
+            steady: 0,
+            lag: Average::default(),
+            pace: Pace::of(0.0, 0.0, &tuning),
             late: Average::default(),
             late_without: Average::default(),
             tuning,
@@ -148,14 +165,29 @@ impl Seek {
     }
 
     fn learn(&mut self, period: &Period) {
-        self.ledger.total += period.answers * period.response;
-        if is_in_force(period.interval, self.none()) {
+        let answered = period.answers > 0.0;
+        if answered {
+            self.lag.push_over(self.pace.lag, period.response / period.length);
+        }
+        let requests = self.load.rate().unwrap_or(0.0) * period.length;
+        self.pace = Pace::of(self.lag.mean().unwrap_or(0.0), requests, &self.tuning);
+        self.ledger.observe(period, &self.pace);
+        let stays = self.last.is_some_and(|last| is_in_force(period.interval, last));
+        self.steady = if stays { self.steady.saturating_add(1) } else { 0 };
+        self.last = period.interval;
+        if self.steady < self.pace.settle {
+            // What is answered was held, in part, as before.
+            return;
+        }
+        if answered && is_in_force(period.interval, self.none()) {
             self.late_without.push(period.at_slo);
         }
         if is_in_force(period.interval, self.interval) {
-            self.late.push(period.at_slo);
-            self.load.push(period);
-            self.ledger.saved += period.answers * period.response * self.gain;
+            self.load.push(period, self.pace.lag);
+            if answered {
+                self.late.push(period.at_slo);
+                self.ledger.save(period.answers * period.response * self.gain);
+            }
         }
     }
 
@@ -165,6 +197,7 @@ impl Seek {
             self.remembered = Some(self.interval);
         }
         self.interval = interval;
+        self.ledger.accept(interval);
         self.late = Average::default();
         if self.is_off() {
             self.late = self.late_without;
@@ -177,11 +210,12 @@ impl Seek {
         let (limit, response) = (self.limit()?, self.load.response()?);
         let none = self.none();
         let least = none + LEAST_S.max(LEAST_SHARE * response);
+        let settle = self.pace.settle.saturating_sub(self.steady);
         if self.is_off() {
             let share = self.share.min(self.affordable(response));
             let wanted = self.remembered.unwrap_or(none + share * response).min(limit);
             let other = self.bounds.fit(Seconds::new(wanted)).get();
-            return (other >= least).then(|| Comparison::new(none, other, Move::Up));
+            return (other >= least).then(|| Comparison::new(none, other, Move::Up, settle));
         }
         loop {
             let opposite = if self.way == Move::Up {
@@ -212,7 +246,7 @@ impl Seek {
                 Move::Off => !self.is_undoubted,
             };
             if is_another {
-                return Some(Comparison::new(self.interval, other, way));
+                return Some(Comparison::new(self.interval, other, way, settle));
             }
             self.tried.push(way);
         }
@@ -221,12 +255,24 @@ impl Seek {
     /// The share of the mean response time that an attempt can have without waiting for long: half of it is added to each response time
     /// of a block.
     fn affordable(&self, response: f64) -> f64 {
-        let requests = self.load.requests().unwrap_or(0.0);
+        let usual = self.pace.requests * response;
         let budget = self.tuning.budget;
-        let soon = self.ledger.left(budget) + PATIENCE * budget * requests * response;
-        let block = f64::from(self.tuning.settle_periods + self.tuning.block_periods);
-        let share = soon / (0.5 * block * requests * response);
+        let patience = PATIENCE.0.max(PATIENCE.1 * self.pace.block());
+        let soon = self.ledger.left(budget) + patience * budget * usual;
+        let share = soon / (0.5 * self.pace.block() * usual);
         share.max(SHARES.0)
+    }
+
+    /// Why not even the shortest attempt would come to an end soon, where that is so.
+    fn endless(&self) -> Option<String> {
+        let periods = self.pace.comparison(0.5 * SHARES.0, self.tuning.budget);
+        (periods > LONGEST).then(|| {
+            format!(
+                "a response takes {:.1} periods of this loop, so that a comparison takes {periods:.0} or more; over {LONGEST:.0} \
+                 none is made",
+                self.pace.lag
+            )
+        })
     }
 
     /// Chooses the interval of the next attempt after one that found nothing.
@@ -245,13 +291,14 @@ impl Seek {
 
     fn wait(&mut self, why: impl Into<Why>) {
         self.load.settle();
-        self.phase = Phase::Wait(self.retry, why.into());
+        let most = f64::from(self.tuning.max_retry_periods);
+        let stretched = (f64::from(self.retry) * self.pace.stretch).min(most);
+        self.phase = Phase::Wait((stretched as u32).max(self.retry), why.into());
         self.retry = self.retry.saturating_mul(2).min(self.tuning.max_retry_periods);
     }
 
     /// Goes on after a comparison.
     fn conclude(&mut self, comparison: &Comparison, verdict: Verdict) -> Option<Reason> {
-        self.ledger.spent += comparison.spent();
         let (from, to) = (comparison.base * 1e3, comparison.other * 1e3);
         if let Verdict::Better(share) = verdict {
             if comparison.way == Move::Off {
@@ -324,9 +371,6 @@ impl Seek {
         if self.interval <= limit {
             return None;
         }
-        if let Phase::Compare(comparison) = &self.phase {
-            self.ledger.spent += comparison.spent();
-        }
         let before = self.interval;
         let high = self.late.high()?;
         let shorter = self.bounds.fit(Seconds::new(limit)).get();
@@ -357,14 +401,13 @@ impl Seek {
         let mut moved = None;
         match &mut self.phase {
             Phase::Compare(comparison) => {
-                let verdict = comparison.observe(period, &self.ledger, &self.tuning);
+                let verdict = comparison.observe(period, &mut self.ledger, &self.pace, &self.tuning);
                 let (comparison, ends) = (comparison.clone(), verdict.is_some());
                 if let Some(verdict) = verdict {
                     moved = self.conclude(&comparison, verdict);
                 }
                 if !ends && self.load.is_another_by(FAR) {
                     // What was measured is of another load.
-                    self.ledger.spent += comparison.spent();
                     self.seek_anew();
                 }
             }
@@ -375,6 +418,13 @@ impl Seek {
                 }
             }
             Phase::Wait(..) => match self.next() {
+                Some(_) if let Some(why) = self.endless() => {
+                    if !self.is_off() {
+                        self.take(self.none());
+                        (self.gain, self.is_undoubted) = (0.0, false);
+                    }
+                    self.wait(why);
+                }
                 Some(comparison) => {
                     self.load.settle();
                     self.phase = Phase::Compare(comparison);
@@ -411,55 +461,7 @@ impl Seek {
             Phase::Wait(..) => self.interval,
         }
     }
-
-    fn why(&self) -> Reason {
-        let spent = match &self.phase {
-            Phase::Compare(comparison) => comparison.spent(),
-            Phase::Wait(..) => 0.0,
-        };
-        let spent = match self.ledger.total > 0.0 {
-            true => (self.ledger.spent + spent) / self.ledger.total,
-            false => 0.0,
-        };
-        let now = self.interval * 1e3;
-        match &self.phase {
-            Phase::Compare(comparison) => {
-                let (base, other) = (comparison.base * 1e3, comparison.other * 1e3);
-                let done = comparison.differences.len();
-                let text = format!("compares {other:.0} ms with {base:.0} ms: {done} measurements");
-                let numbers = [
-                    ("interval_ms", comparison.wanted() * 1e3),
-                    ("other_ms", other),
-                    ("measurements", done as f64),
-                    ("spent_share", spent),
-                ];
-                reason("seek-compare", text, &numbers)
-            }
-            Phase::Wait(left, why) => {
-                let numbers = [
-                    ("interval_ms", now),
-                    ("periods", f64::from(*left)),
-                    ("spent_share", spent),
-                ];
-                match (self.is_off(), *left) {
-                    (true, 0) => reason("seek-off", format!("no batches: {why}"), &numbers),
-                    (true, left) => {
-                        let text = format!("batching is off: {why}; it is tried again in {left} periods");
-                        reason("seek-off", text, &numbers)
-                    }
-                    (false, 0) => reason("seek-on", format!("{now:.0} ms: {why}"), &numbers),
-                    (false, left) => {
-                        let text = format!("{now:.0} ms: {why}; it seeks again in {left} periods");
-                        reason("seek-on", text, &numbers)
-                    }
-                }
-            }
-        }
-    }
 }
-
-/// Why it waits where the next comparison needs nothing but a few periods.
-const OBSERVES: Why = Cow::Borrowed("a few periods are observed before other intervals are tried");
 
 impl Law for Seek {
     fn name(&self) -> &'static str {
@@ -474,8 +476,11 @@ impl Law for Seek {
         let (interval, reason) = match Period::of(observation) {
             Some(period) => self.step(&period),
             None => {
-                if let (None, Phase::Compare(comparison)) = (&observation.traffic, &mut self.phase) {
-                    comparison.lose(&self.tuning);
+                if observation.traffic.is_none() {
+                    self.ledger.lose();
+                    if let Phase::Compare(comparison) = &mut self.phase {
+                        comparison.lose(&self.pace);
+                    }
                 }
                 let text = "no mean response time was observed: what is known best stays";
                 (self.wanted(), reason("seek-unobserved", text.to_owned(), &[]))
@@ -488,20 +493,14 @@ impl Law for Seek {
     }
 
     fn forget(&mut self) {
-        if let Phase::Compare(comparison) = &self.phase {
-            self.ledger.spent += comparison.spent();
-        }
         self.take(self.none());
         (self.gain, self.is_undoubted) = (0.0, false);
         self.load = Load::default();
+        (self.last, self.steady, self.lag) = (None, 0, Average::default());
         (self.late, self.late_without) = (Average::default(), Average::default());
         self.phase = Phase::Wait(0, OBSERVES);
         self.tried.clear();
         self.ratio = self.tuning.ratio;
         self.retry = self.tuning.retry_periods;
     }
-}
-
-fn reason(rule: &'static str, text: String, numbers: &[(&'static str, f64)]) -> Reason {
-    Reason::new(rule, text, numbers).of(&[Lever::BatchInterval])
 }

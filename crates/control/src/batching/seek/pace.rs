@@ -1,0 +1,70 @@
+//! How long settling and measuring take: a response that was held is seen when it is answered, so both follow the mean response time.
+
+use super::tuning::{MIN_PAIRS, SeekTuning};
+
+/// Mean response times after which what is answered was held as is wanted: an interval of up to one, and the response.
+const SETTLES: f64 = 2.0;
+/// Mean response times that are then measured, so that what is still in flight at the ends of a block is a small part of it.
+const MEASURED: f64 = 4.0;
+/// The most periods that the shortest comparison may take: two hours and three quarters of seconds.
+pub(super) const LONGEST: f64 = 10_000.0;
+
+/// How long things take, in periods, as far as is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Until what is held is answered: the mean response time.
+    pub(super) lag: f64,
+    /// Periods after a change that do not count.
+    pub(super) settle: u32,
+    /// Periods of a block that count.
+    pub(super) measured: u32,
+    /// Requests answered in a period.
+    pub(super) requests: f64,
+    /// How much longer a block is than one that need not wait for responses.
+    pub(super) stretch: f64,
+}
+
+impl Pace {
+    /// For a mean response time, and requests answered, of so many periods and in one.
+    pub(super) fn of(lag: f64, requests: f64, tuning: &SeekTuning) -> Self {
+        let settle = tuning.settle_periods.max((SETTLES * lag).ceil() as u32);
+        let measured = tuning.block_periods.max((MEASURED * lag).ceil() as u32);
+        let least = f64::from(tuning.settle_periods + tuning.block_periods);
+        Self {
+            lag,
+            settle,
+            measured,
+            requests,
+            stretch: (f64::from(settle) + f64::from(measured)) / least,
+        }
+    }
+
+    /// Periods of a block.
+    pub(super) fn block(&self) -> f64 {
+        f64::from(self.settle) + f64::from(self.measured)
+    }
+
+    /// The fewest periods of a comparison whose blocks each cost this share of a period's response times in every period: those of the
+    /// blocks, or those in which the budget for them comes together.
+    pub(super) fn comparison(&self, share: f64, budget: f64) -> f64 {
+        f64::from(MIN_PAIRS) * self.block() * (share / budget).max(2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_follow_the_response_and_are_never_shorter_than_configured() {
+        let tuning = SeekTuning::default();
+        let pace = |lag| Pace::of(lag, 10.0, &tuning);
+        assert_eq!((pace(0.0).settle, pace(0.0).measured), (1, 4));
+        assert_eq!((pace(0.5).settle, pace(0.5).measured), (1, 4));
+        assert_eq!((pace(30.0).settle, pace(30.0).measured), (60, 120));
+        assert_eq!((pace(0.0).stretch, pace(30.0).stretch), (1.0, 36.0));
+        // Three pairs of blocks; with a hundredth of the budget what a block costs takes longer to come together.
+        assert_eq!(pace(30.0).comparison(0.015, 0.01), 3.0 * 2.0 * 180.0);
+        assert_eq!(pace(0.0).comparison(0.015, 0.0001), 3.0 * 150.0 * 5.0);
+    }
+}

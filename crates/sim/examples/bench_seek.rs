@@ -1,0 +1,179 @@
+//! What the law `seek` costs where batches cannot help, and what it gains where they do, by how long a response takes and how often it
+//! decides.
+//!
+//! `bench_seek CALIBRATION [SEEDS] [WORD]` reads the service of `crates/lab/batching-paper.toml`, changes its users and its work so that
+//! a response takes as long as is said, and prints for each world the mean response time without batches and by how much more it is under
+//! the law, seed by seed; only worlds whose line has the word.
+
+use headroom_control::stack::Part;
+use headroom_control::{Constant, Law, LawConfig, LawContext, Stack};
+use headroom_sim::run_many;
+use headroom_sim::tiers::{PageFigures, TiersScenario, TiersTotals, run};
+use headroom_units::{Lever, PerSecond, Setting};
+use headroom_workload::Shape;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Calibration {
+    service: TiersScenario,
+}
+
+/// Where a response's time goes.
+#[derive(Clone, Copy, Debug)]
+enum Slow {
+    /// Users wait for each other.
+    Queue,
+    /// For something behind the tiers.
+    Delay,
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+struct World {
+    slow: Slow,
+    /// How long a response takes, about.
+    response_s: f64,
+    period_s: f64,
+    /// Different pages, evenly asked for; few are asked for twice at once.
+    objects: u64,
+    /// Longest interval and target, seconds.
+    target_s: f64,
+    /// Before what is measured, and that, seconds.
+    lengths_s: (f64, f64),
+}
+
+/// Users, each of whom thinks for a second in the mean.
+const USERS: u32 = 400;
+
+impl World {
+    fn scenario(&self, service: &TiersScenario) -> TiersScenario {
+        let mut scenario = service.clone();
+        let site = scenario.auction.take().expect("an auction site");
+        let think_s = 1.0;
+        // A closed loop answers so many requests a second.
+        let rate = f64::from(USERS) / (think_s + self.response_s);
+        let (work_s, delay_s) = match self.slow {
+            Slow::Queue => (1.0 / rate, 0.0),
+            Slow::Delay => (0.3 / rate, self.response_s),
+        };
+        scenario.users.think_s = think_s;
+        scenario.users.counts = vec![USERS];
+        scenario.pages = vec![PageFigures {
+            name: "page".to_owned(),
+            weight: 1.0,
+            objects: self.objects,
+            zipf: 0.0,
+            bytes: f64::from(site.mean_bytes),
+            bytes_shape: Shape::Deterministic {},
+            front_s: 0.1 * work_s,
+            application_s: work_s,
+            database_s: 0.35 * work_s,
+            delay_s,
+            writes: false,
+            changes: Vec::new(),
+        }];
+        if self.objects < 1_000 {
+            // Every page is asked for over and over: a cache that holds it for a moment leaves what batches could save.
+            scenario.cache = None;
+        }
+        scenario.period_s = self.period_s;
+        scenario.target_s = self.target_s;
+        scenario.batch.max_interval_s = self.target_s;
+        scenario.sample_s = self.period_s * 10.0;
+        (scenario.warm_up_s, scenario.duration_s) = (self.lengths_s.0, self.lengths_s.0 + self.lengths_s.1);
+        scenario
+    }
+}
+
+fn measure(scenario: &TiersScenario, seek: bool, seed: u64) -> TiersTotals {
+    let plant = scenario.plant().expect("a plant");
+    let law: Box<dyn Law> = match seek {
+        true => {
+            let context = LawContext {
+                slo: scenario.slo().expect("an SLO"),
+                plant,
+                service_rate: PerSecond::new(1.0),
+                machines: vec![scenario.machine.clone()],
+            };
+            let config = LawConfig::of("seek".parse().expect("a law"));
+            config.build(&context).expect("a law")
+        }
+        false => {
+            let none = Setting::default().with(Lever::BatchInterval, Some(0.0));
+            Box::new(Constant::new(none).expect("a setting"))
+        }
+    };
+    let mut stack = Stack::new(vec![Part::new(law)], plant, 5).expect("a stack");
+    let log = std::env::var("BENCH_LOG").is_ok() && seek;
+    run(scenario, &mut stack, seed, &mut |step| {
+        if log {
+            for reason in &step.decision.reasons {
+                eprintln!(
+                    "{:.1} {:?} {} {}",
+                    step.observation.at.get(),
+                    step.observation.in_force.batch_interval().map(|i| i.get()),
+                    reason.rule,
+                    reason.text
+                );
+            }
+        }
+    })
+    .expect("a run")
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let text = std::fs::read_to_string(&args[0]).expect("a calibration");
+    let calibration: Calibration = toml::from_str(&text).expect("a calibration");
+    let seeds: u64 = args.get(1).map_or(2, |text| text.parse().expect("a number"));
+    let word = args.get(2).cloned().unwrap_or_default();
+    let mut worlds = Vec::new();
+    for (response_s, period_s) in [(3.0, 0.1), (3.0, 1.0), (8.0, 1.0), (15.0, 1.0)] {
+        for slow in [Slow::Queue, Slow::Delay] {
+            for target_s in [1.0, 3.0 * response_s] {
+                for measured_s in [80.0, 3_600.0] {
+                    worlds.push(World {
+                        slow,
+                        response_s,
+                        period_s,
+                        objects: 2_000_000,
+                        target_s,
+                        lengths_s: (90.0, measured_s),
+                    });
+                }
+            }
+        }
+    }
+    for response_s in [0.5, 3.0] {
+        worlds.push(World {
+            slow: Slow::Queue,
+            response_s,
+            period_s: 1.0,
+            objects: 20,
+            target_s: 3.0 * response_s,
+            lengths_s: (90.0, 3_600.0),
+        });
+    }
+    worlds.retain(|world| format!("{world:?}").contains(&word));
+    let jobs: Vec<(usize, u64, bool)> = (0..worlds.len())
+        .flat_map(|world| (1..=seeds).flat_map(move |seed| [(world, seed, false), (world, seed, true)]))
+        .collect();
+    let done = run_many(&jobs, 2, |_, (world, seed, seek)| {
+        let totals = measure(&worlds[*world].scenario(&calibration.service), *seek, *seed);
+        let mean_s = totals.counts.mean_response().map_or(f64::NAN, |mean| mean.get());
+        (mean_s, totals.counts.mean_interval_s())
+    });
+    for (world, runs) in worlds.iter().zip(done.chunks(2 * seeds as usize)) {
+        let each: Vec<String> = runs
+            .chunks(2)
+            .map(|two| {
+                format!(
+                    "{:+.2} % ({:.0} ms)",
+                    (two[1].0 / two[0].0 - 1.0) * 100.0,
+                    two[1].1 * 1e3
+                )
+            })
+            .collect();
+        println!("{world:?}: {:.2} s, {}", runs[0].0, each.join(", "));
+    }
+}
