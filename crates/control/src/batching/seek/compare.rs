@@ -37,6 +37,11 @@ const PATIENCE: u32 = 20;
 const ENOUGH_BATCHED: u64 = 20;
 /// An interval that costs so much more, as a logarithm, is measured no further.
 const HOPELESS: f64 = 0.3;
+/// So many more standard errors must speak for holding requests at all: it is compared with none over and over, and one error in all of these
+/// would cost until the next comparison with none.
+const SURER: f64 = 0.8;
+/// A block that differs so much from the one before it, as a logarithm, is measured no further.
+const PLAIN: f64 = 0.6;
 /// The part of a block's periods that may be lost; of short ones none.
 const LOST: f64 = 0.125;
 /// What is expected of the blocks without any batches, before one was measured: so much more response time.
@@ -61,6 +66,8 @@ pub(super) struct Comparison {
     lost: u32,
     /// Whether the other was ever to be in force.
     has_tried: bool,
+    /// Whether nothing is held without the other.
+    holds_first: bool,
     batched: (u64, u64),
     looked: bool,
     astray: u32,
@@ -69,6 +76,7 @@ pub(super) struct Comparison {
 impl Comparison {
     /// Begins after so many periods that do not count.
     pub(super) fn new(base: f64, other: f64, way: Move, settle: u32) -> Self {
+        let holds_first = way == Move::Up && base <= 0.0;
         Self {
             base,
             other,
@@ -81,8 +89,9 @@ impl Comparison {
             held: 0,
             lost: 0,
             has_tried: false,
+            holds_first,
             batched: (0, 0),
-            looked: way != Move::Up || base > 0.0,
+            looked: !holds_first,
             astray: 0,
         }
     }
@@ -132,7 +141,7 @@ impl Comparison {
             }
         }
         // The response time may have become another since the block began.
-        let outcome = match self.hopeless(tuning) {
+        let outcome = match self.plain(pace, tuning) {
             Some(outcome) => outcome,
             None => self.block.outcome(pace.measured)?,
         };
@@ -162,11 +171,13 @@ impl Comparison {
         None
     }
 
-    /// What a block of the other interval was like up to now, where that is so dear that its rest need not be seen.
-    fn hopeless(&self, tuning: &SeekTuning) -> Option<Outcome> {
-        let usual = self.before.filter(|_| self.tries)?.response;
-        let outcome = self.block.outcome(tuning.block_periods)?;
-        ((outcome.response / usual).ln() > HOPELESS).then_some(outcome)
+    /// What the block was like up to now, where that is so far from the one before it that its rest need not be seen.
+    fn plain(&self, pace: &Pace, tuning: &SeekTuning) -> Option<Outcome> {
+        let previous = if self.tries { self.before } else { self.tried };
+        let outcome = self.block.outcome(tuning.block_periods.max(pace.answered()))?;
+        let more = (outcome.response / previous?.response).ln();
+        let is_plain = more.abs() > PLAIN || (self.tries && more > HOPELESS);
+        is_plain.then_some(outcome)
     }
 
     /// Whether batches have anything to group, as soon as there are some.
@@ -221,11 +232,12 @@ impl Comparison {
         }
         let squares: f64 = self.differences.iter().map(|one| (one - mean).powi(2)).sum();
         let error = (squares / (count - 1.0) / count).sqrt();
-        let bound = student(tuning.significance, count - 1.0) * error;
-        if mean + bound < 0.0 {
+        let bound = |errors: f64| student(errors, count - 1.0) * error;
+        let surer = if self.holds_first { SURER } else { 0.0 };
+        if mean + bound(tuning.significance + surer) < 0.0 {
             return Some(Verdict::Better(-mean));
         }
-        if mean - bound > -tuning.least_gain {
+        if mean - bound(tuning.significance) > -tuning.least_gain {
             return Some(Verdict::NotBetter(-mean));
         }
         if self.differences.len() < tuning.max_pairs as usize {

@@ -1,5 +1,6 @@
 //! What it says of its decisions.
 
+use super::compare::{Comparison, Verdict};
 use super::{Phase, Seek};
 use crate::decision::Reason;
 use headroom_units::Lever;
@@ -44,6 +45,28 @@ impl Seek {
                         reason("seek-on", text, &numbers)
                     }
                 }
+            }
+        }
+    }
+}
+
+impl Comparison {
+    /// Why the interval stays after a comparison.
+    pub(super) fn why(&self, verdict: Verdict) -> String {
+        let (from, to) = (self.base * 1e3, self.other * 1e3);
+        match verdict {
+            Verdict::NothingToGroup(size) => {
+                format!("requests held for {to:.0} ms came in groups of {size:.2}: nothing to group")
+            }
+            Verdict::TooDear => {
+                format!("{to:.0} ms adds more to the response times than may be spent on trying it")
+            }
+            Verdict::NotFollowed => format!("the gateway did not hold requests for {to:.0} ms when asked to"),
+            Verdict::Better(share) | Verdict::NotBetter(share) => {
+                format!(
+                    "{to:.0} ms costs {:+.1} % against {from:.0} ms: no gain that is certain",
+                    -share * 100.0
+                )
             }
         }
     }

@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_answered_after_a_trial_is_booked_to_it() {
-        let pace = Pace::of(3.0, 10.0, &SeekTuning::default());
+        let pace = Pace::of(3.0, &SeekTuning::default());
         let mut ledger = Ledger::default();
         ledger.observe(&period(0.0, 1.0), &pace);
         ledger.open(0.5, 1.0, &pace, true);

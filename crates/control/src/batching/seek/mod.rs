@@ -138,7 +138,7 @@ impl Seek {
             last: None,
             steady: 0,
             lag: Average::default(),
-            pace: Pace::of(0.0, 0.0, &tuning),
+            pace: Pace::of(0.0, &tuning),
             late: Average::default(),
             late_without: Average::default(),
             tuning,
@@ -167,18 +167,23 @@ impl Seek {
     fn learn(&mut self, period: &Period) {
         let answered = period.answers > 0.0;
         if answered {
-            self.lag.push_over(self.pace.lag, period.response / period.length);
+            let lag = period.response / period.length;
+            self.lag.push_over(self.pace.lag, lag);
         }
-        let requests = self.load.rate().unwrap_or(0.0) * period.length;
-        self.pace = Pace::of(self.lag.mean().unwrap_or(0.0), requests, &self.tuning);
+        self.pace = Pace::of(self.lag.mean().unwrap_or(0.0), &self.tuning);
         self.ledger.observe(period, &self.pace);
         let stays = self.last.is_some_and(|last| is_in_force(period.interval, last));
         self.steady = if stays { self.steady.saturating_add(1) } else { 0 };
         self.last = period.interval;
-        if self.steady < self.pace.settle {
-            // What is answered was held, in part, as before.
-            return;
+        // Before it is settled, what is answered was in part held as before.
+        if self.steady >= self.pace.settle {
+            self.learn_settled(period);
         }
+        self.pace.requests = self.load.rate().unwrap_or(0.0) * period.length;
+    }
+
+    fn learn_settled(&mut self, period: &Period) {
+        let answered = period.answers > 0.0;
         if answered && is_in_force(period.interval, self.none()) {
             self.late_without.push(period.at_slo);
         }
@@ -332,22 +337,7 @@ impl Seek {
             }
             return Some(reason("seek-moved", text, &numbers));
         }
-        let why = match verdict {
-            Verdict::NothingToGroup(size) => {
-                format!("requests held for {to:.0} ms came in groups of {size:.2}: nothing to group")
-            }
-            Verdict::TooDear => {
-                format!("{to:.0} ms added more to the response times than may be spent on trying it")
-            }
-            Verdict::NotFollowed => format!("the gateway did not hold requests for {to:.0} ms when asked to"),
-            Verdict::NotBetter(share) => {
-                format!(
-                    "{to:.0} ms costs {:+.1} % against {from:.0} ms: no gain that is certain",
-                    -share * 100.0
-                )
-            }
-            Verdict::Better(_) => String::new(),
-        };
+        let why = comparison.why(verdict);
         if self.is_off() {
             match self.remembered.take() {
                 Some(_) => self.share = self.tuning.first_share,

@@ -18,15 +18,15 @@ pub(super) struct Pace {
     pub(super) settle: u32,
     /// Periods of a block that count.
     pub(super) measured: u32,
-    /// Requests answered in a period.
+    /// Requests answered in a period; 0 before that is known.
     pub(super) requests: f64,
     /// How much longer a block is than one that need not wait for responses.
     pub(super) stretch: f64,
 }
 
 impl Pace {
-    /// For a mean response time, and requests answered, of so many periods and in one.
-    pub(super) fn of(lag: f64, requests: f64, tuning: &SeekTuning) -> Self {
+    /// For a mean response time of so many periods.
+    pub(super) fn of(lag: f64, tuning: &SeekTuning) -> Self {
         let settle = tuning.settle_periods.max((SETTLES * lag).ceil() as u32);
         let measured = tuning.block_periods.max((MEASURED * lag).ceil() as u32);
         let least = f64::from(tuning.settle_periods + tuning.block_periods);
@@ -34,9 +34,14 @@ impl Pace {
             lag,
             settle,
             measured,
-            requests,
+            requests: 0.0,
             stretch: (f64::from(settle) + f64::from(measured)) / least,
         }
+    }
+
+    /// Periods in which as many requests are answered as are in flight: from then on what is answered tells something.
+    pub(super) fn answered(&self) -> u32 {
+        (self.lag.ceil() as u32).max(1)
     }
 
     /// Periods of a block.
@@ -58,7 +63,7 @@ mod tests {
     #[test]
     fn blocks_follow_the_response_and_are_never_shorter_than_configured() {
         let tuning = SeekTuning::default();
-        let pace = |lag| Pace::of(lag, 10.0, &tuning);
+        let pace = |lag| Pace::of(lag, &tuning);
         assert_eq!((pace(0.0).settle, pace(0.0).measured), (1, 4));
         assert_eq!((pace(0.5).settle, pace(0.5).measured), (1, 4));
         assert_eq!((pace(30.0).settle, pace(30.0).measured), (60, 120));

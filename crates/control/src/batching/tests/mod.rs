@@ -3,6 +3,7 @@
 mod laws;
 mod model;
 mod seek;
+mod seek_late;
 
 use crate::common::{frequencies, plant};
 use crate::plant::Plant;

@@ -6,30 +6,32 @@ use headroom_units::{Estimated, Lever, Seconds, Setting, Watts};
 use proptest::prelude::*;
 
 /// A plant of formulas: what a period is like, by its number and the interval in force.
-struct World<F> {
+pub(super) struct World<F> {
     /// Mean response time, requests for the same in a batch, and watts.
-    answer: F,
+    pub(super) answer: F,
     /// Deviation of the mean from period to period, as a share.
-    noise: f64,
+    pub(super) noise: f64,
     /// The SLO's percentile, as a multiple of the mean, and how much of the interval is added to it.
-    tail: f64,
-    hold: f64,
-    seed: u64,
+    pub(super) tail: f64,
+    pub(super) hold: f64,
+    /// Seconds of a period.
+    pub(super) length: f64,
+    pub(super) seed: u64,
 }
 
 /// What came of a run.
 #[derive(Debug)]
-struct Run {
+pub(super) struct Run {
     /// Mean response time of all requests, without the noise.
-    mean: f64,
+    pub(super) mean: f64,
     /// That of the last quarter.
-    last: f64,
+    pub(super) last: f64,
     /// Mean interval of the last quarter.
-    interval: f64,
+    pub(super) interval: f64,
     /// The rules of all reasons.
     rules: Vec<String>,
-    texts: Vec<String>,
-    intervals: Vec<f64>,
+    pub(super) texts: Vec<String>,
+    pub(super) intervals: Vec<f64>,
 }
 
 const ANSWERS: u64 = 120;
@@ -42,7 +44,7 @@ impl<F: Fn(u64, f64) -> (f64, f64, f64)> World<F> {
         let requests = if interval > 0.0 { 100 } else { 0 };
         let observation = Observation {
             period: number,
-            length: Seconds::new(1.0),
+            length: Seconds::new(self.length),
             in_force,
             traffic: Some(Traffic {
                 arrivals: ANSWERS,
@@ -74,12 +76,12 @@ impl<F: Fn(u64, f64) -> (f64, f64, f64)> World<F> {
         (observation, truth)
     }
 
-    fn run(&self, law: Seek, periods: u64) -> Run {
+    pub(super) fn run(&self, law: Seek, periods: u64) -> Run {
         self.run_losing(law, periods, |_| false)
     }
 
     /// Loses the telemetry of some periods.
-    fn run_losing(&self, law: Seek, periods: u64, lost: impl Fn(u64) -> bool) -> Run {
+    pub(super) fn run_losing(&self, law: Seek, periods: u64, lost: impl Fn(u64) -> bool) -> Run {
         let mut random = Noise::new(self.seed);
         let mut law = Guardian::new(Box::new(law), with_interval(), 5);
         let mut in_force = Setting::from([(Lever::BatchInterval, 0.0)]);
@@ -114,12 +116,12 @@ impl<F: Fn(u64, f64) -> (f64, f64, f64)> World<F> {
     }
 }
 
-fn seek(target_ms: f64) -> Seek {
+pub(super) fn seek(target_ms: f64) -> Seek {
     Seek::new(slo(target_ms), with_interval(), SeekTuning::default()).unwrap()
 }
 
 /// A second without batches, and the least at this interval.
-fn valley(interval: f64, best: f64, depth: f64) -> f64 {
+pub(super) fn valley(interval: f64, best: f64, depth: f64) -> f64 {
     let off = (interval / best - 1.0).powi(2);
     1.0 - depth * (1.0 - off)
 }
@@ -133,6 +135,7 @@ fn where_batches_help_the_best_interval_is_found_within_a_few_percent() {
                 noise: 0.05,
                 tail: 2.0,
                 hold: 0.0,
+                length: 1.0,
                 seed,
             };
             let run = world.run(seek(4_000.0), 2_000);
@@ -158,6 +161,7 @@ fn hurts(groups: f64, noise: f64, drifts: f64, seed: u64) -> World<impl Fn(u64, 
         noise,
         tail: 2.0,
         hold: 0.0,
+        length: 1.0,
         seed,
     }
 }
@@ -208,6 +212,7 @@ fn it_follows_when_the_best_interval_moves_and_when_batches_cease_to_help() {
             noise: 0.05,
             tail: 1.5,
             hold: 0.0,
+            length: 1.0,
             seed,
         };
         let run = world.run(seek(8_000.0), 7_000);
@@ -233,6 +238,7 @@ fn the_interval_leaves_the_percentile_below_the_target() {
         noise: 0.02,
         tail: 0.8,
         hold: 1.0,
+        length: 1.0,
         seed: 2,
     };
     let run = world.run(seek(1_000.0), 2_500);
@@ -244,6 +250,7 @@ fn the_interval_leaves_the_percentile_below_the_target() {
         noise: 0.02,
         tail: 1.9,
         hold: 0.0,
+        length: 1.0,
         seed: 2,
     };
     let run = tight.run(seek(1_000.0), 1_500);
@@ -262,6 +269,7 @@ fn where_the_target_is_missed_without_batches_the_mean_decides() {
         noise: 0.05,
         tail: 3.0,
         hold: 0.0,
+        length: 1.0,
         seed: 4,
     };
     let run = world.run(seek(1_000.0), 2_000);
@@ -280,6 +288,7 @@ fn lost_telemetry_and_a_wrong_meter_do_not_lead_it_astray() {
             noise: 0.05,
             tail: 2.0,
             hold: 0.0,
+            length: 1.0,
             seed,
         };
         let run = world.run_losing(seek(4_000.0), 3_000, |number| number % 17 == 3);
@@ -327,6 +336,7 @@ fn energy_counts_by_its_weight_where_it_is_observed() {
         noise: 0.001,
         tail: 2.0,
         hold: 0.0,
+        length: 1.0,
         seed: 5,
     };
     let with = world(true).run(seek(4_000.0), 1_500);
@@ -390,6 +400,7 @@ fn users_who_wait_are_served_nearly_as_well_as_with_the_best_fixed_interval_as_t
             noise: 0.08,
             tail: 2.5,
             hold: 0.0,
+            length: 1.0,
             seed,
         };
         let run = world.run(seek(1_000.0), 6_000);
@@ -421,6 +432,7 @@ fn users_whom_batches_cannot_help_lose_less_than_two_percent() {
                 noise: 0.08,
                 tail: 2.5,
                 hold: 0.0,
+                length: 1.0,
                 seed,
             };
             let run = world.run(seek(1_000.0), 1_500);
@@ -439,7 +451,7 @@ proptest! {
         let (mut one, mut two) = (seek(target_ms), seek(target_ms));
         let mut next = 0.0;
         for (number, (mean, groups, lost, astray)) in means.into_iter().enumerate() {
-            let world = World { answer: move |_, _| (mean, groups, 0.0), noise: 0.0, tail: 2.0, hold: 0.0, seed: 1 };
+            let world = World { answer: move |_, _| (mean, groups, 0.0), noise: 0.0, tail: 2.0, hold: 0.0, length: 1.0, seed: 1 };
             // Now and then another interval is in force than was asked for.
             let in_force = if astray < 0.0 { 0.123 } else { next };
             let in_force = Setting::from([(Lever::BatchInterval, in_force)]);
