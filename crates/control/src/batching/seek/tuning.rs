@@ -17,11 +17,12 @@ pub struct SeekTuning {
     pub first_share: f64,
     /// The factor from one interval to the next. 1.6; near an optimum its root.
     pub ratio: f64,
-    /// Periods after a change of the interval that are not counted, for what was in flight. 1.
+    /// Periods after a change of the interval that are not counted, for what was in flight; two mean response times where these are more. 1.
     pub settle_periods: u32,
-    /// Periods that are then measured. 4.
+    /// Periods that are then measured; four mean response times where these are more. 4.
     pub block_periods: u32,
-    /// Standard errors by which an interval must be better to be taken, as for many measurements; of few more. 2.2.
+    /// Standard errors by which an interval must be better to be taken, as for many measurements; of few more, and 0.8 more to hold
+    /// requests at all. 2.2.
     pub significance: f64,
     /// What an interval must promise to be worth measuring further, as a share of the cost. 0.01.
     pub least_gain: f64,
@@ -29,7 +30,8 @@ pub struct SeekTuning {
     pub max_pairs: u32,
     /// Requests for the same in a batch, in the mean, below which there is nothing to group. 1.05.
     pub least_group: f64,
-    /// Periods from one attempt that finds nothing to the next: 30, and twice as many after each, up to 1920.
+    /// Periods from one attempt that finds nothing to the next: 30, and twice as many after each, up to 1920; more, up to that, where
+    /// blocks are longer.
     pub retry_periods: u32,
     /// The most of them.
     pub max_retry_periods: u32,

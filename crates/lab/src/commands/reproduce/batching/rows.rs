@@ -14,8 +14,8 @@ const LESS: &str = "a batch spares fetches of what is being fetched already, and
 /// Why the paper's control is no better than an interval that stays.
 const STEERS: &str = "it steers to the SLA (Equation 10), not to the least mean";
 /// Why ours is not.
-const SLOW: &str = "requests that are held are late at once, and what that saves shows after several response times: its comparisons of \
-                    five periods see the cost alone";
+const SLOW: &str = "requests that are held are late at once, and what that saves shows after several response times: a comparison takes \
+                    dozens of them, and its first intervals are short";
 /// Why the fixed intervals' curve lies elsewhere.
 const CURVE: &str = "in a closed loop without pauses an interval delays nobody while the tiers are busy all the time: only from about \
                      the time that they need for everybody's requests does it";
