@@ -1,5 +1,6 @@
 //! Values of arguments that several commands have, as `clap`'s value parsers take them.
 
+use bytesize::ByteSize;
 use headroom_units::Seconds;
 
 /// A length of time in seconds: more than nothing, and at most a hundred years.
@@ -19,4 +20,82 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 /// As [`seconds`].
 pub fn seconds_or_none(text: &str) -> Result<f64, String> {
     text.parse().map(Seconds::get)
+}
+
+/// A number of bytes with its unit. A number alone is refused: a cache of 64 bytes is nobody's wish, and 64 MiB is meant.
+///
+/// # Errors
+/// As [`seconds`].
+pub fn size(text: &str) -> Result<ByteSize, String> {
+    const EXAMPLE: &str = "write it as 64MiB, 500kB or 65536B";
+    let text = text.trim();
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if plain && text != "0" {
+        return Err(format!("it has no unit; {EXAMPLE}"));
+    }
+    text.parse()
+        .map_err(|_| format!("it is no number of bytes with a unit; {EXAMPLE}"))
+}
+
+/// A whole number of milliseconds, without a unit.
+///
+/// # Errors
+/// As [`seconds`].
+pub fn milliseconds(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| {
+        // `100ms` and `0.1s` say what they mean: the right words for it can be given.
+        let whole = |number: &str, scale: f64| {
+            let ms = number.trim().parse::<f64>().ok()? * scale;
+            (ms >= 0.0 && ms < 1e15 && ms.fract() == 0.0).then_some(ms as u64)
+        };
+        let meant = match text.trim() {
+            text if text.ends_with("ms") => whole(&text[..text.len() - 2], 1.0),
+            text if text.ends_with('s') => whole(&text[..text.len() - 1], 1e3),
+            _ => None,
+        };
+        format!(
+            "it is a whole number of milliseconds, without a unit: write {}",
+            meant.unwrap_or(100)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_a_unit_and_what_is_none_is_answered_with_an_example() {
+        for (text, bytes) in [
+            ("64MiB", 64 << 20),
+            ("20MB", 20_000_000),
+            ("70 KiB", 70 << 10),
+            ("0", 0),
+        ] {
+            assert_eq!(size(text), Ok(ByteSize(bytes)), "{text}");
+        }
+        for text in ["64", "", "64MBytes", "MiB", "-1MiB"] {
+            let why = size(text).unwrap_err();
+            assert!(why.contains("64MiB"), "{text}: {why}");
+        }
+        assert!(size("64").unwrap_err().contains("no unit"));
+    }
+
+    #[test]
+    fn milliseconds_are_a_whole_number_and_the_right_one_is_named_where_it_can_be() {
+        assert_eq!(milliseconds("100"), Ok(100));
+        for (text, right) in [
+            ("100ms", "write 100"),
+            ("0.3s", "write 300"),
+            ("1.5", "write 100"),
+            ("-5", "write 100"),
+            ("", "write 100"),
+        ] {
+            let why = milliseconds(text).unwrap_err();
+            assert!(
+                why.contains("without a unit") && why.ends_with(right),
+                "{text}: {why}"
+            );
+        }
+    }
 }

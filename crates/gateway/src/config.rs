@@ -589,8 +589,12 @@ impl GatewayConfig {
             need(value > 0, key, &value, "1 or more")?;
         }
         if let (Some(interval), Some(most)) = (self.batch.interval_ms, self.max_batch_interval()) {
-            let allowed = "0 to hold none, or at most `batch.max_wait_ms` and the latency that is promised (`target_ms`)";
-            need(ms(interval) <= most, "batch.interval_ms", &interval, allowed)?;
+            let by = match self.target_ms {
+                Some(target) if ms(target) == most => "the latency that is promised, `target_ms`",
+                _ => "the longest that a request may be held, `batch.max_wait_ms`",
+            };
+            let allowed = format!("0 to {}: {by}", most.as_millis());
+            need(ms(interval) <= most, "batch.interval_ms", &interval, &allowed)?;
         }
         let cache = &self.cache;
         if cache.bytes > 0 {
@@ -602,6 +606,31 @@ impl GatewayConfig {
         if let Some(path) = &health.path {
             let holds = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
             need(holds, "health.path", path, "an absolute path such as /healthz")?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the cache fits into a machine of so much memory.
+    pub(crate) fn check_memory(&self, memory: u64) -> Result<(), GatewayError> {
+        let bytes = self.cache.bytes;
+        if bytes > memory {
+            return Err(GatewayError::Config {
+                key: "cache.bytes".to_owned(),
+                value: bytes.to_string(),
+                allowed: format!(
+                    "at most the {memory} bytes of memory of this machine, of which bodies under way can take as many again: {} at most \
+                     fill it",
+                    memory / 2
+                ),
+            });
+        }
+        if bytes > memory / 2 {
+            tracing::warn!(
+                bytes,
+                memory,
+                "a cache of more than half of this machine's memory: bodies under way can take as many bytes again, and the kernel may \
+                 then end this program; set cache.bytes (--cache) lower"
+            );
         }
         Ok(())
     }

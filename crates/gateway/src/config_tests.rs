@@ -85,3 +85,43 @@ fn values_out_of_range_name_key_and_value() {
         assert!(text.starts_with(words), "{text}");
     }
 }
+
+#[test]
+fn a_cache_that_the_machine_cannot_hold_is_refused_with_what_it_can() {
+    let config = |bytes| GatewayConfig {
+        cache: CacheConfig {
+            bytes,
+            ..CacheConfig::default()
+        },
+        ..GatewayConfig::default()
+    };
+    let memory = 8 << 30;
+    let refused = config(4 << 40).check_memory(memory).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("cache.bytes = 4398046511104: allowed is at most the 8589934592 bytes"),
+        "{refused}"
+    );
+    for bytes in [0, 1 << 30, memory] {
+        config(bytes).check_memory(memory).unwrap();
+    }
+}
+
+#[test]
+fn an_interval_over_its_limit_is_told_the_limit_and_whose_it_is() {
+    let refused = |target_ms| {
+        let config = GatewayConfig {
+            backends: vec![BackendConfig::new("http://127.0.0.1:1")],
+            target_ms,
+            batch: BatchConfig {
+                interval_ms: Some(2_000),
+                ..BatchConfig::default()
+            },
+            ..Default::default()
+        };
+        config.check().unwrap_err().to_string()
+    };
+    let by_wait = "batch.interval_ms = 2000: allowed is 0 to 1000: the longest that a request may be held, `batch.max_wait_ms`";
+    assert_eq!(refused(None), by_wait);
+    assert_eq!(refused(Some(5_000)), by_wait);
+    assert!(refused(Some(250)).contains("allowed is 0 to 250: the latency that is promised, `target_ms`"));
+}

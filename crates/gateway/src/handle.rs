@@ -56,8 +56,15 @@ pub struct Handle {
 /// What a gateway is made of before its first socket: the backends and their addresses.
 type Prepared = (Vec<Arc<Backend>>, Vec<SocketAddr>);
 
+/// What this machine has of memory.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    u64::from(info.totalram).saturating_mul(info.mem_unit.into())
+}
+
 fn prepare(config: &GatewayConfig) -> Result<Prepared, GatewayError> {
     config.check()?;
+    config.check_memory(memory_bytes())?;
     let backends: Vec<Arc<Backend>> = config
         .backends
         .iter()

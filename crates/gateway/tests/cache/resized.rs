@@ -93,3 +93,20 @@ fn no_cache_becomes_larger_than_configured_or_too_small_for_one_object() {
         (None, None)
     );
 }
+
+#[test]
+fn a_body_of_the_largest_size_is_kept_by_the_smallest_cache_that_is_allowed() {
+    let smallest = BODY + (64 << 10);
+    // As it is configured, and as a law may make one of several shards.
+    for (bytes, then) in [(smallest, None), (8 << 20, Some(0))] {
+        for cached in cached(bytes) {
+            if let Some(then) = then {
+                cached.handle.set_cache_bytes(then);
+            }
+            cached.get("/largest", "");
+            eventually("it is kept", || {
+                how(&cached.get("/largest", "")).contains("; hit")
+            });
+        }
+    }
+}

@@ -1,15 +1,16 @@
 //! `headroom gateway`: the data plane alone.
 
 use crate::config::agent::{TlsConfig, listen_of_flags};
+use anyhow::anyhow;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use headroom_console::Failure;
 use headroom_console::Stop;
-use headroom_console::args::seconds_or_none;
+use headroom_console::args::{milliseconds, seconds_or_none, size};
 use headroom_console::say;
 use headroom_gateway::{
-    BackendConfig, BatchConfig, CacheConfig, CachePolicy, Gateway, GatewayConfig, Handle, HealthConfig,
-    LimitConfig, TlsListenConfig,
+    BackendConfig, BatchConfig, BatchKey, CacheConfig, CachePolicy, Gateway, GatewayConfig, GatewayError,
+    Handle, HealthConfig, LimitConfig, TlsListenConfig,
 };
 use headroom_runtime::cluster::gateway_port::BoundPort;
 use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
@@ -71,19 +72,33 @@ pub struct GatewayArgs {
     /// Answer from memory what may be: a shared HTTP cache (RFC 9111) of so many bytes, as 64MiB. What is stored, and for how
     /// long, the service's Cache-Control says; each answer's Cache-Status says how it came about. A controller's law may make it
     /// smaller, over --control. By default none.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub cache: Option<ByteSize>,
     /// The largest body that is kept.
-    #[arg(long, default_value_t = ByteSize(CacheConfig::default().max_object_bytes), value_name = "SIZE", requires = "cache")]
+    #[arg(long, default_value_t = ByteSize(CacheConfig::default().max_object_bytes), value_name = "SIZE", value_parser = size, requires = "cache")]
     pub cache_object: ByteSize,
     /// What goes when the cache is full.
     #[arg(long, value_enum, default_value_t = Policy::S3Fifo, value_name = "POLICY", requires = "cache")]
     pub cache_policy: Policy,
+    /// Let every request fetch what the cache has not: by default a request waits for another that fetches the same. With --batch those
+    /// of one batch still do.
+    #[arg(long, requires = "cache")]
+    pub cache_no_collapse: bool,
     /// Hold GET and HEAD requests until the end of intervals of so many milliseconds, grouped by what they ask for; then the largest
     /// group goes first. For a small --cache before a slow service under heavy load; it makes light load slower. At most --target-ms
-    /// and 1000. With 0 none is held until a controller's law sets an interval, over --control. By default there is no batcher.
-    #[arg(long, value_name = "MS")]
+    /// and --batch-max-wait. With 0 none is held until a controller's law sets an interval, over --control. By default there is no batcher.
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
     pub batch: Option<u64>,
+    /// The longest that a request is held, whatever interval a controller's law sets, in milliseconds.
+    #[arg(long, default_value_t = BatchConfig::default().max_wait_ms, value_name = "MS", value_parser = milliseconds, requires = "batch")]
+    pub batch_max_wait: u64,
+    /// How many requests may be held at once; one more passes at once. A batch is let go at once: no more than the backends'
+    /// accept queues, or --max-in-flight and --max-queued together, take.
+    #[arg(long, default_value_t = BatchConfig::default().max_held, value_name = "N", requires = "batch")]
+    pub batch_max_held: usize,
+    /// What those have in common that go together, beside method and host.
+    #[arg(long, value_enum, default_value_t = Key::Target, value_name = "KEY", requires = "batch")]
+    pub batch_key: Key,
     /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
     /// and 5xx, and single statuses, with commas between them.
     #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
@@ -131,6 +146,15 @@ pub enum Policy {
     Lru,
     /// What was asked for once and not again soon: a visit to everything does not drive out what is popular.
     S3Fifo,
+}
+
+/// By what requests are held together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Key {
+    /// Path and query.
+    Target,
+    /// The path alone: for services whose query says little of what is answered.
+    Path,
 }
 
 /// How a backend is chosen.
@@ -187,7 +211,12 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         },
         batch: BatchConfig {
             interval_ms: args.batch,
-            ..BatchConfig::default()
+            max_wait_ms: args.batch_max_wait,
+            max_held: args.batch_max_held,
+            key: match args.batch_key {
+                Key::Target => BatchKey::Target,
+                Key::Path => BatchKey::Path,
+            },
         },
         cache: CacheConfig {
             bytes: args.cache.map_or(0, |size| size.as_u64()),
@@ -196,6 +225,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
                 Policy::Lru => CachePolicy::Lru,
                 Policy::S3Fifo => CachePolicy::S3Fifo,
             },
+            collapse: !args.cache_no_collapse,
             ..CacheConfig::default()
         },
         ..GatewayConfig::default()
@@ -204,7 +234,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
     let rules =
         Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;
-    let bound = Gateway::bind(config).map_err(Failure::usage)?;
+    let bound = Gateway::bind(config).map_err(refused)?;
     let port = match control.is_empty() {
         true => None,
         false => Some(BoundPort::open(control).map_err(Failure::Usage)?),
@@ -237,6 +267,37 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let report = gateway.shutdown_blocking(Duration::from_secs_f64(args.drain.clamp(0.0, 3600.0)));
     tracing::info!(?report, "drained");
     Ok(())
+}
+
+/// The flag that a key of the configuration is given by.
+const FLAGS: [(&str, &str); 12] = [
+    ("listen", "--listen"),
+    ("threads", "--threads"),
+    ("backends", "--backend"),
+    ("backends.url", "--backend"),
+    ("health.path", "--health"),
+    ("limits.max_in_flight_per_backend", "--max-in-flight"),
+    ("cache.bytes", "--cache"),
+    ("cache.max_object_bytes", "--cache-object"),
+    ("batch.interval_ms", "--batch"),
+    ("batch.max_wait_ms", "--batch-max-wait"),
+    ("batch.max_held", "--batch-max-held"),
+    ("target_ms", "--target-ms"),
+];
+
+/// What the gateway refuses of its configuration, in the words of the command line.
+fn refused(error: GatewayError) -> Failure {
+    let GatewayError::Config { key, value, allowed } = &error else {
+        return Failure::usage(error);
+    };
+    let Some((_, flag)) = FLAGS.iter().find(|(known, _)| known == key) else {
+        return Failure::usage(error);
+    };
+    // What is allowed names other keys between backticks.
+    let allowed = FLAGS.iter().fold(allowed.clone(), |text, (key, flag)| {
+        text.replace(&format!("`{key}`"), flag)
+    });
+    Failure::usage(anyhow!("{flag} {value}: allowed is {allowed}"))
 }
 
 /// Where controllers may command it.

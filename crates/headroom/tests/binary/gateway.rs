@@ -1,6 +1,8 @@
 //! `headroom gateway` as a process: what it does when it is told to stop.
 
-use crate::common::{Program, Server, assert_has, connect_and_send, get, headroom, read_answer, wait};
+use crate::common::{
+    Program, Server, assert_has, connect_and_send, get, headroom, read_answer, refused, wait,
+};
 use rustix::process::Signal;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
@@ -73,4 +75,39 @@ fn says_once_a_second_what_happened_without_colours_into_a_file() {
         err.contains("one second").then(|| err.to_owned())
     });
     assert!(!said.contains('\u{1b}'), "no colours into a file: {said}");
+}
+
+/// Every flag of the batcher is taken; what cannot be is refused in the words of the command line, with an example of what can.
+#[test]
+fn flags_of_the_cache_and_the_batcher_are_checked_and_named_with_a_right_value() {
+    let server = Server::start(Duration::ZERO);
+    let all = "--cache 8MiB --cache-no-collapse --batch 20 --batch-max-wait 40 --batch-max-held 64 --batch-key path";
+    let words: Vec<&str> = all.split(' ').collect();
+    let (mut gateway, address) = start(server.address, &words);
+    assert_eq!(get(address, "/").unwrap().status, 200);
+    gateway.stop();
+    let backend = "gateway --listen 127.0.0.1:0 --backend http://127.0.0.1:9";
+    for (flags, said) in [
+        ("--cache 64", &["--cache", "no unit", "64MiB"][..]),
+        ("--cache 64MBytes", &["--cache", "64MiB"]),
+        ("--batch 100ms", &["--batch", "without a unit", "write 100"]),
+        (
+            "--batch 2000",
+            &["--batch 2000: allowed is 0 to 1000", "--batch-max-wait"],
+        ),
+        (
+            "--batch 300 --target-ms 250",
+            &["--batch 300: allowed is 0 to 250", "--target-ms"],
+        ),
+        (
+            "--batch 0 --batch-max-held 0",
+            &["--batch-max-held 0: allowed is 1 or more"],
+        ),
+        ("--batch-max-held 9", &["--batch <MS>"]),
+        ("--batch 0 --batch-key query", &["--batch-key", "target", "path"]),
+        ("--cache-no-collapse", &["--cache <SIZE>"]),
+        ("--cache 4096TiB", &["--cache", "of memory of this machine"]),
+    ] {
+        refused(headroom(format!("{backend} {flags}")), said);
+    }
 }

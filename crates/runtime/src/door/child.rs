@@ -1,6 +1,6 @@
 //! The gateway's side: from root to nobody, then serving until it is asked to end.
 
-use super::{Launch, Record, Report, gateway_key, privileges, started};
+use super::{Launch, Record, Report, gateway_objection, privileges, started};
 use crate::cluster::gateway_port::{BoundPort, ControlPort};
 use crate::descriptors;
 use anyhow::{Context, anyhow};
@@ -70,7 +70,10 @@ fn begin(launch: &Launch) -> Result<Serving, (String, anyhow::Error)> {
     let config = launch.gateway.clone();
     let bound =
         // Its own words name the cause already, and are those of a check.
-        Gateway::bind(config).map_err(|error| (gateway_key(&launch.gateway, &error), anyhow!("{error}")))?;
+        Gateway::bind(config).map_err(|error| {
+            let (key, why) = gateway_objection(&launch.gateway, &error);
+            (key, anyhow!(why))
+        })?;
     let place = Listen::Unix {
         path: launch.socket.clone(),
     };

@@ -56,16 +56,27 @@ struct Record {
     identity: String,
 }
 
-/// The key that the gateway's objection to its configuration is about.
-pub fn gateway_key(gateway: &GatewayConfig, error: &GatewayError) -> String {
+/// The key that the gateway's objection to its configuration is about, as a configuration file of `headroom up` has it, and the
+/// objection, which does not name that key again.
+pub fn gateway_objection(gateway: &GatewayConfig, error: &GatewayError) -> (String, String) {
     let key = match error {
-        GatewayError::Config { key, .. } => key,
+        GatewayError::Config { key, value, allowed } => {
+            // Other keys in it stand between backticks.
+            let allowed = allowed
+                .replace("`target_ms`", "`slo.target_ms`")
+                .replace("`batch.", "`gateway.batch.")
+                .replace("`cache.", "`gateway.cache.");
+            return (
+                format!("gateway.{key}"),
+                format!("is {value}: allowed is {allowed}"),
+            );
+        }
         GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
         GatewayError::Bind { address, .. } if gateway.listen.contains(address) => "listen",
         GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
-        _ => return "gateway".to_owned(),
+        _ => return ("gateway".to_owned(), error.to_string()),
     };
-    format!("gateway.{key}")
+    (format!("gateway.{key}"), error.to_string())
 }
 
 /// The name of the record in a run folder.

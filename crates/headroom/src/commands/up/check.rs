@@ -46,8 +46,10 @@ fn of(service: Service, run_dir: &Path, running: &Running, roots: &Roots) -> Res
     if let Some(gateway) = &config.gateway {
         // What a killed run's gateway listens on is taken over.
         let ours = |address| running.holding(address).is_some() || door::is_left(&dir, address);
-        Gateway::check(gateway, ours)
-            .map_err(|error| document.error(&door::gateway_key(gateway, &error), error))?;
+        Gateway::check(gateway, ours).map_err(|error| {
+            let (key, why) = door::gateway_objection(gateway, &error);
+            document.error(&key, why)
+        })?;
         door::whom(gateway.user.as_deref())
             .map_err(|error| document.error("gateway.user", format!("{error:#}")))?;
         let left = running.pid().is_none().then(|| door::left(&dir, gateway));
