@@ -413,9 +413,18 @@ impl gateway_server::Gateway for Control {
         check_settings(&self.levers.offered(), &request.settings)?;
         let lease = lease_of(&request)?;
         let settings = request.settings;
-        if self.levers.set(settings.clone(), lease)
-            && let Some(peer) = peer.filter(|peer| limiter::admits(&peer.key(), "levers set"))
-        {
+        let changed = self
+            .levers
+            .set(peer.clone(), settings.clone(), lease)
+            .inspect_err(|refusal| {
+                if let Some(peer) = peer
+                    .as_ref()
+                    .filter(|peer| limiter::admits(&peer.key(), "levers refused"))
+                {
+                    tracing::warn!(%peer, "levers were not set: {refusal}");
+                }
+            })?;
+        if changed && let Some(peer) = peer.filter(|peer| limiter::admits(&peer.key(), "levers set")) {
             tracing::info!(%peer, ?settings, "a controller set levers");
         }
         Ok(Response::new(proto::LeversSet {

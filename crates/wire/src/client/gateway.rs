@@ -61,11 +61,11 @@ impl GatewayClient {
             .await
     }
 
-    /// Sets levers for the length of the lease, and those that are not named to what is configured; every lever of the gateway with its
-    /// value then.
+    /// Sets levers for the length of the lease, and those that this connection set before and that are not named to what is configured;
+    /// every lever of the gateway with its value then.
     ///
     /// # Errors
-    /// [`CallError`]; no lever was changed where one setting is refused.
+    /// [`CallError`]; no lever was changed where one setting is refused, as for a lever that another peer's lease holds.
     pub async fn set_levers(
         &self,
         settings: Vec<LeverSetting>,

@@ -22,6 +22,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, watch};
@@ -46,7 +47,7 @@ pub struct Limits {
     /// Handshakes at once, of which one address has a quarter at most; beyond that the oldest one is given up, of the
     /// address that has the most.
     pub handshakes: usize,
-    /// How long a handshake may take.
+    /// How long a handshake may take, and then the first request: who connects and asks nothing holds a place that others need.
     pub handshake_time: Duration,
     /// How often certificates, keys and revocation lists are looked at for changes, and each open connection's peer is
     /// checked against them.
@@ -440,13 +441,17 @@ impl<S: Answers> Server<S> {
             Ok(place) => place,
             Err(why) => return rejected(why),
         };
+        let _served = peer.served();
         let service = self.service.clone();
         let admission = self.admission.clone();
         let needed = self.needed;
         let peer_of_requests = peer.clone();
+        let asked = Arc::new(AtomicBool::new(false));
+        let asks = Arc::clone(&asked);
         let answer = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
             let call = request.uri().path().rsplit('/').next().unwrap_or_default();
             let needed = needed(call);
+            asks.store(true, Ordering::Relaxed);
             let refused = (peer_of_requests.access < needed).then(|| {
                 let refusal = peer_of_requests.refuse(call, needed, &admission.rules);
                 (admission.on_refused)(&peer_of_requests, &refusal);
@@ -472,6 +477,10 @@ impl<S: Answers> Server<S> {
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = &mut connection => ended,
+            () = until_silent(&asked, self.limits.handshake_time) => {
+                let seconds = self.limits.handshake_time.as_secs_f64();
+                return rejected(format!("no request within {seconds} s"));
+            }
             why = self.until_invalid(shown.as_ref()) => return rejected(format!("it is cut off: {why}")),
             () = self.until_stopped() => {
                 connection.as_mut().graceful_shutdown();
@@ -481,6 +490,14 @@ impl<S: Answers> Server<S> {
         if let Err(error) = ended {
             tracing::debug!(%peer, %error, "connection ended");
         }
+    }
+}
+
+/// Ready where nothing was asked for so long; never where something was.
+async fn until_silent(asked: &AtomicBool, patience: Duration) {
+    tokio::time::sleep(patience).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -5,10 +5,11 @@ use crate::Refusal;
 use crate::access::{Access, Identity, Rules};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Who sent a request; an extension of each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// Counts the connections of this process from 1: requests of one number came over one connection.
     pub connection: u64,
@@ -18,6 +19,25 @@ pub struct Peer {
     pub identity: Identity,
     /// What it may do.
     pub access: Access,
+    ended: Arc<AtomicBool>,
+}
+
+/// Of one connection.
+impl PartialEq for Peer {
+    fn eq(&self, other: &Self) -> bool {
+        self.connection == other.connection
+    }
+}
+
+impl Eq for Peer {}
+
+/// A connection that is served. Dropped, it has ended.
+pub(super) struct Served(Arc<AtomicBool>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 impl Peer {
@@ -29,7 +49,18 @@ impl Peer {
             address,
             identity,
             access,
+            ended: Arc::default(),
         }
+    }
+
+    /// Notes that its connection is served, for as long as what is returned lives.
+    pub(super) fn served(&self) -> Served {
+        Served(Arc::clone(&self.ended))
+    }
+
+    /// Whether its connection still stands, as far as is known here: one that was cut without a word does until it answers no ping.
+    pub fn is_connected(&self) -> bool {
+        !self.ended.load(Ordering::Acquire)
     }
 
     /// Its address in words.

@@ -289,3 +289,41 @@ async fn a_request_beyond_the_limit_is_refused() {
     client.describe().await.unwrap();
     running.stop().await;
 }
+
+#[tokio::test]
+async fn connections_that_ask_nothing_do_not_keep_others_out_for_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    let limits = Limits {
+        handshake_time: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let places = limits.connections;
+    let running = Running::start(listen(&path), limits).await;
+    let asks = connect(&running.address).await.unwrap();
+    let mut silent = Vec::new();
+    for number in 0..places {
+        let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+        // Half of them begin to speak, and never finish.
+        if number % 2 == 0 {
+            stream.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
+        }
+        silent.push(stream);
+    }
+    let begun = Instant::now();
+    while let Err(error) = connect(&running.address).await {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Who has asked once may be silent for longer than that.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    asks.describe().await.unwrap();
+    let rejected = running.rejected.lock().unwrap().clone();
+    assert!(
+        rejected
+            .iter()
+            .any(|one| one.to_string().contains("no request within 0.3 s")),
+        "{rejected:?}"
+    );
+    running.stop().await;
+}

@@ -3,8 +3,10 @@
 use headroom_gateway::{GatewayConfig, Handle};
 use headroom_units::{Lever, LeverRange};
 use headroom_wire::message::{GatewayLever, LeverSetting, Range};
+use headroom_wire::server::Peer;
+use headroom_wire::{Refusal, Server};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 /// A lever that gateways can have.
@@ -49,24 +51,75 @@ pub fn levers_of(config: &GatewayConfig) -> Vec<(Lever, LeverRange)> {
     KINDS.iter().filter_map(of_kind).collect()
 }
 
-/// What was set last.
+/// What one peer set.
+struct Holding {
+    /// `None` for one that is not known.
+    peer: Option<Peer>,
+    settings: Vec<LeverSetting>,
+    /// A lease that ends after something newer was asked for over the same connection ends nothing.
+    number: u64,
+    until: Instant,
+    /// What waits for the end of the lease: one, however often it is renewed.
+    ends: AbortHandle,
+}
+
+impl Holding {
+    /// Whether its levers are not for others: one whose connection has ended renews nothing, and whoever comes next, as the same
+    /// controller does over a new connection, need not wait for the end of its lease.
+    fn is_live(&self) -> bool {
+        self.peer.as_ref().is_none_or(Peer::is_connected)
+    }
+
+    fn sets(&self, lever: &str) -> bool {
+        self.settings.iter().any(|setting| setting.lever == lever)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.ends.abort();
+    }
+}
+
+/// What is set, by whom: of each lever one peer at most.
 #[derive(Default)]
 struct Held {
-    settings: Vec<LeverSetting>,
-    /// Counts what was asked for: a lease that ends after something newer was asked for ends nothing.
+    holdings: Vec<Holding>,
+    /// Counts what was asked for.
     asked: u64,
-    /// What waits for the end of the lease: one, however often it is renewed.
-    ends: Option<AbortHandle>,
 }
 
 impl Held {
-    /// Something newer is asked for: the lease before it ends nothing any more. Its number.
-    fn ask(&mut self) -> u64 {
-        if let Some(ends) = self.ends.take() {
-            ends.abort();
-        }
-        self.asked += 1;
-        self.asked
+    /// Refuses what another peer's live lease holds.
+    fn check(&self, peer: Option<&Peer>, settings: &[LeverSetting]) -> Result<(), Refusal> {
+        let mut others = self
+            .holdings
+            .iter()
+            .filter(|held| held.peer.as_ref() != peer && held.is_live());
+        let taken = others.find_map(|held| {
+            let lever = settings.iter().find(|setting| held.sets(&setting.lever))?;
+            Some((held, &lever.lever))
+        });
+        let Some((held, lever)) = taken else {
+            return Ok(());
+        };
+        let holder = held
+            .peer
+            .as_ref()
+            .map_or_else(|| "somebody else".to_owned(), ToString::to_string);
+        let left = held.until.saturating_duration_since(Instant::now()).as_secs_f64();
+        Err(Refusal::Busy {
+            server: Server::Gateway,
+            what: format!(
+                "controller that sets {lever} (it is held by {holder} for another {left:.1} s unless renewed)"
+            ),
+            limit: 1,
+        })
+    }
+
+    fn setting(&self, lever: Lever) -> Option<f64> {
+        let mut all = self.holdings.iter().flat_map(|held| &held.settings);
+        Some(all.find(|setting| setting.lever == lever.name())?.value)
     }
 }
 
@@ -115,52 +168,83 @@ impl Levers {
         KINDS.iter().filter_map(now).collect()
     }
 
-    /// Sets those that are named, which were checked, for the length of the lease, and all others to what is configured; whether that is
-    /// other than what was set before.
-    pub fn set(self: &Arc<Self>, settings: Vec<LeverSetting>, lease: Option<Duration>) -> bool {
+    /// Sets those that are named, which were checked, for the length of the lease, and all others that this peer set to what is
+    /// configured; whether that is other than what was set before.
+    ///
+    /// # Errors
+    /// A lever that another peer's live lease holds; nothing is changed then.
+    pub fn set(
+        self: &Arc<Self>,
+        peer: Option<Peer>,
+        settings: Vec<LeverSetting>,
+        lease: Option<Duration>,
+    ) -> Result<bool, Refusal> {
         let mut held = self.held();
-        let asked = held.ask();
+        held.check(peer.as_ref(), &settings)?;
+        let before = held.holdings.iter().find(|one| one.peer == peer);
+        let changed = before.map_or(&[][..], |one| &one.settings) != settings;
+        held.holdings.retain(|one| one.peer != peer);
+        // Those whose holder is gone are this peer's from now on.
+        for other in &mut held.holdings {
+            other
+                .settings
+                .retain(|one| settings.iter().all(|new| new.lever != one.lever));
+        }
+        held.holdings.retain(|one| !one.settings.is_empty());
+        held.asked += 1;
+        let number = held.asked;
         if let Some(lease) = lease {
             let levers = Arc::clone(self);
             let ends = tokio::spawn(async move {
                 tokio::time::sleep(lease).await;
-                levers.end(asked);
+                levers.end(number);
             });
-            held.ends = Some(ends.abort_handle());
+            held.holdings.push(Holding {
+                peer,
+                settings,
+                number,
+                until: Instant::now() + lease,
+                ends: ends.abort_handle(),
+            });
         }
-        let changed = held.settings != settings;
         if changed {
-            held.settings = settings;
-            self.put(&held.settings);
+            self.put(&held);
         }
-        changed
+        Ok(changed)
     }
 
-    /// Everything is as configured where nothing was asked for since.
-    fn end(&self, asked: u64) {
+    /// What this lease was of is as configured.
+    fn end(&self, number: u64) {
         let mut held = self.held();
-        if held.asked == asked {
-            tracing::warn!("no controller has renewed what it set: the gateway's levers are as configured");
-            held.settings.clear();
-            self.put(&[]);
-        }
+        let Some(at) = held.holdings.iter().position(|one| one.number == number) else {
+            return;
+        };
+        let ended = held.holdings.swap_remove(at);
+        let levers: Vec<&str> = ended.settings.iter().map(|one| one.lever.as_str()).collect();
+        tracing::warn!(
+            "no controller has renewed what it set: of the gateway {} is as configured",
+            levers.join(", ")
+        );
+        self.put(&held);
     }
 
     /// Everything is as configured.
     pub fn release(&self) {
         let mut held = self.held();
-        held.ask();
-        held.settings.clear();
-        self.put(&[]);
+        held.holdings.clear();
+        self.put(&held);
     }
 
-    fn put(&self, settings: &[LeverSetting]) {
+    fn put(&self, held: &Held) {
         for kind in &KINDS {
             let Some((_, configured)) = (kind.configured)(self.gateway.config()) else {
                 continue;
             };
-            let named = settings.iter().find(|setting| setting.lever == kind.lever.name());
-            (kind.set)(&self.gateway, named.map_or(configured, |setting| setting.value));
+            (kind.set)(&self.gateway, held.setting(kind.lever).unwrap_or(configured));
         }
     }
 }
+
+#[cfg(test)]
+#[path = "levers_tests.rs"]
+mod tests;

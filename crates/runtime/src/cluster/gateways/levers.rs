@@ -7,6 +7,7 @@ use anyhow::bail;
 use headroom_control::Decision;
 use headroom_node::restore;
 use headroom_units::{Gives, Lever, LeverRange, Part, Role, Setting, Spread};
+use headroom_wire::Refusal;
 use headroom_wire::client::{CallError, GatewayClient};
 use headroom_wire::message::{GatewayLever, LeverSetting};
 use std::time::{Duration, Instant};
@@ -71,6 +72,10 @@ pub(super) async fn ask(gateway: &Gateway, client: &GatewayClient) -> Result<(),
     let answer = client.set_levers(wanted, lease).await;
     let answer = match answer {
         Ok(in_force) => Ok(in_force),
+        Err(CallError::Refused(refusal @ Refusal::Busy { .. })) => Err(format!(
+            "{refusal}. Two controllers cannot move one lever: stop the other one, or wait until its lease ends, or give one of the two a \
+             law that leaves this lever alone"
+        )),
         Err(CallError::Refused(refusal)) => Err(refusal.to_string()),
         Err(error) => return Err(error),
     };
@@ -194,10 +199,9 @@ impl Device for GatewayLevers {
     }
 
     fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
-        let cluster: Vec<Lever> = self.offered().ranges.iter().map(|(lever, _)| *lever).collect();
         let setting = match restore::global().is_paused() {
             true => Setting::default(),
-            false => decision.setting.only(&cluster),
+            false => of_gateways(&decision.setting),
         };
         // What was never set is not asked for: a gateway without levers is left alone.
         if setting.is_empty() && !self.is_set {
@@ -239,6 +243,15 @@ impl Device for GatewayLevers {
     }
 }
 
+/// The part of a decision that gateways carry out: also while none is connected, which then is not carried out.
+fn of_gateways(decided: &Setting) -> Setting {
+    let levers: Vec<Lever> = Lever::ALL
+        .into_iter()
+        .filter(|lever| lever.info().spread == Spread::Cluster && *lever != Lever::Servers)
+        .collect();
+    decided.only(&levers)
+}
+
 /// Of each lever that both have the less generous value.
 fn least(one: Setting, other: Setting) -> Setting {
     Lever::ALL.into_iter().fold(Setting::default(), |all, lever| {
@@ -257,6 +270,7 @@ fn least(one: Setting, other: Setting) -> Setting {
 mod tests {
     use super::*;
     use headroom_wire::message::Range;
+    use std::sync::Arc;
 
     fn lever(lever: Lever, min: f64, max: f64) -> GatewayLever {
         GatewayLever {
@@ -297,6 +311,26 @@ mod tests {
         };
         assert_eq!(together(&[("x".to_owned(), vec![other_unit])]).ranges, []);
         assert_eq!(together(&[]), OfferedLevers::default());
+    }
+
+    #[test]
+    fn what_is_decided_of_a_gateway_that_is_not_connected_is_not_carried_out_in_any_period() {
+        let gone = Gateway {
+            name: "g1".to_owned(),
+            state: Arc::new(crate::cluster::Shared::new(GatewayState::default())),
+            bell: Arc::default(),
+            lever_bell: Arc::default(),
+        };
+        let mut levers = GatewayLevers::new(vec![gone], Duration::from_secs(2));
+        let setting = Setting::from([(Lever::BatchInterval, 0.3), (Lever::Servers, 2.0)]);
+        for _ in 0..3 {
+            let error = levers.apply(&mut Decision::of(setting)).unwrap_err().to_string();
+            assert!(error.contains("gateway g1: it does not answer"), "{error}");
+            assert!(!error.contains("servers"), "{error}");
+        }
+        // What was given back is asked for once.
+        assert!(levers.apply(&mut Decision::of(Setting::default())).is_err());
+        assert!(levers.apply(&mut Decision::of(Setting::default())).is_ok());
     }
 
     #[test]
