@@ -180,9 +180,10 @@ impl Start<'_> {
     /// The laws; where μ is not given, those that go by it begin with everything on and observe it.
     fn laws(&self, plant: Plant) -> Result<Stack, Failure> {
         let part = |name: LawName| {
-            let law = match name.resizes() {
-                true => built(self.law, name, self.document, &self.context(plant, MAX_RATE))?,
-                false => self.law(name, plant)?,
+            let law = match name.needs_service_rate() {
+                // Whatever μ is: a law of the batch interval behind a cache, say, which leaves the service too little work to show it.
+                false => built(self.law, name, self.document, &self.context(plant, MAX_RATE))?,
+                true => self.law(name, plant)?,
             };
             Ok(part(self.law, name, law))
         };

@@ -36,6 +36,6 @@ pub use identify::{Arx, IdentifyError, PredictionError, PredictionErrors, identi
 pub use laws::{Batching, BatchingDvfs, CoordinatorTuning, Dvfs};
 pub use model::{FuzzyModel, Lags, Line, ModelError, Rule, Sample, Span, Spans};
 pub use optimise::{Objective, Optimum, optimise};
-pub use rules::{RuleTable, RuleTableError, VALUES};
+pub use rules::{RuleTable, RuleTableError, RuleTableErrors, VALUES};
 pub use seek::{Seek, SeekTuning};
 pub use tuning::BatchingTuning;

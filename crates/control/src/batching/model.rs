@@ -137,9 +137,18 @@ pub struct Rule {
     pub consequent: Vec<f64>,
 }
 
+/// The numbers of a model, which are normalised, are of the size of 1. Beyond this a prediction is no number any more.
+const MAX_SIZE: f64 = 1e9;
+/// How much more than two variances allow a covariance may be, by rounding.
+const ROUNDING: f64 = 1e-6;
+
 /// A model as a file holds it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "the model itself, not a file's name: the table [law.batching.model] with sigma, covariance, lags, spans and rules, as \
+                 `headroom identify RUN >> service.toml` appends it"
+)]
 struct Raw {
     sigma: f64,
     covariance: Vec<f64>,
@@ -203,16 +212,24 @@ impl TryFrom<Raw> for FuzzyModel {
                 format!("are {outputs} and {inputs}: 1 to {most} outputs and 0 to {most} inputs"),
             );
         }
-        if !(raw.sigma > 0.0 && raw.sigma.is_finite()) {
-            return refuse("sigma", format!("is {}: more than 0", raw.sigma));
+        let sizes = 1.0 / MAX_SIZE..=MAX_SIZE;
+        if !sizes.contains(&raw.sigma) {
+            return refuse(
+                "sigma",
+                format!("is {}: {:e} to {MAX_SIZE:e}", raw.sigma, 1.0 / MAX_SIZE),
+            );
         }
         for (key, span) in [
             ("spans.response", raw.spans.response),
             ("spans.interval", raw.spans.interval),
             ("spans.hit_ratio", raw.spans.hit_ratio),
         ] {
-            if !(span.from.is_finite() && span.width > 0.0 && span.width.is_finite()) {
-                return refuse(key, format!("begins at {} and is {} wide", span.from, span.width));
+            if !(span.from.abs() <= MAX_SIZE && sizes.contains(&span.width)) {
+                let why = format!(
+                    "begins at {} and is {} wide: with such a span it predicts no number",
+                    span.from, span.width
+                );
+                return refuse(key, why);
             }
         }
         if raw.rules.is_empty() {
@@ -224,28 +241,45 @@ impl TryFrom<Raw> for FuzzyModel {
                 ("centre", &rule.centre, antecedents),
                 ("consequent", &rule.consequent, antecedents + 1),
             ] {
-                if values.len() != needs || values.iter().any(|value| !value.is_finite()) {
-                    let why = format!(
-                        "has {} values, of which {needs} finite ones are needed",
-                        values.len()
-                    );
+                if values.len() != needs {
+                    let why = format!("has {} values: {needs} are needed", values.len());
                     return refuse(&format!("rules[{at}].{part}"), why);
+                }
+                if let Some(place) = values.iter().position(|value| !(value.abs() <= MAX_SIZE)) {
+                    let why = format!("is {}: with it the model predicts no number", values[place]);
+                    return refuse(&format!("rules[{at}].{part}[{place}]"), why);
                 }
             }
         }
         let n = raw.rules.len() * (antecedents + 1);
         let needs = n * (n + 1) / 2;
-        if raw.covariance.len() != needs || raw.covariance.iter().any(|value| !value.is_finite()) {
-            let why = format!(
-                "has {} values: {needs} finite ones are needed",
-                raw.covariance.len()
-            );
+        if raw.covariance.len() != needs {
+            let why = format!("has {} values: {needs} are needed", raw.covariance.len());
             return refuse("covariance", why);
         }
-        let entry = |row: usize, column: usize| {
-            let (row, column) = (row.max(column), row.min(column));
-            raw.covariance[row * (row + 1) / 2 + column]
-        };
+        let place = |row: usize, column: usize| row * (row + 1) / 2 + column;
+        let entry = |row: usize, column: usize| raw.covariance[place(row.max(column), row.min(column))];
+        if let Some(at) = raw.covariance.iter().position(|value| !value.is_finite()) {
+            let why = format!("is {}: it must be a number", raw.covariance[at]);
+            return refuse(&format!("covariance[{at}]"), why);
+        }
+        let variance = |row: usize| entry(row, row);
+        if let Some(row) = (0..n).find(|row| variance(*row) <= 0.0) {
+            let why = format!(
+                "is {}: it is the variance of parameter {row}, which is more than 0",
+                variance(row)
+            );
+            return refuse(&format!("covariance[{}]", place(row, row)), why);
+        }
+        for (row, column) in (0..n).flat_map(|row| (0..row).map(move |column| (row, column))) {
+            let (value, most) = (entry(row, column), (variance(row) * variance(column)).sqrt());
+            if value.abs() > most * (1.0 + ROUNDING) {
+                let why = format!(
+                    "is {value}: the variances of the parameters {row} and {column} allow at most {most:e} either way"
+                );
+                return refuse(&format!("covariance[{}]", place(row, column)), why);
+            }
+        }
         let covariance = (0..n * n).map(|at| entry(at / n, at % n)).collect();
         Ok(Self {
             lags: raw.lags,

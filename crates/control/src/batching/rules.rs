@@ -62,6 +62,27 @@ pub enum RuleTableError {
     },
 }
 
+/// All that is wrong with a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleTableErrors(pub Vec<RuleTableError>);
+
+impl fmt::Display for RuleTableErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&faults.join("; "))
+    }
+}
+
+impl std::error::Error for RuleTableErrors {}
+
+/// Nothing is wrong, or these are.
+fn none_of(faults: Vec<RuleTableError>) -> Result<(), RuleTableErrors> {
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(RuleTableErrors(faults)),
+    }
+}
+
 fn missing(given: usize, what: &str) -> String {
     match VALUES.get(given) {
         Some(value) => format!(", and {what} {} ({value}) is missing", given + 1),
@@ -73,45 +94,44 @@ impl RuleTable {
     /// A table of these rows.
     ///
     /// # Errors
-    /// [`RuleTableError::Rows`], [`RuleTableError::Cells`].
-    pub fn new(rows: Vec<Vec<i64>>) -> Result<Self, RuleTableError> {
+    /// Each [`RuleTableError::Rows`] and [`RuleTableError::Cells`].
+    pub fn new(rows: Vec<Vec<i64>>) -> Result<Self, RuleTableErrors> {
         let table = Self(rows);
         table.check_shape()?;
         Ok(table)
     }
 
+    /// What is wrong with its shape: rows from the first on, then their number.
+    fn faults_of_shape(&self) -> Vec<RuleTableError> {
+        let rows = self.0.iter().enumerate().take(N);
+        let cells = rows
+            .filter(|(_, row)| row.len() != N)
+            .map(|(at, row)| RuleTableError::Cells {
+                row: at + 1,
+                cells: row.len(),
+            });
+        let number = (self.0.len() != N).then(|| RuleTableError::Rows(self.0.len()));
+        cells.chain(number).collect()
+    }
+
     /// Checks that every cell is there.
     ///
     /// # Errors
-    /// [`RuleTableError::Rows`], [`RuleTableError::Cells`].
-    pub fn check_shape(&self) -> Result<(), RuleTableError> {
-        if self.0.len() < N {
-            return Err(RuleTableError::Rows(self.0.len()));
-        }
-        for (at, row) in self.0.iter().enumerate().take(N) {
-            if row.len() != N {
-                return Err(RuleTableError::Cells {
-                    row: at + 1,
-                    cells: row.len(),
-                });
-            }
-        }
-        match self.0.len() {
-            N => Ok(()),
-            rows => Err(RuleTableError::Rows(rows)),
-        }
+    /// Each [`RuleTableError::Rows`] and [`RuleTableError::Cells`].
+    pub fn check_shape(&self) -> Result<(), RuleTableErrors> {
+        none_of(self.faults_of_shape())
     }
 
     /// Checks that so many frequency levels allow every output.
     ///
     /// # Errors
-    /// [`RuleTableError`].
-    pub fn check(&self, levels: usize) -> Result<(), RuleTableError> {
-        self.check_shape()?;
-        for (row, cells) in self.0.iter().enumerate() {
-            for (column, output) in cells.iter().enumerate() {
+    /// Each [`RuleTableError`].
+    pub fn check(&self, levels: usize) -> Result<(), RuleTableErrors> {
+        let mut faults = self.faults_of_shape();
+        for (row, cells) in self.0.iter().enumerate().take(N) {
+            for (column, output) in cells.iter().enumerate().take(N) {
                 if output.unsigned_abs() >= levels.max(1) as u64 {
-                    return Err(RuleTableError::Output {
+                    faults.push(RuleTableError::Output {
                         row: row + 1,
                         column: column + 1,
                         output: *output,
@@ -120,7 +140,7 @@ impl RuleTable {
                 }
             }
         }
-        Ok(())
+        none_of(faults)
     }
 
     /// The output that most firing strength votes for, where a rule fires with the product of its memberships; of equal votes the one that
@@ -187,6 +207,26 @@ mod tests {
             error.contains("row 7 (α PL), column 6 (β PM) is 3") && error.contains("from -2 to 2"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn all_that_is_wrong_with_a_table_is_said_at_once() {
+        let mut rows = vec![vec![0; 7]; 6];
+        rows[1].pop();
+        rows[4].push(0);
+        rows[5][0] = 9;
+        let table = RuleTable(rows);
+        let shape = table.check_shape().unwrap_err().to_string();
+        let whole = table.check(3).unwrap_err().to_string();
+        for words in [
+            "row 2 (α NM) has 6 cells",
+            "row 5 (α PS) has 8 cells",
+            "; has 6 rows",
+        ] {
+            assert!(shape.contains(words) && whole.contains(words), "{words}: {whole}");
+        }
+        assert!(!shape.contains("column 1 (β NL) is 9"));
+        assert!(whole.contains("row 6 (α PM), column 1 (β NL) is 9"), "{whole}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ const FIXED: Entry = Entry {
     may_resize: false,
     has_defaults: true,
     needs_reachable_target: false,
+    needs_service_rate: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
     search: nothing,
 };
@@ -41,6 +42,7 @@ pub(super) static LAWS: [Entry; 22] = [
                 confidence",
         table: Some("headroom"),
         needs_reachable_target: true,
+        needs_service_rate: true,
         build: headroom,
         search: search::headroom,
         ..FIXED
@@ -70,6 +72,7 @@ pub(super) static LAWS: [Entry; 22] = [
         name: "hpa",
         about: "The Horizontal Pod Autoscaler of Kubernetes: cores by utilisation or by requests, no notion of latency",
         table: Some("hpa"),
+        needs_service_rate: true,
         build: |config, context| {
             let law = Hpa::new(context.plant, context.service_rate, config.hpa.clone());
             Ok(Box::new(law.map_err(LawError::of("hpa"))?))
@@ -136,6 +139,7 @@ pub(super) static LAWS: [Entry; 22] = [
                 whatever the model believes",
         table: Some("joint"),
         needs_reachable_target: true,
+        needs_service_rate: true,
         may_resize: true,
         build: joint,
         search: search::joint,
@@ -146,6 +150,7 @@ pub(super) static LAWS: [Entry; 22] = [
         may_resize: true,
         about: "That autoscaler with Kubernetes' cluster autoscaler: nodes by what the pods request",
         table: Some("hpa-nodes"),
+        needs_service_rate: true,
         build: hpa_nodes,
         search: search::hpa_nodes,
         ..FIXED
@@ -377,6 +382,7 @@ impl LawConfig {
 /// What the three SLO-Power laws share.
 const SLO_POWER: Entry = Entry {
     table: Some("slo-power"),
+    needs_service_rate: true,
     ..FIXED
 };
 

@@ -75,7 +75,10 @@ impl LawError {
 
     /// For the errors of the table `[law.TABLE]`.
     pub(crate) fn of(table: &'static str) -> impl FnOnce(OutOfRange) -> Self {
-        move |error| Self::new(format!("law.{table}.{}", error.key), error)
+        move |error| {
+            let why = format!("is {}: it must be {}", error.value, error.range);
+            Self::new(format!("law.{table}.{}", error.key), why)
+        }
     }
 }
 
@@ -98,6 +101,8 @@ struct Entry {
     has_defaults: bool,
     /// Whether a target that no number of cores meets is refused before it is built: one request alone takes 1/μ.
     needs_reachable_target: bool,
+    /// Whether it is built with μ: where nobody gives that, it waits until the traffic has shown it.
+    needs_service_rate: bool,
     build: fn(&LawConfig, &LawContext) -> Built,
     search: fn(&LawConfig, &LawContext) -> Found,
 }
@@ -125,6 +130,11 @@ impl LawName {
     /// Whether it sets machines, and switches servers on and off too where they can be.
     pub const fn may_resize(self) -> bool {
         self.0.may_resize
+    }
+
+    /// Whether it goes by μ, which is observed first where nobody gives it; the other laws decide from the first period on.
+    pub const fn needs_service_rate(self) -> bool {
+        self.0.needs_service_rate
     }
 
     /// Whether it can run with the default parameters: what has none cannot be compared or searched as it stands.
@@ -228,6 +238,27 @@ impl LawConfig {
         cores_needed(PerSecond::new(0.0), context.service_rate, context.slo.target())
             .map(drop)
             .map_err(|error| LawError::new("slo.target_ms", error))
+    }
+
+    /// What its user should know of how the laws keep the SLO.
+    pub fn notes(&self, slo: Slo) -> Vec<String> {
+        let batches = self
+            .names
+            .iter()
+            .any(|name| ["batching", "batching-dvfs"].contains(&name.as_str()));
+        let target_ms = slo.target().as_millis();
+        let above = self
+            .batching
+            .sla_ms
+            .filter(|sla_ms| batches && *sla_ms > target_ms);
+        let note = |sla_ms: f64| {
+            format!(
+                "law.batching.sla_ms is {sla_ms}, above slo.target_ms, {target_ms}: the law then holds requests until their mean response \
+                 time is near {sla_ms} ms, so that most miss the SLO; give less than {target_ms}, as sla_ms = {:.0}",
+                target_ms / 2.0
+            )
+        };
+        above.map(note).into_iter().collect()
     }
 
     /// The parameters of the law that matter, over ranges that its checks accept here; none of a law that has none.

@@ -44,6 +44,55 @@ fn every_law_is_built_under_the_name_that_it_gives_itself() {
 }
 
 #[test]
+fn a_law_waits_for_the_rate_of_a_core_only_where_it_goes_by_it() {
+    let names = LawName::all().filter(|name| name.needs_service_rate());
+    let names: Vec<&str> = names.map(LawName::as_str).collect();
+    let by_rate = [
+        "headroom",
+        "slo-power",
+        "power-only",
+        "elastic-only",
+        "hpa",
+        "joint",
+        "hpa-nodes",
+    ];
+    assert_eq!(names, by_rate);
+}
+
+#[test]
+fn an_sla_of_batches_above_the_slo_is_noted_where_a_law_goes_by_it() {
+    let notes = |json: &str| config(json).notes(slo(250.0));
+    let above = r#"{"name": "batching", "batching": {"sla_ms": 5000}}"#;
+    let said = notes(above).join("");
+    for words in [
+        "law.batching.sla_ms is 5000",
+        "slo.target_ms, 250",
+        "sla_ms = 125",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(
+        notes(&above.replace("\"batching\",", "\"batching-dvfs\",")).len(),
+        1
+    );
+    assert!(notes(&above.replace("5000", "250")).is_empty());
+    assert!(notes(&above.replace("\"batching\",", "\"seek\",")).is_empty());
+    assert!(notes(r#"{"name": "batching"}"#).is_empty());
+}
+
+#[test]
+fn a_parameter_outside_its_range_is_named_once() {
+    let error = config(r#"{"name": "dvfs", "dvfs": {"frequencies_ghz": [2.0, -1.0]}}"#)
+        .check()
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "law.dvfs.frequencies_ghz[1]: is -1: it must be greater than 0"
+    );
+}
+
+#[test]
 fn a_constant_outside_the_range_of_its_lever_is_refused_by_name() {
     let refused = |setting: &str| {
         let config = config(&format!(
@@ -119,24 +168,16 @@ fn each_laws_mistake_comes_with_its_key() {
         (
             r#"{"headroom": {"confidence": 1.0}}"#,
             "law.headroom.confidence",
-            "confidence is 1: it must be",
+            "is 1: it must be",
         ),
-        (
-            r#"{"hpa": {"sync_s": 0}}"#,
-            "law.hpa.sync_s",
-            "sync_s is 0: it must be",
-        ),
+        (r#"{"hpa": {"sync_s": 0}}"#, "law.hpa.sync_s", "is 0: it must be"),
         (
             r#"{"hpa": {"up": {"stabilisation_window_s": -1}}}"#,
             "law.hpa.up.stabilisation_window_s",
             "",
         ),
-        (
-            r#"{"k8s-as-run": {"nodes": 0}}"#,
-            "law.k8s-as-run.nodes",
-            "nodes is 0",
-        ),
-        (r#"{"pegasus": {"raise": 0}}"#, "law.pegasus.raise", "raise is 0"),
+        (r#"{"k8s-as-run": {"nodes": 0}}"#, "law.k8s-as-run.nodes", "is 0"),
+        (r#"{"pegasus": {"raise": 0}}"#, "law.pegasus.raise", "is 0"),
         (
             r#"{"power-manager": {"levels": [{"target_ms": 9, "cap_share": 2}]}}"#,
             "law.power-manager.levels.cap_share",
@@ -160,12 +201,12 @@ fn what_a_machine_cannot_do_comes_with_the_laws_key() {
         (
             r#"{"name": "hpa", "hpa": {"cores_per_pod": 0.25}}"#,
             "law.hpa.cores_per_pod",
-            "cores_per_pod is 0.25: it must be a multiple of 0.1",
+            "is 0.25: it must be a multiple of 0.1",
         ),
         (
             r#"{"name": "power-manager", "power-manager": {"cap_w": 900}}"#,
             "law.power-manager.cap_w",
-            "cap_w is 900: it must be a cap between 6.20 W",
+            "is 900: it must be a cap between 6.20 W",
         ),
     ] {
         let law = config(json);

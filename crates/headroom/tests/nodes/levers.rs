@@ -128,10 +128,27 @@ fn what_is_set_over_the_control_port_holds_for_its_lease_and_is_as_configured_el
             assert!(begun.elapsed() < Duration::from_secs(20), "{period:?}");
         }
 
+        // A second controller cannot set what the first one's lease holds.
+        client.set_levers(one.clone(), long).await.unwrap();
+        let other = GatewayClient::connect(&address, &ClientOptions::default())
+            .await
+            .unwrap();
+        let refused = other.set_levers(one.clone(), long).await.unwrap_err();
+        assert_has(
+            refused.to_string(),
+            &[
+                "controller that sets batch_interval",
+                "a local process",
+                "for another",
+            ],
+        );
+        drop(other);
+
         client.set_levers(one, long).await.unwrap();
         let back = client.set_levers(Vec::new(), Duration::ZERO).await.unwrap();
         assert_eq!(of(&back, Lever::BatchInterval), Some(0.02));
     });
+    assert_has(gateway.program.err(), &["levers were not set", "batch_interval"]);
 }
 
 /// What the newest run of a record says of the cluster, and of the latency, where all of these are there.
@@ -210,6 +227,34 @@ fn up_sets_the_interval_records_what_comes_of_it_and_leaves_none_behind_when_it_
     assert!(cluster.get(Sensor::BatchGroupSize).unwrap() >= 1.0, "{cluster:?}");
     assert!(cluster.get(Sensor::CacheHitRatio).unwrap() > 0.0, "{cluster:?}");
     assert!(mean > 0.0);
+}
+
+#[test]
+fn a_law_of_the_interval_waits_for_no_calibration_of_the_cpu() {
+    let Some(group) = Group::new() else { return };
+    let server = Server::answering(Duration::ZERO, KEPT);
+    let law = "name = \"slo-power\"\n\n[law.slo-power]\nguard = 0.8\n";
+    // Behind a cache the service has hardly any work to show by what a core serves.
+    let config = Config::new(&group, server.address)
+        .with(law, "name = \"seek\"\n")
+        .with("requests_per_core_s = 250.0\n", "")
+        .with(
+            "[service]",
+            "[gateway.batch]\ninterval_ms = 0\n\n[gateway.cache]\nbytes = 8388608\n\n[service]",
+        );
+    let mut up = Up::start(&config);
+    until("it decides by itself", || {
+        let status = up.status();
+        let rule = status["decided"]["reasons"][0]["rule"].as_str()?.to_owned();
+        assert_eq!(status["calibrating"], false, "{status}");
+        (!rule.is_empty() && status["observation"]["period"].as_u64()? >= 1).then_some(())
+    });
+    up.program.stop();
+    assert!(
+        !up.program.err().contains("what one core serves"),
+        "{}",
+        up.program.err()
+    );
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn a_model_is_read_from_what_was_written_and_one_with_a_hole_is_refused_by_name(
         ),
         (
             refused(|table| table["rules"][0]["centre"] = serde_json::json!([0.5])),
-            "the model's rules[0].centre has 1 values, of which 5",
+            "the model's rules[0].centre has 1 values: 5 are needed",
         ),
         (
             refused(|table| table["lags"]["outputs"] = 0.into()),
@@ -168,6 +168,26 @@ fn a_model_is_read_from_what_was_written_and_one_with_a_hole_is_refused_by_name(
         (
             refused(|table| table["covariance"] = serde_json::json!([1.0])),
             "the model's covariance has 1 values",
+        ),
+        (
+            refused(|table| table["covariance"][2] = (-0.5).into()),
+            "the model's covariance[2] is -0.5: it is the variance of parameter 1, which is more than 0",
+        ),
+        (
+            refused(|table| table["covariance"][1] = 1e12.into()),
+            "the model's covariance[1] is 1000000000000: the variances of the parameters 1 and 0 allow at most",
+        ),
+        (
+            refused(|table| table["rules"][0]["consequent"][3] = 1e300.into()),
+            "the model's rules[0].consequent[3] is 1000",
+        ),
+        (
+            refused(|table| table["sigma"] = 1e-200.into()),
+            "the model's sigma is 0.000",
+        ),
+        (
+            refused(|table| *table = "m.toml".into()),
+            "invalid type: string \"m.toml\", expected the model itself, not a file's name: the table [law.batching.model]",
         ),
         (
             refused(|table| table["spans"]["interval"]["width"] = 0.0.into()),
