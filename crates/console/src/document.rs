@@ -118,17 +118,20 @@ impl Document {
         Ok(())
     }
 
-    /// Whether a key of a table of the first level is written.
+    /// Whether a key is written in a table, whose name may have dots (`gateway.batch`).
     pub fn has(&self, table: &str, key: &str) -> bool {
-        let inside = |root: &DeTable<'_>| {
-            root.iter()
-                .find(|(name, _)| name.get_ref().as_ref() == table)
-                .is_some_and(|(_, value)| match value.get_ref() {
-                    DeValue::Table(inner) => inner.iter().any(|(name, _)| name.get_ref().as_ref() == key),
-                    _ => false,
-                })
+        let Ok(root) = DeTable::parse(&self.text) else {
+            return false;
         };
-        DeTable::parse(&self.text).is_ok_and(|root| inside(root.get_ref()))
+        let mut here = root.get_ref();
+        for part in table.split('.') {
+            let inner = here.iter().find(|(name, _)| name.get_ref().as_ref() == part);
+            match inner.map(|(_, value)| value.get_ref()) {
+                Some(DeValue::Table(inner)) => here = inner,
+                _ => return false,
+            }
+        }
+        here.iter().any(|(name, _)| name.get_ref().as_ref() == key)
     }
 
     /// The whole text.
@@ -136,7 +139,7 @@ impl Document {
         &self.text
     }
 
-    /// An error at a key (`slo.percentile`), or at the nearest table around it where the key is not written.
+    /// An error at a key (`slo.percentile`, `levels[1]` or `levels.1`), or at the nearest table around it where the key is not written.
     pub fn error(&self, key: &str, why: impl fmt::Display) -> ConfigError {
         ConfigError {
             file: self.file.clone(),
@@ -147,6 +150,8 @@ impl Document {
 
     fn find(&self, key: &str) -> Option<usize> {
         let root = DeTable::parse(&self.text).ok()?;
+        // An entry of a list is found as a table's key is.
+        let key = key.replace('[', ".").replace(']', "");
         let mut parts = key.split('.');
         let first = parts.next()?;
         let (name, value) = root
@@ -234,6 +239,30 @@ mod tests {
     struct Inner {
         #[serde(rename = "name")]
         _name: String,
+    }
+
+    #[test]
+    fn an_entry_of_a_list_is_on_its_own_line() {
+        let document = Document::shipped(
+            "m.toml",
+            "[law]\n\n[law.dvfs]\n# a\nlevels = [\n  1.0,\n  9.0,\n]\none = [3]\n",
+        );
+        for (key, line) in [
+            ("law.dvfs.levels[1]", 7),
+            ("law.dvfs.levels.0", 6),
+            ("law.dvfs.levels[7]", 5),
+            ("law.dvfs.one[0]", 9),
+            ("law.dvfs.none[0]", 3),
+        ] {
+            let error = document.error(key, "is 9").to_string();
+            assert_eq!(error, format!("m.toml:{line}: {key}: is 9"));
+        }
+        assert!(document.has("law.dvfs", "one") && document.has("law", "dvfs"));
+        assert!(
+            !document.has("law.dvfs", "law")
+                && !document.has("law.dvfs.one", "one")
+                && !document.has("no", "one")
+        );
     }
 
     #[test]

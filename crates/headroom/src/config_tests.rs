@@ -114,7 +114,7 @@ fn a_parameter_outside_its_range_is_named_with_its_line() {
     let message = error("guard = 0.8", "guard = 8");
     assert_eq!(
         message,
-        "headroom.toml:16: law.slo-power.guard: guard is 8: it must be greater than 0 and at most 1"
+        "headroom.toml:16: law.slo-power.guard: is 8: it must be greater than 0 and at most 1"
     );
 }
 
@@ -238,4 +238,27 @@ fn a_file_that_is_not_there_says_how_to_make_one() {
 fn what_is_no_toml_is_named_with_its_line() {
     let message = error("[law]", "[law");
     assert!(message.starts_with("headroom.toml:12: "), "{message}");
+}
+
+#[test]
+fn what_is_written_and_does_nothing_is_noted() {
+    let notes = |to: &str| {
+        let text = GOOD.replace("\n[service]", &format!("\n{to}\n[service]"));
+        let (config, document) = parse(&text).unwrap();
+        config.notes(&document).unwrap()
+    };
+    let said =
+        notes("[gateway.batch]\nmax_wait_ms = 500\nmax_held = 64\n[gateway.cache]\npolicy = \"lru\"\n");
+    assert_eq!(said.len(), 2, "{said:?}");
+    for words in [
+        "gateway.batch.max_wait_ms, gateway.batch.max_held is written and does nothing",
+        "gateway.batch.interval_ms, as interval_ms = 0",
+    ] {
+        assert!(said[0].contains(words), "{said:?}");
+    }
+    assert!(
+        said[1].contains("gateway.cache.policy") && said[1].contains("gateway.cache.bytes"),
+        "{said:?}"
+    );
+    assert!(notes("[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 500\n[gateway.cache]\nbytes = 8388608\npolicy = \"lru\"\n").is_empty());
 }

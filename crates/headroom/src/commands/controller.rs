@@ -233,7 +233,7 @@ impl Cluster {
         let (client, period) = (config.client(document)?, config.control.period());
         let wait = Duration::from_secs_f64(config.cluster.wait_s);
         let slo = config.slo.slo(document)?;
-        let mut notes = Vec::new();
+        let mut notes = config.law.notes(slo);
         if args.dry_run && !args.check {
             notes.push("dry run: nothing is done".to_owned());
         }

@@ -122,3 +122,20 @@ fn what_makes_no_sense_is_refused() {
     trace(&format!("--from-log {name} --bin 0.5s"), "it is empty");
     trace("", "LIKE");
 }
+
+#[test]
+fn visitors_of_an_auction_are_not_sent_to_another_site() {
+    let server = Server::start(Duration::ZERO);
+    let url = format!("http://{}/", server.address);
+    refused(
+        headroom(format!(
+            "load --url {url} --users 2 --duration 2s --auction bidding"
+        )),
+        &[
+            &url,
+            "is not the auction site",
+            "its home page is another",
+            "headroom service auction",
+        ],
+    );
+}

@@ -200,7 +200,8 @@ fn prepare(
             true => door::dir_of(run_dir, group),
             false => run_dir.to_owned(),
         };
-        let notes = several.then(|| SHARED_MACHINE.to_owned()).into_iter().collect();
+        let mut notes = config.notes(&document)?;
+        notes.extend(several.then(|| SHARED_MACHINE.to_owned()));
         services.push(Service {
             notes,
             config,
