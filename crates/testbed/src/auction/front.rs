@@ -55,6 +55,12 @@ impl Front {
                     format!("the form's `{name}` is absent, or is none of this site\n"),
                 );
             }
+            Err(Problem::Nothing(name)) => {
+                return plain_owned(
+                    StatusCode::BAD_REQUEST,
+                    format!("the form's `{name}` is 0: it must be 1 or more, as {name}=1\n"),
+                );
+            }
             Err(Problem::Database(_)) => {
                 let mut failed = plain(
                     StatusCode::SERVICE_UNAVAILABLE,

@@ -50,6 +50,14 @@ impl Fields {
         let found = self.0.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| *value).ok_or(Problem::Field(name))
     }
+
+    /// A number of cents or things, of which none is no bid, no purchase and no price.
+    fn amount(&self, name: &'static str) -> Result<u32, Problem> {
+        match self.get(name)? {
+            0 => Err(Problem::Nothing(name)),
+            amount => Ok(amount),
+        }
+    }
 }
 
 /// Why there is no page.
@@ -59,6 +67,8 @@ pub(super) enum Problem {
     Missing,
     /// A form's field is absent, or not of the site.
     Field(&'static str),
+    /// A form's number that must be 1 or more is 0.
+    Nothing(&'static str),
     Database(DatabaseError),
 }
 

@@ -205,6 +205,9 @@ fn what_is_not_there_or_not_allowed_is_refused() {
         ("/items", "user=1&category=20&price_cents=5", 422),
         ("/users", "region=62", 422),
         ("/item/1/bids", "user=me", 400),
+        ("/item/1/bids", "user=1&raise_cents=0", 400),
+        ("/item/1/purchases", "user=1&quantity=0", 400),
+        ("/items", "user=1&category=2&price_cents=0", 400),
     ] {
         let answer = client.post(path, form);
         assert_eq!(answer.status, status, "{path} {form}: {}", answer.body);

@@ -201,7 +201,7 @@ pub(super) fn calibrate(
             Ok(content) => content,
             Err(Problem::Database(error)) => return Err(error.into()),
             // An item that was removed by hand is not timed.
-            Err(Problem::Missing | Problem::Field(_)) => continue,
+            Err(Problem::Missing | Problem::Field(_) | Problem::Nothing(_)) => continue,
         };
         let bytes = site.bytes(&place) as usize;
         // The least of several: what something else disturbed does not count.

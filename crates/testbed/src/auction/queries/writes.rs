@@ -40,7 +40,7 @@ fn written(title: &str, version: Option<i64>, next: Place) -> Content {
 }
 
 pub(super) fn store_bid(session: &mut dyn Session, item: u32, fields: &Fields) -> Result<Content, Problem> {
-    let (bidder, raise) = (fields.get("user")?, fields.get("raise_cents")?);
+    let (bidder, raise) = (fields.get("user")?, fields.amount("raise_cents")?);
     let version = together(session, |session| {
         region_of(session, bidder)?;
         // The item's row first: whoever comes second waits here, and then raises what the first has bid.
@@ -71,7 +71,7 @@ pub(super) fn store_purchase(
     item: u32,
     fields: &Fields,
 ) -> Result<Content, Problem> {
-    let (buyer, quantity) = (fields.get("user")?, fields.get("quantity")?);
+    let (buyer, quantity) = (fields.get("user")?, fields.amount("quantity")?);
     let version = together(session, |session| {
         region_of(session, buyer)?;
         change(
@@ -128,7 +128,7 @@ pub(super) fn register_item(
     fields: &Fields,
 ) -> Result<Content, Problem> {
     let (seller, category) = (fields.get("user")?, fields.get("category")?);
-    let price = fields.get("price_cents")?;
+    let price = fields.amount("price_cents")?;
     if category >= site.config().categories {
         return Err(Problem::Field("category"));
     }
