@@ -26,6 +26,14 @@ pub enum Error {
         /// What SQLite said.
         source: rusqlite::Error,
     },
+    /// The file is no database.
+    #[error(
+        "{path}: this is no SQLite database, and so no flight recorder of headroom. Name another file; a new one is made where none is"
+    )]
+    NoDatabase {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is no recorder file.
     #[error("{path}: this is a SQLite database, but not a flight recorder of headroom. Name another file")]
     Foreign {
@@ -129,9 +137,14 @@ pub enum Error {
 impl Error {
     /// A file that cannot be opened.
     pub(crate) fn open(path: &Path) -> impl Fn(rusqlite::Error) -> Self + Copy {
-        move |source| Self::Open {
-            path: path.to_owned(),
-            source,
+        move |source| match source.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::NotADatabase) => Self::NoDatabase {
+                path: path.to_owned(),
+            },
+            _ => Self::Open {
+                path: path.to_owned(),
+                source,
+            },
         }
     }
 }

@@ -319,7 +319,13 @@ mod tests {
             "not a database, and longer than a SQLite header has bytes, so that it is read: ".repeat(9),
         )
         .unwrap();
-        assert!(matches!(open_writer(&path), Err(Error::Open { .. })));
-        assert!(matches!(open_reader(&path), Err(Error::Open { .. })));
+        for error in [open_writer(&path).unwrap_err(), open_reader(&path).unwrap_err()] {
+            assert!(matches!(error, Error::NoDatabase { .. }), "{error}");
+            let said = error.to_string();
+            assert!(
+                said.contains("Name another file") && !said.contains("exists"),
+                "{said}"
+            );
+        }
     }
 }

@@ -53,14 +53,35 @@ impl Estimate {
         Self::of(&differences)
     }
 
+    /// What tables of [`Self::written`] over so many seeds say of themselves.
+    pub fn explained(seeds: u64) -> String {
+        match seeds {
+            2 => {
+                "The least and the most of 2 seeds: too few for a confidence interval, which 3 and more have."
+                    .to_owned()
+            }
+            _ => format!("Means over {seeds} seeds with 95 % confidence intervals."),
+        }
+    }
+
     /// Whether zero lies outside the interval.
     pub fn is_not_zero(&self) -> bool {
         self.half_width.is_some_and(|half| self.mean.abs() > half)
     }
 
-    /// `12.3 ± 0.4`, with so many decimals.
+    /// `12.3 ± 0.4`, with so many decimals; of two values both, as `12.1 to 12.5`: an interval of two is some thirteen times as wide as
+    /// they lie apart, and says nothing but that two are too few.
     pub fn written(&self, decimals: usize) -> String {
         match self.half_width {
+            Some(half) if self.count == 2 => {
+                let apart = half / t_95(1);
+                let (least, most) = (self.mean - apart, self.mean + apart);
+                let (least, most) = (format!("{least:.decimals$}"), format!("{most:.decimals$}"));
+                match least == most {
+                    true => least,
+                    false => format!("{least} to {most}"),
+                }
+            }
             Some(half) => format!("{:.decimals$} ± {half:.decimals$}", self.mean),
             None => format!("{:.decimals$}", self.mean),
         }
@@ -151,6 +172,21 @@ mod tests {
         assert_eq!(Estimate::of(&[]), None);
         let one = Estimate::of(&[3.0]).unwrap();
         assert!(one.half_width.is_none() && !one.is_not_zero() && one.written(0) == "3");
+    }
+
+    #[test]
+    fn two_values_are_both_written_and_no_interval_of_them() {
+        let two = Estimate::of(&[18.6, 1.4]).unwrap();
+        assert_eq!(
+            (two.written(0), two.written(1)),
+            ("1 to 19".to_owned(), "1.4 to 18.6".to_owned())
+        );
+        assert!(two.half_width.unwrap() > 100.0);
+        assert_eq!(Estimate::of(&[984.0, 984.0]).unwrap().written(0), "984");
+        assert!(
+            Estimate::explained(2).contains("too few")
+                && Estimate::explained(3).contains("3 seeds with 95 %")
+        );
     }
 
     #[test]

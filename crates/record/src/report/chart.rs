@@ -3,12 +3,17 @@
 use super::columns::{Column, Moment, of_points};
 use super::plot::{Line, Mark, Panel, Shape};
 use super::scale::{Axis, Scale};
-use std::fmt::Write;
 
 /// Height of the part in which the lines are.
 const HEIGHT: f64 = 240.0;
 /// Colours of the style sheet, in the order in which curves get them: blue first, grey for what is compared with.
 const COLOURS: [&str; 7] = ["c1", "c2", "c3", "c4", "c5", "c6", "c0"];
+
+/// The patterns of curves that are lines, in their order: where several lie over one another each is seen between the dashes of the
+/// one above it.
+const PATTERNS: [&str; 4] = ["", " dashed", " dotted", " dashdot"];
+/// The classes of marks: each is told from the others by its colour, which its label has too, and by its pattern.
+const MARKS: [&str; 4] = ["guard", "c3 dashed", "c4 dotted", "c6 dashdot"];
 
 /// How a curve is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,17 +62,21 @@ impl Chart {
     pub(crate) fn render(&self) -> String {
         let drawn: Vec<(Vec<Moment>, Column)> =
             self.curves.iter().map(|curve| of_points(&curve.points)).collect();
-        let mut colours = COLOURS.iter().cycle();
+        let (mut colours, mut patterns) = (COLOURS.iter().cycle(), PATTERNS.iter().cycle());
         let lines = self.curves.iter().zip(&drawn).map(|(curve, (moments, column))| {
+            let mut colour = || *colours.next().unwrap_or(&"c0");
             let (class, shape) = match curve.stroke {
-                Stroke::Quiet => ("muted thin", Shape::Line),
-                Stroke::Line => (*colours.next().unwrap_or(&"c0"), Shape::Line),
-                Stroke::Step => (*colours.next().unwrap_or(&"c0"), Shape::Step),
-                Stroke::Marked => (*colours.next().unwrap_or(&"c0"), Shape::Marked),
+                Stroke::Quiet => ("muted thin".to_owned(), Shape::Line),
+                Stroke::Line => {
+                    let pattern = patterns.next().unwrap_or(&"");
+                    (format!("{}{pattern}", colour()), Shape::Line)
+                }
+                Stroke::Step => (colour().to_owned(), Shape::Step),
+                Stroke::Marked => (colour().to_owned(), Shape::Marked),
             };
             Line {
                 label: curve.label.clone(),
-                class: class.to_owned(),
+                class,
                 shape,
                 moments,
                 column,
@@ -75,7 +84,12 @@ impl Chart {
         });
         let mut panel = Panel {
             title: self.title.clone(),
-            unit: self.unit.clone(),
+            // The unit stands after the title, and what is below after that.
+            unit: match &self.over {
+                Some(over) if self.unit.is_empty() => format!("over {over}"),
+                Some(over) => format!("{}, over {over}", self.unit),
+                None => self.unit.clone(),
+            },
             height: HEIGHT,
             scale: self.scale(),
             axis: self.over.clone().map_or(Axis::Time, Axis::Quantity),
@@ -85,14 +99,12 @@ impl Chart {
             spans: Vec::new(),
             labelled: true,
         };
-        panel.marks.extend(self.marks.iter().map(|(label, value)| Mark {
+        let marks = self.marks.iter().zip(MARKS.iter().cycle());
+        panel.marks.extend(marks.map(|((label, value), class)| Mark {
             label: label.clone(),
-            class: "guard",
+            class,
             value: *value,
         }));
-        if let Some(over) = &self.over {
-            let _ = write!(panel.title, ", over {over}");
-        }
         format!("<div class=\"chart\">{}</div>\n", panel.render())
     }
 
@@ -176,7 +188,8 @@ mod tests {
         };
         let html = chart.render();
         assert!(
-            html.contains(", over requests/s</b>") && html.contains(">160</text>"),
+            html.contains("estimates&gt;</b> <span class=\"unit\">requests/s, over requests/s</span>")
+                && html.contains(">160</text>"),
             "{html}"
         );
         let empty = Chart::default().render();
@@ -190,6 +203,34 @@ mod tests {
             ..Chart::default()
         };
         assert!(!nothing_positive.render().contains("NaN"));
+    }
+
+    #[test]
+    fn curves_and_marks_that_lie_together_are_told_apart() {
+        let curve = |label: &str| Curve {
+            label: label.to_owned(),
+            points: vec![(0.0, 1.0), (9.0, 1.0)],
+            stroke: Stroke::Line,
+        };
+        let html = Chart {
+            curves: ["a", "b", "c", "d"].map(curve).to_vec(),
+            marks: [("x", 1.0), ("y", 1.0), ("z", 1.0)]
+                .map(|(label, value)| (label.to_owned(), value))
+                .to_vec(),
+            ..Chart::default()
+        }
+        .render();
+        for class in [
+            "line c1\"",
+            "line c2 dashed\"",
+            "line c3 dotted\"",
+            "line c4 dashdot\"",
+        ] {
+            assert!(html.contains(class), "{class}: {html}");
+        }
+        for class in ["mark guard\"", "mark c3 dashed\"", "mark c4 dotted\""] {
+            assert!(html.contains(class), "{class}: {html}");
+        }
     }
 
     #[test]

@@ -33,17 +33,17 @@ impl RunData {
         let (mut moments, mut columns) = (Vec::new(), Columns::default());
         let mut parts = Parts::default();
         let mut decisions = Decisions::new(target);
-        let (mut row, mut expected) = (0_u64, None);
+        let (mut row, mut expected) = (0_u64, Vec::new());
         archive.for_each_period(id, |period| {
             if row.is_multiple_of(periods_per_point) {
                 moments.push(Moment::at(&period));
             }
-            let mut values = key::of_period(&period);
+            let values = key::of_period(&period);
             let levers = key::levers(&values);
             // A forecast stands in the record of the period in which it was made; it is drawn where it came due.
-            let due = std::mem::replace(&mut expected, values.remove(&Key::Forecast));
-            let due = due.map(|rate| (Key::Forecast, rate));
-            for (key, value) in values.into_iter().chain(due) {
+            let (foreseen, seen): (Vec<_>, Vec<_>) =
+                values.into_iter().partition(|(key, _)| key.is_foreseen());
+            for (key, value) in seen.into_iter().chain(std::mem::replace(&mut expected, foreseen)) {
                 columns.add(moments.len(), key, value);
             }
             if let Some(moment) = moments.last_mut() {

@@ -2,7 +2,7 @@
 
 use super::data::RunData;
 use super::html::{escape, figure};
-use super::plot::{LEFT, RIGHT, Shape, WIDTH, swatch, tick_below, tick_of_value};
+use super::plot::{LEFT, RIGHT, Shape, WIDTH, swatch, tick_below, tick_class, tick_of_value};
 use super::scale::Scale;
 use crate::table::labels;
 use std::fmt::Write;
@@ -59,10 +59,10 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
         "</span></figcaption>\n<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"Latency by percentile\">",
         foot + 24.0
     );
-    for tick in scale.ticks() {
-        tick_of_value(&mut html, y(tick), tick);
+    for (number, tick) in scale.ticks().into_iter().enumerate() {
+        tick_of_value(&mut html, y(tick), tick, tick_class(number));
     }
-    for (percentile, label) in [
+    for (number, (percentile, label)) in [
         (50.0, "50 %"),
         (75.0, "75 %"),
         (90.0, "90 %"),
@@ -71,10 +71,19 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
         (99.9, "99.9 %"),
         (99.99, "99.99 %"),
         (99.999, "99.999 %"),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let nines = nines(percentile);
         if nines <= decades {
-            tick_below(&mut html, x(nines), (TOP, foot), 17.0, label);
+            tick_below(
+                &mut html,
+                (x(nines), foot + 17.0),
+                (TOP, foot),
+                label,
+                tick_class(number),
+            );
         }
     }
     for (run, _, colour) in &with_latency {

@@ -34,6 +34,8 @@ impl Grid {
     }
 }
 
+/// From this many columns on a table becomes a list in a narrow window.
+const STACKS: usize = 3;
 /// From this many columns on a table may take the window's whole width.
 const WIDE: usize = 9;
 /// A column of words whose cells have at most so many characters is not broken into lines, and one with a cell of more
@@ -66,10 +68,18 @@ pub(super) fn table(body: &mut String, grid: &Grid) {
         caption => format!("<caption>{}</caption>", escape(caption)),
     };
     let wide = if grid.header.len() >= WIDE { " wide" } else { "" };
+    let is_list = grid.header.len() >= STACKS;
+    let stacks = if is_list { " stacks" } else { "" };
     body.push_str(&format!(
-        "<div class=\"scroll{wide}\"><table class=\"compare\">{caption}"
+        "<div class=\"scroll{wide}{stacks}\"><table class=\"compare\">{caption}"
     ));
-    rows(body, &cells(&grid.header), grid.rows.iter().map(|row| cells(row)));
+    let heads: &[String] = if is_list { &grid.header } else { &[] };
+    rows(
+        body,
+        &cells(&grid.header),
+        heads,
+        grid.rows.iter().map(|row| cells(row)),
+    );
 }
 
 /// A cell: its class, and its content as HTML. One of class `row` or `key` heads its row; the latter marks the row.
@@ -82,26 +92,39 @@ pub(super) fn framed(class: &str, head: &[Cell], lines: impl IntoIterator<Item =
         class => format!(" class=\"{class}\""),
     };
     let mut html = format!("<div class=\"scroll\"><table{class}>");
-    rows(&mut html, head, lines);
+    rows(&mut html, head, &[], lines);
     html
 }
 
-fn rows(html: &mut String, head: &[Cell], lines: impl IntoIterator<Item = Vec<Cell>>) {
-    let cell = |tag: &str, class: &str, text: &str| match class {
-        "" => format!("<{tag}>{text}</{tag}>"),
-        "row" | "key" => format!("<th scope=\"row\">{text}</th>"),
-        class => format!("<{tag} class=\"{class}\">{text}</{tag}>"),
-    };
+/// The rows below their head; before each cell stands what is in `heads`, for where its head does not stand above it.
+fn rows(html: &mut String, head: &[Cell], heads: &[String], lines: impl IntoIterator<Item = Vec<Cell>>) {
     html.push_str("<thead><tr>");
-    html.extend(head.iter().map(|(class, text)| cell("th", class, text)));
+    html.extend(head.iter().map(|(class, text)| cell("th", class, "", text)));
     html.push_str("</tr></thead><tbody>\n");
+    let heads: Vec<String> = heads
+        .iter()
+        .map(|text| format!(" data-head=\"{}\"", escape(text)))
+        .collect();
     for line in lines {
         let key = matches!(line.first(), Some(("key", _)));
         html.push_str(if key { "<tr class=\"key\">" } else { "<tr>" });
-        html.extend(line.iter().map(|(class, text)| cell("td", class, text)));
+        let heads = heads.iter().map(String::as_str).chain(std::iter::repeat(""));
+        html.extend(
+            line.iter()
+                .zip(heads)
+                .map(|((class, text), head)| cell("td", class, head, text)),
+        );
         html.push_str("</tr>\n");
     }
     html.push_str("</tbody></table></div>\n");
+}
+
+fn cell(tag: &str, class: &str, head: &str, text: &str) -> String {
+    match class {
+        "" => format!("<{tag}{head}>{text}</{tag}>"),
+        "row" | "key" => format!("<th scope=\"row\"{head}>{text}</th>"),
+        class => format!("<{tag} class=\"{class}\"{head}>{text}</{tag}>"),
+    }
 }
 
 #[cfg(test)]
@@ -121,9 +144,10 @@ mod tests {
             table(&mut body, &grid);
             body
         };
-        assert!(drawn("over the bound", 3).contains("<td class=\"short\">over the bound</td>"));
-        assert!(drawn(&"why ".repeat(10), 3).contains("<td>why"));
-        assert!(drawn(&"why ".repeat(20), 3).contains("<td class=\"long\">why"));
+        assert!(drawn("over the bound", 2).contains("<td class=\"short\">over the bound</td>"));
+        assert!(drawn(&"why ".repeat(10), 2).contains("<td>why"));
+        assert!(drawn(&"why ".repeat(20), 2).contains("<td class=\"long\">why"));
+        assert!(!drawn("law", 2).contains("stacks") && drawn("law", 3).contains("data-head=\"what\""));
         assert!(
             !drawn("law", WIDE - 1).contains("scroll wide") && drawn("law", WIDE).contains("scroll wide")
         );

@@ -25,6 +25,10 @@ pub(crate) enum Key {
     By(Sensor),
     /// The arrival rate that was expected.
     Forecast,
+    /// The mean response time, where a batcher holds requests or a law predicts it.
+    MeanResponse,
+    /// That mean as the law predicted it.
+    Predicted,
 }
 
 impl Key {
@@ -59,6 +63,8 @@ impl Key {
             Self::Power(_) => (Sensor::Power, "Power"),
             Self::PowerRatio => (Sensor::Utilisation, "Power ratio"),
             Self::Forecast => (Sensor::ArrivalRate, "Forecast"),
+            Self::MeanResponse => (Sensor::LatencyAtSlo, "Mean response time"),
+            Self::Predicted => (Sensor::LatencyAtSlo, "Predicted by the law"),
         };
         QuantityInfo {
             title,
@@ -92,6 +98,8 @@ impl Key {
     pub(crate) fn axis(self) -> &'static str {
         match self {
             Self::PowerRatio => "power ratio",
+            // Apart from the other times, so that the two are read against each other alone.
+            Self::MeanResponse | Self::Predicted => "mean response time",
             other => other.info().unit,
         }
     }
@@ -111,6 +119,11 @@ impl Key {
     /// Whether of several periods the largest value is shown, not the mean.
     pub(crate) fn is_peak(self) -> bool {
         matches!(self, Self::Slo | Self::P99)
+    }
+
+    /// Whether it stands in the record of the period in which it was said, and is of the next.
+    pub(crate) fn is_foreseen(self) -> bool {
+        matches!(self, Self::Forecast | Self::Predicted)
     }
 
     pub(crate) fn is_latency(self) -> bool {
@@ -135,6 +148,13 @@ pub(crate) fn levers(values: &BTreeMap<Key, f64>) -> Vec<(Lever, f64)> {
     values.iter().filter_map(of).collect()
 }
 
+/// The mean response time that a law predicts for the next period, as its reason has it.
+fn predicted(period: &PeriodRecord) -> Option<f64> {
+    let mut numbers = period.reasons.iter().map(|reason| &reason.numbers);
+    let ms = numbers.find_map(|numbers| numbers.get("predicted_ms"))?;
+    ms.is_finite().then_some(ms / 1e3)
+}
+
 /// What a period says of the whole, each in the unit of its metric: its own fields, and where there is a cluster what that says.
 pub(crate) fn of_period(period: &PeriodRecord) -> BTreeMap<Key, f64> {
     let length = period.duration.get();
@@ -144,7 +164,15 @@ pub(crate) fn of_period(period: &PeriodRecord) -> BTreeMap<Key, f64> {
         .zip(period.cap)
         .filter(|(_, cap)| *cap > Watts::ZERO)
         .map(|(power, cap)| power.value / cap);
+    let predicted = predicted(period);
+    let batches = period
+        .parts
+        .iter()
+        .any(|part| part.get(Sensor::BatchWaiting).is_some());
+    let mean = period.latency.map(|latency| latency.mean.get());
     let own = [
+        (Key::Predicted, predicted),
+        (Key::MeanResponse, mean.filter(|_| batches || predicted.is_some())),
         (Key::Slo, period.slo_latency.map(Seconds::get)),
         (Key::P50, period.latency.map(|latency| latency.p50.get())),
         (Key::P99, period.latency.map(|latency| latency.p99.get())),
@@ -170,4 +198,60 @@ pub(crate) fn of_period(period: &PeriodRecord) -> BTreeMap<Key, f64> {
         values.map(|(quantity, value)| (Key::of(*quantity, part.source), *value))
     });
     known.chain(power).chain(of_clusters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LatencySummary, Reason};
+    use headroom_units::Part;
+
+    #[test]
+    fn the_mean_response_time_is_shown_where_it_is_predicted_or_requests_are_held() {
+        let latency = LatencySummary {
+            mean: Seconds::new(0.3),
+            p50: Seconds::new(0.2),
+            p95: Seconds::new(0.5),
+            p99: Seconds::new(0.6),
+            p999: Seconds::new(0.7),
+            max: Seconds::new(0.8),
+        };
+        let plain = PeriodRecord {
+            latency: Some(latency),
+            ..PeriodRecord::default()
+        };
+        assert!(!of_period(&plain).contains_key(&Key::MeanResponse));
+
+        let held = Part::new("cluster", Role::Cluster)
+            .with(Sensor::BatchWaiting, Some(0.1))
+            .with(Sensor::BatchProcessing, Some(0.05))
+            .with(Sensor::BatchGroupSize, Some(3.0));
+        let batched = of_period(&PeriodRecord {
+            parts: vec![held],
+            ..plain.clone()
+        });
+        for (key, value) in [
+            (Key::MeanResponse, 0.3),
+            (Key::By(Sensor::BatchWaiting), 0.1),
+            (Key::By(Sensor::BatchProcessing), 0.05),
+            (Key::By(Sensor::BatchGroupSize), 3.0),
+        ] {
+            assert_eq!(batched.get(&key), Some(&value), "{key:?}");
+        }
+
+        let predicts = |ms: f64| {
+            of_period(&PeriodRecord {
+                reasons: vec![Reason::new(
+                    "batching-predict",
+                    "it is near",
+                    &[("predicted_ms", ms)],
+                )],
+                ..plain.clone()
+            })
+        };
+        assert_eq!(predicts(250.0).get(&Key::Predicted), Some(&0.25));
+        assert_eq!(predicts(250.0).get(&Key::MeanResponse), Some(&0.3));
+        assert!(!predicts(f64::NAN).contains_key(&Key::Predicted));
+        assert!(Key::Predicted.is_foreseen() && Key::Predicted.axis() == Key::MeanResponse.axis());
+    }
 }

@@ -171,12 +171,13 @@ impl Panel<'_> {
     }
 
     fn render_grid(&self, svg: &mut String) {
-        for tick in self.scale.ticks() {
-            tick_of_value(svg, self.y(tick), tick);
+        for (number, tick) in self.scale.ticks().into_iter().enumerate() {
+            tick_of_value(svg, self.y(tick), tick, tick_class(number));
         }
-        for (at, label) in self.axis.ticks(self.span.0, self.span.1) {
+        for (number, (at, label)) in self.axis.ticks(self.span.0, self.span.1).into_iter().enumerate() {
             let label = if self.labelled { label.as_str() } else { "" };
-            tick_below(svg, self.x(at), (TOP, self.foot()), 17.0, label);
+            let place = (self.x(at), self.foot() + 17.0);
+            tick_below(svg, place, (TOP, self.foot()), label, tick_class(number));
         }
     }
 
@@ -295,11 +296,16 @@ impl Panel<'_> {
     }
 }
 
+/// The class of an axis' label of this number, from 0: a narrow window has room for every second one.
+pub(crate) const fn tick_class(number: usize) -> &'static str {
+    if number % 2 == 0 { "tick" } else { "tick between" }
+}
+
 /// A line of the grid at a value, and the value beside it.
-pub(crate) fn tick_of_value(svg: &mut String, y: f64, value: f64) {
+pub(crate) fn tick_of_value(svg: &mut String, y: f64, value: f64, class: &str) {
     let _ = writeln!(
         svg,
-        "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"tick\" x=\"{:.0}\" y=\"{:.1}\" \
+        "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"{class}\" x=\"{:.0}\" y=\"{:.1}\" \
          text-anchor=\"end\">{}</text>",
         LEFT - 7.0,
         y + 4.0,
@@ -307,8 +313,14 @@ pub(crate) fn tick_of_value(svg: &mut String, y: f64, value: f64) {
     );
 }
 
-/// A line of the grid at a place between top and foot, and its label so far below.
-pub(crate) fn tick_below(svg: &mut String, x: f64, (top, foot): (f64, f64), below: f64, label: &str) {
+/// A line of the grid between top and foot at a place, where its label stands below.
+pub(crate) fn tick_below(
+    svg: &mut String,
+    (x, y): (f64, f64),
+    (top, foot): (f64, f64),
+    label: &str,
+    class: &str,
+) {
     let anchor = match x {
         x if x > RIGHT - 20.0 => "end",
         x if x < LEFT + 20.0 => "start",
@@ -316,10 +328,9 @@ pub(crate) fn tick_below(svg: &mut String, x: f64, (top, foot): (f64, f64), belo
     };
     let _ = writeln!(svg, "<path class=\"grid\" d=\"M{x:.1} {top}V{foot:.1}\"/>");
     if !label.is_empty() {
-        let y = foot + below;
         let _ = writeln!(
             svg,
-            "<text class=\"tick\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{label}</text>"
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{label}</text>"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! What each of several things was over time: a row for each, coloured by its state.
 
 use super::html::escape;
-use super::plot::{LEFT, RIGHT, WIDTH, tick_below};
+use super::plot::{LEFT, RIGHT, WIDTH, tick_below, tick_class};
 use super::scale::time_ticks;
 use std::fmt::Write;
 
@@ -95,8 +95,14 @@ impl Timeline {
         for (row, (name, stays)) in shown.iter().enumerate() {
             self.render_row(&mut html, TOP + ROW * row as f64, name, stays, &x);
         }
-        for (at, label) in time_ticks(from, to) {
-            tick_below(&mut html, x(at), (TOP, foot), 15.0, &label);
+        for (number, (at, label)) in time_ticks(from, to).into_iter().enumerate() {
+            tick_below(
+                &mut html,
+                (x(at), foot + 15.0),
+                (TOP, foot),
+                &label,
+                tick_class(number),
+            );
         }
         let _ = writeln!(
             html,

@@ -27,7 +27,7 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
     let known = runs.iter().flat_map(|run| run.columns.iter());
     let known = known.filter(|(key, column)| {
         // Whether a forecast was right is a question to each run alone.
-        !key.is_latency() && *key != Key::Forecast && is_drawn(*key, column)
+        !key.is_latency() && !key.is_foreseen() && is_drawn(*key, column)
     });
     let mut keys: Vec<Key> = known
         .map(|(key, _)| key)
