@@ -10,6 +10,21 @@ use headroom_control::LawName;
 use headroom_workload::auction::SiteConfig;
 use std::path::PathBuf;
 
+/// How many seeds a figure is the mean of.
+///
+/// # Errors
+/// What it must be, for clap to say.
+pub fn seeds(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seeds @ 2..=1_000) => Ok(seeds),
+        Ok(1) => Err(
+            "one run shows no spread, and every figure is printed with its own: give 2 or more, as --seeds 3"
+                .to_owned(),
+        ),
+        _ => Err("give a number from 2 to 1000, as --seeds 3".to_owned()),
+    }
+}
+
 /// The world of a simulation.
 #[derive(Clone, Debug, Args)]
 pub struct WorldArgs {
@@ -109,4 +124,18 @@ pub fn law_names() -> impl TypedValueParser<Value = LawName> {
 pub(crate) fn jobs_at_once(text: &str) -> Result<usize, String> {
     let jobs = text.parse().ok().filter(|jobs| (1..=1024).contains(jobs));
     jobs.ok_or_else(|| "give a number of runs at once, 1 to 1024".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_is_refused_with_the_reason() {
+        assert_eq!((seeds("2"), seeds("1000")), (Ok(2), Ok(1000)));
+        assert!(seeds("1").unwrap_err().contains("shows no spread"));
+        for text in ["0", "1001", "many", "-3"] {
+            assert!(seeds(text).unwrap_err().contains("--seeds 3"), "{text}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! `headroom load`: the load generator alone.
 
+mod probe;
+
 use crate::args::{SiteArgs, Spacing};
 use crate::commands::trace;
 use anyhow::{Context, anyhow};
@@ -158,6 +160,9 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         .as_deref()
         .ok_or_else(|| Failure::Usage(anyhow!("give --url")))?;
     let offer = offer(args)?;
+    if args.auction.is_some() {
+        probe::is_auction(url)?;
+    }
     let stop = Stop::at_signals()?;
     let config = LoadConfig {
         paths: match &args.paths {

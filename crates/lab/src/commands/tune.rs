@@ -1,6 +1,6 @@
 //! `headroom tune`: the parameters of a law that need the least energy for a service and a trace.
 
-use crate::args::{WorldArgs, jobs_at_once, law_names};
+use crate::args::{WorldArgs, jobs_at_once, law_names, seeds};
 use crate::simulate::{Setting, jobs};
 use crate::tuning::{Outcome, Search};
 use clap::Args;
@@ -26,7 +26,7 @@ pub struct TuneArgs {
     #[arg(long, default_value_t = 60, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub budget: u64,
     /// How many seeds each set is tried on; as many others, not used by the search, judge the winner.
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = seeds)]
     pub seeds: u64,
     /// Seed of the search.
     #[arg(long, default_value_t = 1)]

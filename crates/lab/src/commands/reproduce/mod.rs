@@ -6,7 +6,7 @@ mod cases;
 mod page;
 mod rows;
 
-use crate::args::jobs_at_once;
+use crate::args::{jobs_at_once, seeds};
 use crate::origin;
 use crate::simulate::{Progress, Watched, figures, jobs, recorded, sheet_text, write_sheet};
 use batching::BatchingPaperArgs;
@@ -56,7 +56,7 @@ pub struct SloPowerArgs {
     #[arg(long, value_name = "DIR", env = "HEADROOM_PUBLISHED_TRACES")]
     pub traces: Option<PathBuf>,
     /// How many seeds each figure is the mean of.
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = seeds)]
     pub seeds: u64,
     /// Runs at once; by default as many as there are processors.
     #[arg(long, value_name = "N", value_parser = jobs_at_once)]

@@ -134,11 +134,7 @@ pub fn sheet(
     let mut remarks = vec![
         "Simulated: ours are figures of a model of the authors' cluster, calibrated once for all figures."
             .to_owned(),
-        format!(
-            "Means over {} seeds with 95 % confidence intervals; run on {}.",
-            args.seeds,
-            traces.said()
-        ),
+        format!("{} Run on {}.", Estimate::explained(args.seeds), traces.said()),
     ];
     if let Some(duration) = args.duration {
         remarks.push(format!(

@@ -7,7 +7,7 @@ mod plan;
 mod rows;
 
 use super::{calibration_json, say_runs, show};
-use crate::args::jobs_at_once;
+use crate::args::{jobs_at_once, seeds};
 use crate::origin;
 use crate::simulate::{Progress, jobs, write_sheet};
 use clap::Args;
@@ -26,7 +26,7 @@ use std::time::Instant;
 #[derive(Debug, Args)]
 pub struct BatchingPaperArgs {
     /// How many seeds each figure is the mean of.
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = seeds)]
     pub seeds: u64,
     /// Runs at once; by default as many as there are processors.
     #[arg(long, value_name = "N", value_parser = jobs_at_once)]

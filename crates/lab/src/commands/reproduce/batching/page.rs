@@ -99,7 +99,7 @@ pub fn sheet(measured: &Measured, rows: &[Row], args: &BatchingPaperArgs) -> She
         "Simulated: ours are figures of a model of the authors' testbed, calibrated once by what the paper prints of the service \
          without batching. Everything with batching is a prediction."
             .to_owned(),
-        format!("Means over {} seeds with 95 % confidence intervals.", args.seeds),
+        Estimate::explained(args.seeds),
         "The laws run as they do live, one decision a second. The paper's model is trained offline; here `batching` identifies its own \
          in the time before the samples, which is in no figure."
             .to_owned(),

@@ -179,7 +179,7 @@ fn days(plan: &Plan, measured: &Measured) -> Grid {
         ]
     });
     Grid {
-        caption: "Means over the seeds, with 95 % confidence intervals".to_owned(),
+        caption: "Means over the seeds, with 95 % confidence intervals from 3 seeds on".to_owned(),
         header: [
             "demand",
             "controller",
@@ -268,7 +268,7 @@ fn delay_chart(plan: &Plan, measured: &Measured) -> Chart {
     Chart {
         title: "Energy saved by the dynamic controller".to_owned(),
         unit: "%".to_owned(),
-        over: Some("delay, s".to_owned()),
+        over: Some("the delay in s".to_owned()),
         curves: vec![
             curve_of("start-up delay (shutdown 60 s)", &|delay_s| {
                 plan.delayed(delay_s, base.shutdown_s)
