@@ -22,19 +22,20 @@ pub fn seconds_or_none(text: &str) -> Result<f64, String> {
     text.parse().map(Seconds::get)
 }
 
-/// A number of bytes with its unit. A number alone is refused: a cache of 64 bytes is nobody's wish, and 64 MiB is meant.
+/// A number of bytes, with a unit or without. Few of them without one are refused: 64 bytes are nobody's wish, and 64 MiB are meant.
 ///
 /// # Errors
 /// As [`seconds`].
 pub fn size(text: &str) -> Result<ByteSize, String> {
     const EXAMPLE: &str = "write it as 64MiB, 500kB or 65536B";
-    let text = text.trim();
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if plain && text != "0" {
-        return Err(format!("it has no unit; {EXAMPLE}"));
+    match text.trim().parse::<u64>() {
+        Ok(few @ 1..1024) => Err(format!("it has no unit, and {few} bytes are too few; {EXAMPLE}")),
+        Ok(bytes) => Ok(ByteSize(bytes)),
+        Err(_) => text
+            .trim()
+            .parse()
+            .map_err(|_| format!("it is no number of bytes with a unit; {EXAMPLE}")),
     }
-    text.parse()
-        .map_err(|_| format!("it is no number of bytes with a unit; {EXAMPLE}"))
 }
 
 /// A whole number of milliseconds, without a unit.
@@ -46,7 +47,7 @@ pub fn milliseconds(text: &str) -> Result<u64, String> {
         // `100ms` and `0.1s` say what they mean: the right words for it can be given.
         let whole = |number: &str, scale: f64| {
             let ms = number.trim().parse::<f64>().ok()? * scale;
-            (ms >= 0.0 && ms < 1e15 && ms.fract() == 0.0).then_some(ms as u64)
+            ((0.0..1e15).contains(&ms) && ms.fract() == 0.0).then_some(ms as u64)
         };
         let meant = match text.trim() {
             text if text.ends_with("ms") => whole(&text[..text.len() - 2], 1.0),
@@ -71,6 +72,7 @@ mod tests {
             ("20MB", 20_000_000),
             ("70 KiB", 70 << 10),
             ("0", 0),
+            ("67108864", 64 << 20),
         ] {
             assert_eq!(size(text), Ok(ByteSize(bytes)), "{text}");
         }

@@ -598,10 +598,12 @@ impl GatewayConfig {
         }
         let cache = &self.cache;
         if cache.bytes > 0 {
-            let allowed =
-                "0 for no cache, or room for one object of `cache.max_object_bytes` and its head at least";
             let room = cache.max_object_bytes.saturating_add(CACHE_HEAD_BYTES);
-            need(cache.bytes >= room, "cache.bytes", &cache.bytes, allowed)?;
+            let example = room.checked_next_power_of_two().unwrap_or(room);
+            let allowed = format!(
+                "0 for no cache, or {room} and more: room for one object of `cache.max_object_bytes` and its head, as {example}"
+            );
+            need(cache.bytes >= room, "cache.bytes", &cache.bytes, &allowed)?;
         }
         if let Some(path) = &health.path {
             let holds = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();

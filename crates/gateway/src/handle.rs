@@ -59,7 +59,7 @@ type Prepared = (Vec<Arc<Backend>>, Vec<SocketAddr>);
 /// What this machine has of memory.
 fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
-    u64::from(info.totalram).saturating_mul(info.mem_unit.into())
+    info.totalram.saturating_mul(info.mem_unit.into())
 }
 
 fn prepare(config: &GatewayConfig) -> Result<Prepared, GatewayError> {

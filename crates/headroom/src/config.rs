@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod controller;
 pub mod machine;
+mod notes;
 
 use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, Document};
@@ -333,43 +334,6 @@ impl Config {
     /// Where it is not one, with its line.
     pub fn slo(&self, document: &Document) -> Result<Slo, ConfigError> {
         self.slo.slo(document)
-    }
-
-    /// What its user should know: what is written and does nothing, and what the laws make of the SLO.
-    ///
-    /// # Errors
-    /// As [`Self::slo`].
-    pub fn notes(&self, document: &Document) -> Result<Vec<String>, ConfigError> {
-        let mut notes = self.law.notes(self.slo(document)?);
-        if let Some(gateway) = &self.gateway {
-            let (no_batcher, no_cache) = (gateway.batch.interval_ms.is_none(), gateway.cache.bytes == 0);
-            let off = [
-                (
-                    no_batcher,
-                    "gateway.batch",
-                    &["max_wait_ms", "max_held", "key"][..],
-                    "interval_ms = 0",
-                ),
-                (
-                    no_cache,
-                    "gateway.cache",
-                    &["max_object_bytes", "policy", "collapse", "collapse_timeout_ms"],
-                    "bytes = 67108864",
-                ),
-            ];
-            for (is_off, table, keys, switch) in off {
-                let written = keys.iter().filter(|key| is_off && document.has(table, key));
-                let written: Vec<String> = written.map(|key| format!("{table}.{key}")).collect();
-                if !written.is_empty() {
-                    notes.push(format!(
-                        "{} is written and does nothing: there is none without {table}.{}, as {switch}",
-                        written.join(", "),
-                        switch.split(' ').next().unwrap_or_default()
-                    ));
-                }
-            }
-        }
-        Ok(notes)
     }
 
     /// The cores that can be allocated, on a machine of `machine_cores` cores.

@@ -252,12 +252,12 @@ fn what_is_written_and_does_nothing_is_noted() {
     assert_eq!(said.len(), 2, "{said:?}");
     for words in [
         "gateway.batch.max_wait_ms, gateway.batch.max_held is written and does nothing",
-        "gateway.batch.interval_ms, as interval_ms = 0",
+        "there is no batcher, which begins with interval_ms = 0 in [gateway.batch]",
     ] {
         assert!(said[0].contains(words), "{said:?}");
     }
     assert!(
-        said[1].contains("gateway.cache.policy") && said[1].contains("gateway.cache.bytes"),
+        said[1].contains("gateway.cache.policy") && said[1].contains("bytes = 67108864 in [gateway.cache]"),
         "{said:?}"
     );
     assert!(notes("[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 500\n[gateway.cache]\nbytes = 8388608\npolicy = \"lru\"\n").is_empty());

@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// The file is no database.
     #[error(
-        "{path}: this is no SQLite database, and so no flight recorder of headroom. Name another file; a new one is made where none is"
+        "{path}: this is no SQLite database, and so no flight recorder of headroom. Name another file, as out/headroom.db"
     )]
     NoDatabase {
         /// The file.

@@ -245,7 +245,10 @@ impl TryFrom<Raw> for FuzzyModel {
                     let why = format!("has {} values: {needs} are needed", values.len());
                     return refuse(&format!("rules[{at}].{part}"), why);
                 }
-                if let Some(place) = values.iter().position(|value| !(value.abs() <= MAX_SIZE)) {
+                if let Some(place) = values
+                    .iter()
+                    .position(|value| !(-MAX_SIZE..=MAX_SIZE).contains(value))
+                {
                     let why = format!("is {}: with it the model predicts no number", values[place]);
                     return refuse(&format!("rules[{at}].{part}[{place}]"), why);
                 }

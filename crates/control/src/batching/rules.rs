@@ -110,7 +110,7 @@ impl RuleTable {
                 row: at + 1,
                 cells: row.len(),
             });
-        let number = (self.0.len() != N).then(|| RuleTableError::Rows(self.0.len()));
+        let number = (self.0.len() != N).then_some(RuleTableError::Rows(self.0.len()));
         cells.chain(number).collect()
     }
 

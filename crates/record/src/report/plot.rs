@@ -298,7 +298,11 @@ impl Panel<'_> {
 
 /// The class of an axis' label of this number, from 0: a narrow window has room for every second one.
 pub(crate) const fn tick_class(number: usize) -> &'static str {
-    if number % 2 == 0 { "tick" } else { "tick between" }
+    if number.is_multiple_of(2) {
+        "tick"
+    } else {
+        "tick between"
+    }
 }
 
 /// A line of the grid at a value, and the value beside it.

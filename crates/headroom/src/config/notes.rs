@@ -1,0 +1,39 @@
+//! What a configuration says that is no mistake, and that its user should know.
+
+use super::Config;
+use headroom_console::{ConfigError, Document};
+
+impl Config {
+    /// What its user should know: what is written and does nothing, and what the laws make of the SLO.
+    ///
+    /// # Errors
+    /// As [`Self::slo`].
+    pub fn notes(&self, document: &Document) -> Result<Vec<String>, ConfigError> {
+        let mut notes = self.law.notes(self.slo(document)?);
+        if let Some(gateway) = &self.gateway {
+            let (no_batcher, no_cache) = (gateway.batch.interval_ms.is_none(), gateway.cache.bytes == 0);
+            let of_batcher = &["max_wait_ms", "max_held", "key"][..];
+            let of_cache = &["max_object_bytes", "policy", "collapse", "collapse_timeout_ms"];
+            for (is_off, what, table, keys, switch) in [
+                (
+                    no_batcher,
+                    "batcher",
+                    "gateway.batch",
+                    of_batcher,
+                    "interval_ms = 0",
+                ),
+                (no_cache, "cache", "gateway.cache", of_cache, "bytes = 67108864"),
+            ] {
+                let written = keys.iter().filter(|key| is_off && document.has(table, key));
+                let written: Vec<String> = written.map(|key| format!("{table}.{key}")).collect();
+                if !written.is_empty() {
+                    notes.push(format!(
+                        "{} is written and does nothing: there is no {what}, which begins with {switch} in [{table}]",
+                        written.join(", ")
+                    ));
+                }
+            }
+        }
+        Ok(notes)
+    }
+}
