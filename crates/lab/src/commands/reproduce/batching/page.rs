@@ -100,7 +100,8 @@ pub fn sheet(measured: &Measured, rows: &[Row], args: &BatchingPaperArgs) -> She
          without batching. Everything with batching is a prediction."
             .to_owned(),
         Estimate::explained(args.seeds),
-        "The laws run as they do live, one decision a second. The paper's model is trained offline; here `batching` identifies its own \
+        "The paper's laws decide once a batch and steer to the SLA, as published; `batching, our defaults`, `dvfs` and `seek` once a \
+         second, as they do live. The paper's model is trained offline; here `batching` identifies its own \
          in the time before the samples, which is in no figure."
             .to_owned(),
         format!(
