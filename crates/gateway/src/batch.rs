@@ -203,10 +203,8 @@ impl<L: Layer> Layer for Batcher<L> {
         };
         call.batched = member.as_ref().is_some_and(Member::is_of_batch);
         let answer = self.inner.call(call).await;
-        if let Some(member) = member
-            && answer.is_ok()
-        {
-            member.answered();
+        if let Some(member) = member {
+            member.ended(answer.is_ok());
         }
         answer
     }

@@ -21,9 +21,15 @@ const FEW_OF_A_CORE: usize = 2;
 /// The weight of another response time in what is known of it.
 const WEIGHT: f64 = 1.0 / 16.0;
 /// The window as a multiple of what is in flight without batches.
-const AHEAD: f64 = 4.0;
+const AHEAD: f64 = 2.0;
 /// A response time beyond which the window follows no further, in seconds.
 const MAX_RESPONSE_S: f64 = 60.0;
+
+/// How much more must be answered for a window that was doubled, and the intervals until the next attempt where it was not.
+const MORE: f64 = 1.1;
+const HOLDS: u32 = 8;
+/// What is believed of the response time shrinks by this in each interval: what nobody confirms is forgotten.
+const FORGETS: f64 = 0.95;
 
 /// A batch that was let go: how long its requests take together.
 struct Batch {
@@ -53,10 +59,16 @@ impl Member {
         self.batch.is_some()
     }
 
-    /// It was answered.
-    pub(super) fn answered(self) {
+    /// It was answered, or it failed.
+    pub(super) fn ended(self, is_answered: bool) {
+        let release = &self.release;
+        if !is_answered {
+            release.has_failed.set(true);
+            return;
+        }
+        release.answers.set(release.answers.get() + 1);
         if self.is_among_few {
-            self.release.learn(self.let_go.elapsed());
+            release.learn(self.let_go.elapsed());
         }
     }
 }
@@ -70,6 +82,15 @@ impl Drop for Member {
         }
         release.go_on();
     }
+}
+
+/// What came of a window that was doubled because batches took longer than an interval.
+#[derive(Clone, Copy, Debug)]
+enum Attempt {
+    /// None for so many intervals.
+    Holds(u32),
+    /// So many were answered a second before.
+    Widened(f64),
 }
 
 /// One core's batches that were let go and are not all on their way.
@@ -88,6 +109,10 @@ pub(super) struct Release {
     /// When an interval was over last.
     turned: Cell<Instant>,
     is_watched: Cell<bool>,
+    /// Since then: answers, and whether any failed.
+    answers: Cell<u32>,
+    has_failed: Cell<bool>,
+    attempt: Cell<Attempt>,
     last: RefCell<Option<Rc<Batch>>>,
 }
 
@@ -105,6 +130,9 @@ impl Release {
             rate: Cell::default(),
             turned: Cell::new(Instant::now()),
             is_watched: Cell::new(false),
+            answers: Cell::default(),
+            has_failed: Cell::default(),
+            attempt: Cell::new(Attempt::Holds(0)),
             last: RefCell::default(),
         }
     }
@@ -165,13 +193,14 @@ impl Release {
 
     /// An interval is over: who went before the last is not waited for any more, and the window is chosen anew.
     fn turn(&self, interval: Duration) {
-        self.turned.set(Instant::now());
+        let length = self.turned.replace(Instant::now()).elapsed();
+        let answered_per_s = f64::from(self.answers.take()) / length.as_secs_f64().max(1e-3);
         {
             let mut peers = self.peers.borrow_mut();
             peers.swap(0, 1);
             peers[0] = Rc::default();
         }
-        self.widen(interval);
+        self.widen(interval, answered_per_s);
     }
 
     /// Learns from a response time among few.
@@ -204,16 +233,30 @@ impl Release {
         self.peers.borrow().iter().map(|peers| peers.get()).sum()
     }
 
-    /// Sets the window by what is known of the response time.
-    fn widen(&self, interval: Duration) {
+    /// Sets the window by what is known of the response time. Where batches take longer than an interval, that is longer than is known, or
+    /// what is behind can do no more: the window is doubled, and halved again where that brings no more answers.
+    fn widen(&self, interval: Duration, answered_per_s: f64) {
         let is_behind = !self.waiting.borrow().is_empty();
-        if is_behind {
-            // An interval was too short for a batch: the response time is longer than is known.
-            self.forget_gone();
-            let (known, count) = self.response.get();
-            let longer = (2.0 * known).clamp(interval.as_secs_f64() / 16.0, MAX_RESPONSE_S);
-            self.response.set((longer, count.max(1)));
-        }
+        self.forget_gone();
+        let failed = self.has_failed.take();
+        let (factor, attempt) = match (is_behind, self.attempt.get()) {
+            _ if failed => (0.5, Attempt::Holds(HOLDS)),
+            (false, Attempt::Holds(left)) => (FORGETS, Attempt::Holds(left.saturating_sub(1))),
+            (false, Attempt::Widened(_)) => (1.0, Attempt::Holds(0)),
+            (true, Attempt::Holds(0)) => (2.0, Attempt::Widened(answered_per_s)),
+            (true, Attempt::Holds(left)) => (1.0, Attempt::Holds(left - 1)),
+            (true, Attempt::Widened(before)) if answered_per_s > MORE * before => {
+                (2.0, Attempt::Widened(answered_per_s))
+            }
+            (true, Attempt::Widened(_)) => (0.5, Attempt::Holds(HOLDS)),
+        };
+        self.attempt.set(attempt);
+        let (known, count) = self.response.get();
+        let known = match factor > 1.0 {
+            true => (factor * known).max(interval.as_secs_f64() / 16.0),
+            false => factor * known,
+        };
+        self.response.set((known.min(MAX_RESPONSE_S), count));
         let wanted = (AHEAD * self.rate.get() * self.response.get().0).ceil() as usize;
         self.window.set(wanted.max(self.few).min(self.room()));
     }

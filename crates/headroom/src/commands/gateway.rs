@@ -92,8 +92,8 @@ pub struct GatewayArgs {
     /// The longest that a request is held, whatever interval a controller's law sets, in milliseconds.
     #[arg(long, default_value_t = BatchConfig::default().max_wait_ms, value_name = "MS", value_parser = milliseconds, requires = "batch")]
     pub batch_max_wait: u64,
-    /// How many requests may be held at once; one more passes at once. A batch is let go at once: no more than the backends'
-    /// accept queues, or --max-in-flight and --max-queued together, take.
+    /// How many requests may be held at once; one more passes at once. Where the backends' accept queues are short, give
+    /// --max-in-flight too: what their workers take.
     #[arg(long, default_value_t = BatchConfig::default().max_held, value_name = "N", requires = "batch")]
     pub batch_max_held: usize,
     /// What those have in common that go together, beside method and host.
