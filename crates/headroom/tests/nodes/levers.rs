@@ -199,7 +199,7 @@ fn up_sets_the_interval_records_what_comes_of_it_and_leaves_none_behind_when_it_
     in_force(&up);
     up.counted("headroom_service_batches_total", 2.0);
     assert!(up.metric("headroom_service_batch_requests_total") >= 2.0);
-    assert!(up.metric("headroom_service_batch_waiting_seconds_total") > 0.15);
+    assert!(up.metric("headroom_service_batch_waiting_seconds_total") > 0.0);
     let pid = up.program.pid();
     up.program.kill();
     let socket = config.run_dir().join(format!("gateway-{pid}.sock"));
@@ -220,10 +220,9 @@ fn up_sets_the_interval_records_what_comes_of_it_and_leaves_none_behind_when_it_
     up.program.stop();
     let (cluster, mean) = recorded(&config).expect("a period with all of it");
     assert_eq!(cluster.get(Lever::BatchInterval), Some(0.1));
-    assert!(
-        (cluster.get(Sensor::BatchWaiting).unwrap() - 0.1).abs() < 1e-6,
-        "{cluster:?}"
-    );
+    // Of the interval what the processing of the batch before left.
+    let waiting = cluster.get(Sensor::BatchWaiting).unwrap();
+    assert!(waiting > 0.0 && waiting <= 0.1 + 1e-6, "{cluster:?}");
     assert!(cluster.get(Sensor::BatchGroupSize).unwrap() >= 1.0, "{cluster:?}");
     assert!(cluster.get(Sensor::CacheHitRatio).unwrap() > 0.0, "{cluster:?}");
     assert!(mean > 0.0);
