@@ -6,7 +6,8 @@
 //! percentile is kept again, it then looks now and then what it is without batches.
 //!
 //! A law that is after the least mean is bounded by the response time too. Requests wait for half an interval in the mean, and no batch
-//! saves more than a whole response: an interval of more than twice what a response takes beside that wait cannot be worth it.
+//! saves more than a whole response: no interval is worth more than twice the response without batches. That is known only while there are
+//! none; what a response takes beside the wait stands for it, which is less where batches help much: there the bound is a little too short.
 
 use headroom_units::Seconds;
 use std::collections::VecDeque;
@@ -15,6 +16,8 @@ use std::collections::VecDeque;
 const KEPT: f64 = 0.95;
 /// Periods of which the worst counts.
 const REMEMBERED: usize = 6;
+/// A percentile beyond so many targets is as bad as this: that of failed requests is no number to reckon with.
+const WORST: f64 = 10.0;
 /// The weight of another period in what is known of the percentile without batches, and the periods from which on that is known.
 const WEIGHT: f64 = 0.3;
 const ENOUGH: u32 = 3;
@@ -83,7 +86,7 @@ impl Keep {
 
     /// Learns from a period: the interval that was in force, the mean response time, and the SLO's percentile.
     pub(super) fn observe(&mut self, interval: Seconds, mean: Seconds, at_slo: Seconds) {
-        let (interval, at_slo) = (interval.get(), at_slo.get());
+        let (interval, at_slo) = (interval.get(), at_slo.get().min(WORST * self.target));
         let beside = (mean.get() - 0.5 * interval).max(0.0);
         self.response = Some(
             self.response
@@ -191,6 +194,18 @@ mod tests {
         assert_eq!(after(&mut keep, 1, 240.0, 1_000.0), (0.0, Why::Looks));
         assert_eq!(after(&mut keep, 2, 0.0, 500.0), (0.0, Why::Looks));
         assert_eq!(after(&mut keep, 4, 0.0, 500.0), (260.0, Why::Slo));
+    }
+
+    #[test]
+    fn a_period_of_failures_is_forgotten_and_does_not_free_the_law_for_good() {
+        let mut keep = keep();
+        after(&mut keep, 4, 0.0, 600.0);
+        assert_eq!(
+            after(&mut keep, 1, 0.0, f64::INFINITY).1,
+            Why::Untried,
+            "it is missed without batches"
+        );
+        assert_eq!(after(&mut keep, 20, 0.0, 600.0), (160.0, Why::Slo));
     }
 
     #[test]

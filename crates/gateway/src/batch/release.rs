@@ -2,8 +2,8 @@
 //!
 //! A whole batch at once would overrun the listen queue of a backend, or the gateway's own queue, both of which took the same requests one
 //! by one. So as many are on their way as a window allows, and each that is answered lets the next go. By Little's law as many are on
-//! their way without batches as arrive within a response time; the window is several times that, so that a batch is let go in a part of an
-//! interval and not slower than its requests came, and at least a few. Who is not answered within an interval or two does not count any
+//! their way without batches as arrive within a response time; the window is twice that, so that a batch is let go in half an interval, and at
+//! least a few. Who is not answered within an interval or two does not count any
 //! more, so that nobody waits for those that are stuck.
 
 use std::cell::{Cell, RefCell};
@@ -91,6 +91,23 @@ enum Attempt {
     Holds(u32),
     /// So many were answered a second before.
     Widened(f64),
+}
+
+impl Attempt {
+    /// The factor on what is believed of the response time after an interval in which so many were answered a second, and what follows.
+    fn next(self, is_behind: bool, has_failed: bool, answered_per_s: f64) -> (f64, Self) {
+        match (is_behind, self) {
+            _ if has_failed => (0.5, Self::Holds(HOLDS)),
+            (false, Self::Holds(left)) => (FORGETS, Self::Holds(left.saturating_sub(1))),
+            (false, Self::Widened(_)) => (1.0, Self::Holds(0)),
+            (true, Self::Holds(0)) => (2.0, Self::Widened(answered_per_s)),
+            (true, Self::Holds(left)) => (1.0, Self::Holds(left - 1)),
+            (true, Self::Widened(before)) if answered_per_s > MORE * before => {
+                (2.0, Self::Widened(answered_per_s))
+            }
+            (true, Self::Widened(_)) => (0.5, Self::Holds(HOLDS)),
+        }
+    }
 }
 
 /// One core's batches that were let go and are not all on their way.
@@ -238,18 +255,10 @@ impl Release {
     fn widen(&self, interval: Duration, answered_per_s: f64) {
         let is_behind = !self.waiting.borrow().is_empty();
         self.forget_gone();
-        let failed = self.has_failed.take();
-        let (factor, attempt) = match (is_behind, self.attempt.get()) {
-            _ if failed => (0.5, Attempt::Holds(HOLDS)),
-            (false, Attempt::Holds(left)) => (FORGETS, Attempt::Holds(left.saturating_sub(1))),
-            (false, Attempt::Widened(_)) => (1.0, Attempt::Holds(0)),
-            (true, Attempt::Holds(0)) => (2.0, Attempt::Widened(answered_per_s)),
-            (true, Attempt::Holds(left)) => (1.0, Attempt::Holds(left - 1)),
-            (true, Attempt::Widened(before)) if answered_per_s > MORE * before => {
-                (2.0, Attempt::Widened(answered_per_s))
-            }
-            (true, Attempt::Widened(_)) => (0.5, Attempt::Holds(HOLDS)),
-        };
+        let (factor, attempt) = self
+            .attempt
+            .get()
+            .next(is_behind, self.has_failed.take(), answered_per_s);
         self.attempt.set(attempt);
         let (known, count) = self.response.get();
         let known = match factor > 1.0 {
@@ -330,6 +339,36 @@ fn micros(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// By how much the window has grown after intervals that were all too short, with so many answers a second for each window.
+    fn grown(intervals: usize, answers: impl Fn(f64) -> f64, has_failed: bool) -> f64 {
+        let (mut window, mut attempt) = (1.0, Attempt::Holds(0));
+        for _ in 0..intervals {
+            let (factor, next) = attempt.next(true, has_failed, answers(window));
+            (window, attempt) = (window * factor, next);
+        }
+        window
+    }
+
+    #[test]
+    fn a_window_grows_only_where_that_brings_answers() {
+        // A service that only takes its time answers more with each.
+        assert!(grown(6, |window| 100.0 * window, false) >= 32.0);
+        // One that can do no more, and one that is stuck, are tried now and then and left as they were.
+        assert!(grown(200, |_| 100.0, false) <= 2.0);
+        assert!(grown(200, |_| 0.0, false) <= 2.0);
+        assert!(grown(3, |window| 100.0 * window, true) < 0.2);
+    }
+
+    #[test]
+    fn what_nobody_confirms_is_forgotten() {
+        let (mut known, mut attempt) = (64.0, Attempt::Holds(0));
+        for _ in 0..100 {
+            let (factor, next) = attempt.next(false, false, 100.0);
+            (known, attempt) = (known * factor, next);
+        }
+        assert!(known < 1.0, "{known}");
+    }
 
     #[test]
     fn waiting_and_processing_make_an_interval() {
