@@ -25,7 +25,8 @@ const AHEAD: f64 = 2.0;
 /// A response time beyond which the window follows no further, in seconds.
 const MAX_RESPONSE_S: f64 = 60.0;
 
-/// How much more must be answered for a window that was doubled, and the intervals until the next attempt where it was not.
+/// By how much a window is widened, how much more must be answered for it, and the intervals until the next attempt where it was not.
+const WIDER: f64 = 1.5;
 const MORE: f64 = 1.1;
 const HOLDS: u32 = 8;
 /// What is believed of the response time shrinks by this in each interval: what nobody confirms is forgotten.
@@ -66,7 +67,10 @@ impl Member {
             release.has_failed.set(true);
             return;
         }
-        release.answers.set(release.answers.get() + 1);
+        // Those that went by themselves come as fast as they arrive, whatever the window.
+        if self.is_of_batch() {
+            release.answers.set(release.answers.get() + 1);
+        }
         if self.is_among_few {
             release.learn(self.let_go.elapsed());
         }
@@ -84,7 +88,7 @@ impl Drop for Member {
     }
 }
 
-/// What came of a window that was doubled because batches took longer than an interval.
+/// What came of a window that was widened because batches took longer than an interval.
 #[derive(Clone, Copy, Debug)]
 enum Attempt {
     /// None for so many intervals.
@@ -100,12 +104,12 @@ impl Attempt {
             _ if has_failed => (0.5, Self::Holds(HOLDS)),
             (false, Self::Holds(left)) => (FORGETS, Self::Holds(left.saturating_sub(1))),
             (false, Self::Widened(_)) => (1.0, Self::Holds(0)),
-            (true, Self::Holds(0)) => (2.0, Self::Widened(answered_per_s)),
+            (true, Self::Holds(0)) => (WIDER, Self::Widened(answered_per_s)),
             (true, Self::Holds(left)) => (1.0, Self::Holds(left - 1)),
             (true, Self::Widened(before)) if answered_per_s > MORE * before => {
-                (2.0, Self::Widened(answered_per_s))
+                (WIDER, Self::Widened(answered_per_s))
             }
-            (true, Self::Widened(_)) => (0.5, Self::Holds(HOLDS)),
+            (true, Self::Widened(_)) => (1.0 / WIDER, Self::Holds(HOLDS)),
         }
     }
 }
@@ -126,7 +130,7 @@ pub(super) struct Release {
     /// When an interval was over last.
     turned: Cell<Instant>,
     is_watched: Cell<bool>,
-    /// Since then: answers, and whether any failed.
+    /// Since then: answers of batches, and whether any failed.
     answers: Cell<u32>,
     has_failed: Cell<bool>,
     attempt: Cell<Attempt>,
@@ -212,12 +216,10 @@ impl Release {
     fn turn(&self, interval: Duration) {
         let length = self.turned.replace(Instant::now()).elapsed();
         let answered_per_s = f64::from(self.answers.take()) / length.as_secs_f64().max(1e-3);
-        {
-            let mut peers = self.peers.borrow_mut();
-            peers.swap(0, 1);
-            peers[0] = Rc::default();
-        }
         self.widen(interval, answered_per_s);
+        let mut peers = self.peers.borrow_mut();
+        peers.swap(0, 1);
+        peers[0] = Rc::default();
     }
 
     /// Learns from a response time among few.
@@ -251,7 +253,7 @@ impl Release {
     }
 
     /// Sets the window by what is known of the response time. Where batches take longer than an interval, that is longer than is known, or
-    /// what is behind can do no more: the window is doubled, and halved again where that brings no more answers.
+    /// what is behind can do no more: the window is widened, and narrowed again where that brings no more answers or one fails.
     fn widen(&self, interval: Duration, answered_per_s: f64) {
         let is_behind = !self.waiting.borrow().is_empty();
         self.forget_gone();
@@ -261,10 +263,12 @@ impl Release {
             .next(is_behind, self.has_failed.take(), answered_per_s);
         self.attempt.set(attempt);
         let (known, count) = self.response.get();
-        let known = match factor > 1.0 {
-            true => (factor * known).max(interval.as_secs_f64() / 16.0),
-            false => factor * known,
-        };
+        let mut known = factor * known;
+        if factor > 1.0 {
+            // Those that went by themselves fill a window that is shorter than they are many.
+            let there = WIDER * self.on_their_way() as f64 / (AHEAD * self.rate.get());
+            known = known.max(interval.as_secs_f64() / 16.0).max(there);
+        }
         self.response.set((known.min(MAX_RESPONSE_S), count));
         let wanted = (AHEAD * self.rate.get() * self.response.get().0).ceil() as usize;
         self.window.set(wanted.max(self.few).min(self.room()));
@@ -353,7 +357,7 @@ mod tests {
     #[test]
     fn a_window_grows_only_where_that_brings_answers() {
         // A service that only takes its time answers more with each.
-        assert!(grown(6, |window| 100.0 * window, false) >= 32.0);
+        assert!(grown(9, |window| 100.0 * window, false) >= 32.0);
         // One that can do no more, and one that is stuck, are tried now and then and left as they were.
         assert!(grown(200, |_| 100.0, false) <= 2.0);
         assert!(grown(200, |_| 0.0, false) <= 2.0);
