@@ -8,6 +8,7 @@
 //! faster than what is behind answers (`release`).
 
 mod release;
+mod window;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,6 +29,9 @@ use crate::layer::{Answer, Layer};
 use crate::target::normalised;
 use crate::watch::Phase;
 use release::{Member, Release, Waiting};
+
+/// How long after its interval's end a request of a batch is let go with it, though its time is over.
+const GRACE: Duration = Duration::from_millis(5);
 
 /// The interval of all cores, which may be changed at any time; 0 holds nothing.
 #[derive(Debug)]
@@ -112,12 +116,25 @@ impl<L: Layer> Batcher<L> {
         Some(key.into())
     }
 
+    /// When a request goes by itself at the latest, though its batch is not let go as far: before what is promised or what its client
+    /// grants is over. Its interval's end is before that, or nobody would have held it.
+    fn latest(&self, arrived: Instant, patience: Option<Instant>, ends: Instant) -> Instant {
+        let most = arrived + ms(self.config.max_wait_ms);
+        // Of an interval as long as the target the first of a batch go at its end, with the batch.
+        let target = self
+            .core
+            .config
+            .target_ms
+            .map(|target| (arrived + ms(target)).max(ends + GRACE));
+        [patience, target].into_iter().flatten().fold(most, Instant::min)
+    }
+
     /// Holds a request of this key until the end of the interval; at once where none may be held.
     async fn hold(&self, key: Bytes, call: &Call, interval: Duration) -> Option<Member> {
         let (sender, released) = oneshot::channel();
         // Half of what the client grants is for the answer.
         let patience = client_deadline(&call.parts.headers).map(|patience| call.arrived + patience / 2);
-        {
+        let ends = {
             let mut held = self.held.borrow_mut();
             let ends = match (held.is_timed, held.ends) {
                 (true, Some(ends)) => ends,
@@ -145,10 +162,10 @@ impl<L: Layer> Batcher<L> {
                     end(&release, &held, interval);
                 });
             }
-        }
+            ends
+        };
         call.watch.enter(Phase::Untimed);
-        let most = call.arrived + ms(self.config.max_wait_ms);
-        let deadline = patience.map_or(most, |patience| most.min(patience));
+        let deadline = self.latest(call.arrived, patience, ends);
         match tokio::time::timeout_at(deadline.into(), released).await {
             Ok(member) => member.ok(),
             Err(_) => {
@@ -203,9 +220,7 @@ impl<L: Layer> Layer for Batcher<L> {
         };
         call.batched = member.as_ref().is_some_and(Member::is_of_batch);
         let answer = self.inner.call(call).await;
-        if let Some(member) = member {
-            member.ended(answer.is_ok());
-        }
+        drop(member);
         answer
     }
 }

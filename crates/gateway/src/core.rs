@@ -13,6 +13,7 @@ use crate::batch::BatchInterval;
 use crate::cache::Store;
 use crate::config::GatewayConfig;
 use crate::descriptors::Descriptors;
+use crate::exchanges::Exchanges;
 use crate::queue::Queue;
 use crate::signs::Signs;
 use crate::stats::CoreSample;
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     signs: Arc<Signs>,
     alarm: Arc<Alarm>,
     pub stats: RefCell<CoreSample>,
+    /// What the exchanges with backends tell of how many at a time they bear; `None` where nobody asks, without a batcher.
+    pub exchanges: Option<Exchanges>,
     pub watches: Watches,
     pub draining: Cell<bool>,
     /// While it drains: connections that wait for their next request stay open for it.
@@ -83,7 +86,7 @@ impl Core {
             alarm,
             descriptors,
             cache: _,
-            batch: _,
+            batch,
         } = common;
         Self {
             index,
@@ -92,6 +95,7 @@ impl Core {
             signs,
             alarm,
             stats: RefCell::new(CoreSample::empty(backends.len())),
+            exchanges: batch.is_some().then(Exchanges::default),
             watches: Watches::new(&config.timeouts),
             draining: Cell::new(false),
             sparing_idle: Cell::new(false),
@@ -111,6 +115,13 @@ impl Core {
     /// Its number.
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Exchanges of this core in flight at its backends.
+    pub(crate) fn in_flight(&self) -> usize {
+        let stats = self.stats.borrow();
+        let backends = stats.backends.iter();
+        backends.map(|backend| backend.counts.in_flight as usize).sum()
     }
 
     /// A backend showed that it is alive.

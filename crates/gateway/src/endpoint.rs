@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Instant;
 
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
@@ -113,6 +114,7 @@ impl Endpoint {
             None => Phase::Response,
         });
         self.send_head(&attempt, &mut upstream);
+        let asked = self.core.exchanges.as_ref().map(|_| Instant::now());
         let outcome = poll_fn(|cx| {
             let call = &mut *attempt.call;
             match upstream.poll_exchange(cx, &self.core, &call.parts.method, &mut call.body) {
@@ -122,7 +124,12 @@ impl Endpoint {
         })
         .await;
         match outcome {
-            Some(Ok(head)) => self.deliver(attempt, upstream, head).map_err(Fault::Final),
+            Some(Ok(head)) => {
+                if let Some(asked) = asked {
+                    self.learn(&head, &upstream, asked);
+                }
+                self.deliver(attempt, upstream, head).map_err(Fault::Final)
+            }
             failed => {
                 let error = failed.and_then(Result::err);
                 let died = match &error {
@@ -159,6 +166,20 @@ impl Endpoint {
         }
         .write(&mut head);
         upstream.begin(&head);
+    }
+
+    /// Learns from an answer how many at a time the backends bear.
+    fn learn(&self, head: &ResponseHead, upstream: &Upstream, asked: Instant) {
+        let Some(exchanges) = &self.core.exchanges else {
+            return;
+        };
+        if let Some(in_flight) = upstream.begun_among
+            && upstream.retransmits().is_some_and(|segments| segments > 0)
+        {
+            exchanges.overran(in_flight);
+        } else if !self.core.config.failed_status.contains(head.status.as_u16()) {
+            exchanges.answered(asked.elapsed());
+        }
     }
 
     /// Turns what a backend answered into an answer.
@@ -221,9 +242,11 @@ impl Endpoint {
         let patience = ms(core.config.timeouts.connect_timeout_ms);
         let begun = to.ejection.begin_connect(patience);
         let signs = core.signs_of(backend);
+        let among = core.exchanges.as_ref().map(|_| core.in_flight());
         let opened = tokio::time::timeout(patience, Upstream::connect(self.addresses[backend].get())).await;
         let failure = match opened {
-            Ok(Ok(upstream)) => {
+            Ok(Ok(mut upstream)) => {
+                upstream.begun_among = among;
                 to.ejection.connected();
                 core.heard(backend);
                 core.stats.borrow_mut().backends[backend].connects.opened += 1;
@@ -233,9 +256,14 @@ impl Endpoint {
                 tracing::debug!(backend = to.url, %error, "a connection could not be opened");
                 ConnectFailure::of(&error, core.signs_of(backend) != signs)
             }
-            Err(_) => ConnectFailure::TimedOut {
-                alive: core.signs_of(backend) != signs,
-            },
+            Err(_) => {
+                if let (Some(exchanges), Some(among)) = (&core.exchanges, among) {
+                    exchanges.overran(among);
+                }
+                ConnectFailure::TimedOut {
+                    alive: core.signs_of(backend) != signs,
+                }
+            }
         };
         let verdict = to.ejection.failed(begun, failure, &core.config.health, || {
             Census::without(backend, &core.backends)

@@ -31,7 +31,7 @@
 //! # Ok(())
 //! # }
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod accept;
 mod account;
@@ -54,6 +54,7 @@ mod descriptors;
 mod ejection;
 mod endpoint;
 mod error;
+mod exchanges;
 mod handle;
 mod headers;
 mod health;
@@ -63,6 +64,7 @@ mod pool;
 mod queue;
 mod request_head;
 mod response_head;
+mod retransmits;
 mod signs;
 mod stats;
 mod target;

@@ -54,6 +54,7 @@ impl Pools {
             && self.count.get() < self.core.descriptors.max_pooled_per_core;
         if wanted && room {
             upstream.reused = true;
+            upstream.begun_among = None;
             upstream.idle_since = None;
             pool.push(upstream);
             self.count.set(self.count.get() + 1);

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use crate::chunked::{self, ChunkError, Decoder};
 use crate::core::Core;
 use crate::response_head::{self, Framing, HeadError, ResponseHead};
+use crate::retransmits::retransmits;
 use crate::upload::{RequestBody, UploadError};
 
 /// Interim (1xx) responses read before the final one.
@@ -44,6 +45,8 @@ pub(crate) struct Upstream {
     interim: u32,
     /// An earlier request was answered on it.
     pub reused: bool,
+    /// How many exchanges of the core were in flight when it was opened, where anybody asks; until its first answer.
+    pub begun_among: Option<usize>,
     /// When a sweep first found it in the pool.
     pub idle_since: Option<Instant>,
 }
@@ -106,6 +109,7 @@ impl Upstream {
             received_any: false,
             interim: 0,
             reused: false,
+            begun_among: None,
             idle_since: None,
         }))
     }
@@ -118,6 +122,11 @@ impl Upstream {
         Pin::new(&mut self.stream)
             .poll_read(&mut cx, &mut ReadBuf::new(&mut byte))
             .is_pending()
+    }
+
+    /// The segments that were sent again since it was begun, where the kernel says.
+    pub(crate) fn retransmits(&self) -> Option<u32> {
+        retransmits(&self.stream)
     }
 
     /// Whether its exchange ended so that another may follow.

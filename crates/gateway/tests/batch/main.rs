@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod release;
+mod workers;
 
 use common::{Backend, Client, Message, eventually, gateway_with, ok, take};
 use headroom_gateway::{BatchKey, GatewayConfig, Handle};

@@ -128,6 +128,26 @@ fn those_behind_one_that_is_stuck_go_soon_and_by_themselves_at_last() {
 }
 
 #[test]
+fn nobody_waits_past_what_is_promised_for_those_before() {
+    for (target_ms, is_expired) in [(Some(250), true), (None, false)] {
+        let slow = Slow::new(Duration::from_secs(4), |config| {
+            config.batch.interval_ms = Some(200);
+            config.batch.max_wait_ms = 60_000;
+            config.target_ms = target_ms;
+        });
+        let clients = slow.send(60, Duration::from_millis(20));
+        // All have gone within two intervals, whatever is stuck; the last of them after more than was promised.
+        let mut batch = BatchCounts::default();
+        eventually("they are asked for together", || {
+            batch += take(&slow.handle).batch;
+            slow.most.load(SeqCst) == 60
+        });
+        assert_eq!(batch.expired > 0, is_expired, "{batch:?}");
+        all_answered(clients);
+    }
+}
+
+#[test]
 fn those_that_are_stuck_are_not_waited_for() {
     let backend = Backend::http(|request| {
         if request.start.contains("stuck") {

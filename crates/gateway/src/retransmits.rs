@@ -1,0 +1,73 @@
+//! How often the kernel had to send something again on a connection.
+//!
+//! Where a listen queue is full the kernel drops a SYN, or the last step of the handshake behind it, without a word (tcp(7),
+//! `tcp_abort_on_overflow`): the one who connects sees only that it took longer, by a second or by a fifth of one.
+
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// The segments that were sent again since the connection was begun, its SYN too (`tcpi_total_retrans` of tcp(7)'s `TCP_INFO`); `None`
+/// where the kernel does not say, as of a socket that is not TCP.
+pub(crate) fn retransmits(socket: impl AsFd) -> Option<u32> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed and so open; the buffer is as long as `length` says, and the kernel writes no further.
+    #[allow(unsafe_code)]
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    let needed = offset_of!(libc::tcp_info, tcpi_total_retrans) + size_of::<u32>();
+    if failed != 0 || (length as usize) < needed {
+        return None;
+    }
+    // SAFETY: all of it is integers, it was zeroed, and the kernel wrote as much of it as is read.
+    #[allow(unsafe_code)]
+    let info = unsafe { info.assume_init() };
+    Some(info.tcpi_total_retrans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_listen_queue_that_was_full_shows() {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener
+            .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+            .unwrap();
+        // One may wait, by the kernel's count one more than is said.
+        listener.listen(0).unwrap();
+        let listener = TcpListener::from(listener);
+        let address = listener.local_addr().unwrap();
+        let first = TcpStream::connect(address).unwrap();
+        assert_eq!(retransmits(&first), Some(0));
+        let second = std::thread::spawn(move || TcpStream::connect(address).unwrap());
+        // Its SYN is dropped for as long as the first is not accepted; the next comes a second later.
+        let begun = Instant::now();
+        std::thread::sleep(Duration::from_millis(300));
+        drop(listener.accept().unwrap());
+        let second = second.join().unwrap();
+        assert!(
+            begun.elapsed() > Duration::from_millis(500),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert!(retransmits(&second).unwrap() >= 1);
+    }
+
+    #[test]
+    fn what_is_not_tcp_says_nothing() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(retransmits(&one), None);
+    }
+}
