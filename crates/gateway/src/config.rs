@@ -379,7 +379,8 @@ pub struct BatchConfig {
     /// The interval, in milliseconds, at most `max_wait_ms` and `target_ms`. Absent, the default, there is no batcher. With 0 there is one
     /// that holds nothing until it is given another interval while it runs ([`crate::Handle::set_batch_interval`]), as by a law.
     pub interval_ms: Option<u64>,
-    /// The longest that a request is held, whatever the interval, in milliseconds. Default 1 000.
+    /// The longest that a request is held, whatever the interval, in milliseconds; no longer than `target_ms` either, but that its batch is
+    /// let go. Default 1 000.
     pub max_wait_ms: u64,
     /// Requests that may be held at once, over all cores (each core has an equal part, rounded up); one more passes at once. Default 4 096.
     pub max_held: usize,
