@@ -114,7 +114,9 @@ impl Endpoint {
             None => Phase::Response,
         });
         self.send_head(&attempt, &mut upstream);
-        let asked = self.core.exchanges.as_ref().map(|_| Instant::now());
+        // How long an upload takes is its client's doing.
+        let is_watched = self.core.exchanges.is_some() && attempt.call.body.is_none();
+        let asked = is_watched.then(Instant::now);
         let outcome = poll_fn(|cx| {
             let call = &mut *attempt.call;
             match upstream.poll_exchange(cx, &self.core, &call.parts.method, &mut call.body) {
