@@ -1,5 +1,6 @@
 //! A configuration file's text, and errors that name its lines.
 
+use crate::{ConfigErrors, Mistakes};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::ops::Range;
@@ -78,44 +79,24 @@ impl Document {
     /// Understands the text as the configuration of `headroom COMMAND`.
     ///
     /// # Errors
-    /// A text that is no TOML, an unknown key, a value of the wrong kind, with its line.
-    pub fn parse<T: DeserializeOwned>(&self, command: &str) -> Result<T, ConfigError> {
-        toml::from_str(&self.text).map_err(|error| ConfigError {
-            file: self.file.clone(),
-            line: error.span().map(|span| self.line_of(&span)),
-            message: format!(
-                "{}. `headroom {command} --example` prints every key with its meaning",
-                self.subject(&error)
-            ),
-        })
+    /// A text that is no TOML; else every unknown key and every value of the wrong kind, with its line.
+    pub fn parse<T: DeserializeOwned>(&self, command: &str) -> Result<T, ConfigErrors> {
+        self.parse_checked(command, |_, _| {})
     }
 
-    /// What is wrong, with the key that it is about: an error of a whole file names the table to add, not the first line's.
-    fn subject(&self, error: &toml::de::Error) -> String {
-        let (why, span) = (error.message().trim(), error.span().unwrap_or_default());
-        let missing = why
-            .strip_prefix("missing field `")
-            .and_then(|rest| rest.strip_suffix('`'));
-        let root = DeTable::parse(&self.text).ok();
-        match (missing, root.and_then(|root| key_at(root.get_ref(), &span))) {
-            (Some(table), None) => format!("{table}: is missing: add the table `[{table}]` with its keys"),
-            (None, Some(key)) => format!("{key}: {why}{}", self.quote(&span)),
-            _ => format!("{why}{}", self.quote(&span)),
-        }
-    }
-
-    /// Refuses a number outside its range, each with its key, its least and its most.
+    /// Refuses numbers outside their range, each with its key, its least and its most.
     ///
     /// # Errors
-    /// The first that is outside, with its line.
-    pub fn within(&self, numbers: &[(&str, f64, f64, f64)]) -> Result<(), ConfigError> {
+    /// All that are outside, with their lines.
+    pub fn within(&self, numbers: &[(&str, f64, f64, f64)]) -> Result<(), ConfigErrors> {
+        let mut mistakes = Mistakes::default();
         for (key, value, least, most) in numbers {
             if !(*least..=*most).contains(value) {
                 let why = format!("is {value:?}: it must be between {least:?} and {most:?}");
-                return Err(self.error(key, why));
+                mistakes.push(self.error(key, why));
             }
         }
-        Ok(())
+        mistakes.done()
     }
 
     /// Whether a key is written in a table, whose name may have dots (`gateway.batch`).
@@ -184,7 +165,7 @@ impl Document {
         Some(line)
     }
 
-    fn line_of(&self, span: &Range<usize>) -> usize {
+    pub(crate) fn line_of(&self, span: &Range<usize>) -> usize {
         self.text
             .bytes()
             .take(span.start)
@@ -194,7 +175,7 @@ impl Document {
     }
 
     /// The line that a span begins in, to show beside the message.
-    fn quote(&self, span: &Range<usize>) -> String {
+    pub(crate) fn quote(&self, span: &Range<usize>) -> String {
         let line = self
             .text
             .lines()
@@ -209,38 +190,9 @@ impl Document {
     }
 }
 
-/// The dotted key whose value stands at a span.
-fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
-    table.iter().find_map(|(name, value)| {
-        let inner = match value.get_ref() {
-            DeValue::Table(inner) => key_at(inner, span).map(|key| format!("{}.{key}", name.get_ref())),
-            _ => None,
-        };
-        inner.or_else(|| (value.span() == *span).then(|| name.get_ref().to_string()))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde::Deserialize;
-
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct File {
-        #[serde(rename = "slo")]
-        _slo: Inner,
-        #[serde(rename = "service")]
-        _service: Inner,
-    }
-
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Inner {
-        #[serde(rename = "name")]
-        _name: String,
-    }
-
     #[test]
     fn an_entry_of_a_list_is_on_its_own_line() {
         let document = Document::shipped(
@@ -263,34 +215,5 @@ mod tests {
                 && !document.has("law.dvfs.one", "one")
                 && !document.has("no", "one")
         );
-    }
-
-    #[test]
-    fn an_error_names_the_key_that_it_is_about() {
-        for (text, wanted) in [
-            (
-                "[slo]\nname = \"a\"\n",
-                "service: is missing: add the table `[service]` with its keys",
-            ),
-            (
-                "\n[slo]\nname = \"a\"\n",
-                "service: is missing: add the table `[service]` with its keys",
-            ),
-            ("", "slo: is missing: add the table `[slo]` with its keys"),
-            (
-                "[slo]\n[service]\nname = \"a\"",
-                "m.toml:1: missing field `name`, in `[slo]`",
-            ),
-            ("[slo]\nname = 1\n", "m.toml:2: slo.name: invalid type"),
-            ("slo.name = 1\n", "m.toml:1: slo.name: invalid type"),
-            ("[slo]\nnames = \"a\"\n", "m.toml:2: unknown field `names`"),
-            ("[slo\n", "m.toml:1: "),
-        ] {
-            let error = Document::shipped("m.toml", text)
-                .parse::<File>("up")
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains(wanted), "{text:?}: {error}");
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! How a command fails, and with which exit status.
 
-use crate::ConfigError;
+use crate::{ConfigError, ConfigErrors};
 use std::fmt;
 use std::process::ExitCode;
 
@@ -11,6 +11,8 @@ pub enum Failure {
     Usage(anyhow::Error),
     /// It went wrong: exit status 1.
     Run(anyhow::Error),
+    /// Several at once, as a check finds them: exit status 2 where one of them is of what was asked for.
+    Several(Vec<Failure>),
 }
 
 impl Failure {
@@ -21,18 +23,40 @@ impl Failure {
 
     /// The exit status.
     pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Usage(_) => ExitCode::from(2),
-            Self::Run(_) => ExitCode::FAILURE,
+        match self.is_usage() {
+            true => ExitCode::from(2),
+            false => ExitCode::FAILURE,
         }
+    }
+
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Usage(_) => true,
+            Self::Run(_) => false,
+            Self::Several(all) => all.iter().any(Self::is_usage),
+        }
+    }
+
+    /// What went wrong, each by itself; beside it the place in a configuration, where it has one.
+    pub fn each(&self) -> Vec<(String, Option<&ConfigError>)> {
+        let error = match self {
+            Self::Several(all) => return all.iter().flat_map(Self::each).collect(),
+            Self::Usage(error) | Self::Run(error) => error,
+        };
+        if let Some(errors) = error.downcast_ref::<ConfigErrors>() {
+            return errors
+                .iter()
+                .map(|error| (error.to_string(), Some(error)))
+                .collect();
+        }
+        vec![(with_causes(error), error.downcast_ref())]
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usage(error) | Self::Run(error) => f.write_str(&with_causes(error)),
-        }
+        let lines: Vec<String> = self.each().into_iter().map(|(text, _)| text).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -52,7 +76,7 @@ fn with_causes(error: &anyhow::Error) -> String {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
-        if error.is::<ConfigError>() {
+        if error.is::<ConfigError>() || error.is::<ConfigErrors>() {
             Self::Usage(error)
         } else {
             Self::Run(error)
@@ -86,5 +110,29 @@ mod tests {
                 });
             assert_eq!(Failure::Run(error).to_string(), wanted);
         }
+    }
+
+    #[test]
+    fn several_are_said_each_by_itself_and_one_of_what_was_asked_for_decides_the_exit_status() {
+        let document = crate::Document::shipped("m.toml", "[a]\nx = 1\ny = 2\n");
+        let of_file = document.within(&[("a.x", 1.0, 2.0, 3.0), ("a.y", 2.0, 3.0, 4.0)]);
+        let broken = || Failure::Run(anyhow::anyhow!("it broke"));
+        let both = Failure::Several(vec![Failure::from(of_file.unwrap_err()), broken()]);
+        let each = both.each();
+        let lines: Vec<Option<usize>> = each
+            .iter()
+            .map(|(_, place)| place.and_then(|error| error.line))
+            .collect();
+        assert_eq!(lines, [Some(2), Some(3), None]);
+        assert_eq!(both.to_string().lines().count(), 3);
+        assert_eq!(
+            format!("{:?}", both.exit_code()),
+            format!("{:?}", ExitCode::from(2))
+        );
+        let run = Failure::Several(vec![broken()]);
+        assert_eq!(
+            format!("{:?}", run.exit_code()),
+            format!("{:?}", ExitCode::FAILURE)
+        );
     }
 }

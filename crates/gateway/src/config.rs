@@ -1,15 +1,15 @@
 //! What a user may set, with the defaults, and the checks that need no socket.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+mod check;
+mod size;
+
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use headroom_units::FailedStatus;
 use serde::{Deserialize, Serialize};
-
-use crate::error::GatewayError;
 
 /// Largest number of backends of one gateway. Each costs a small histogram per core, so it is bounded.
 pub const MAX_BACKENDS: usize = 256;
@@ -155,8 +155,10 @@ impl BackendConfig {
 #[serde(rename_all = "snake_case")]
 pub enum Balance {
     /// In turn, in proportion to the weights, interleaved as evenly as the weights allow.
+    #[serde(alias = "round-robin")]
     RoundRobin,
     /// The backend with the fewest of this core's requests in flight per unit of weight.
+    #[serde(alias = "least-connections")]
     LeastConnections,
 }
 
@@ -337,11 +339,14 @@ impl Default for LimitConfig {
 pub struct CacheConfig {
     /// Bytes of answers kept, with their header fields and the tables' own: past them what `policy` chooses goes. Bodies that are being
     /// fetched, or are gone from the cache and still read by a client, are beside them: together at most as many bytes again. Where there
-    /// is no room for another it passes as its client reads it, and is not kept. 0, the default, for no cache.
+    /// is no room for another it passes as its client reads it, and is not kept. 0, the default, for no cache. A number, or a text with a
+    /// unit as `"64MiB"`.
+    #[serde(deserialize_with = "size::bytes")]
     pub bytes: u64,
-    /// Bytes of the largest body that is kept; larger ones pass. Default 1 MiB.
+    /// Bytes of the largest body that is kept; larger ones pass. Default 1 MiB. Written as `bytes` is.
+    #[serde(deserialize_with = "size::bytes")]
     pub max_object_bytes: u64,
-    /// What goes when there is no more room. Default `s3_fifo`.
+    /// What goes when there is no more room. Default `s3-fifo`.
     pub policy: CachePolicy,
     /// Whether a request waits for another that fetches the same. `false`: only those of one batch do, as where a cache knows no
     /// such thing. Default `true`.
@@ -380,9 +385,10 @@ pub struct BatchConfig {
     /// that holds nothing until it is given another interval while it runs ([`crate::Handle::set_batch_interval`]), as by a law.
     pub interval_ms: Option<u64>,
     /// The longest that a request is held, whatever the interval, in milliseconds; no longer than `target_ms` either, but that its batch is
-    /// let go. Default 1 000.
+    /// let go. At most 60 000. Default 1 000.
     pub max_wait_ms: u64,
-    /// Requests that may be held at once, over all cores (each core has an equal part, rounded up); one more passes at once. Default 4 096.
+    /// Requests that may be held at once, over all cores (each core has an equal part, rounded up); one more passes at once. At most 1 048 576.
+    /// Default 4 096.
     pub max_held: usize,
     /// What those have in common that go together. Default `target`.
     pub key: BatchKey,
@@ -417,6 +423,7 @@ pub enum CachePolicy {
     Lru,
     /// What was asked for once and not again soon (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023): a
     /// visit to everything does not drive out what is popular.
+    #[serde(rename = "s3-fifo", alias = "s3_fifo")]
     S3Fifo,
 }
 
@@ -459,185 +466,6 @@ impl Default for ForwardingConfig {
 }
 
 impl GatewayConfig {
-    /// Whether this backend's address, as it is written, is one that the gateway listens at.
-    fn listens_at(&self, backend: &BackendConfig) -> bool {
-        let Ok(uri) = backend.url.parse::<http::Uri>() else {
-            return false;
-        };
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let ip = match host {
-            "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            _ => host.parse().ok(),
-        };
-        let port = uri.port_u16().unwrap_or(80);
-        let listens = self.listen.iter().chain(self.tls.iter().map(|tls| &tls.listen));
-        ip.is_some_and(|ip: IpAddr| {
-            listens.into_iter().any(|address| {
-                let here = address.ip() == ip || (address.ip().is_unspecified() && ip.is_loopback());
-                address.port() == port && here
-            })
-        })
-    }
-
-    /// Checks every value that can be judged without the network.
-    ///
-    /// # Errors
-    /// [`GatewayError::Config`] naming the key, its value and what is allowed.
-    pub fn check(&self) -> Result<(), GatewayError> {
-        let need = |holds: bool, key: &str, value: &dyn fmt::Display, allowed: &str| match holds {
-            true => Ok(()),
-            false => Err(GatewayError::Config {
-                key: key.to_owned(),
-                value: value.to_string(),
-                allowed: allowed.to_owned(),
-            }),
-        };
-        let listens = !self.listen.is_empty() || !self.tls.is_empty();
-        let allowed = "at least one address in `listen` or one `[[tls]]` table";
-        need(listens, "listen", &"[]", allowed)?;
-        let count = self.backends.len();
-        let allowed = "1 to 256 backends, each `{ url = \"http://host:port\" }`";
-        need((1..=MAX_BACKENDS).contains(&count), "backends", &count, allowed)?;
-        for backend in &self.backends {
-            need(
-                backend.weight <= MAX_WEIGHT,
-                "backends.weight",
-                &backend.weight,
-                "0 to 1000",
-            )?;
-            let own = self.listens_at(backend);
-            let allowed = "where the service listens; this is this gateway's own address, and each request would come back to it";
-            need(!own, "backends.url", &backend.url, allowed)?;
-        }
-        let (limits, health, times) = (&self.limits, &self.health, &self.timeouts);
-        for (key, value, (least, most), allowed) in [
-            (
-                "threads",
-                self.threads as u64,
-                (0, MAX_THREADS as u64),
-                "0 (one per CPU) to 256",
-            ),
-            (
-                "limits.max_header_bytes",
-                limits.max_header_bytes as u64,
-                (8_192, 1 << 20),
-                "8192 to 1048576",
-            ),
-            (
-                "limits.max_headers",
-                limits.max_headers as u64,
-                (1, 1_000),
-                "1 to 1000",
-            ),
-            (
-                "limits.h2_window_bytes",
-                limits.h2_window_bytes.into(),
-                (16_384, 1 << 30),
-                "16384 to 1073741824",
-            ),
-            (
-                "health.max_ejection_percent",
-                health.max_ejection_percent.into(),
-                (0, 100),
-                "0 to 100",
-            ),
-            (
-                "health.panic_percent",
-                health.panic_percent.into(),
-                (0, 100),
-                "0 to 100",
-            ),
-        ] {
-            need((least..=most).contains(&value), key, &value, allowed)?;
-        }
-        for (key, value) in [
-            (
-                "limits.max_connections_per_core",
-                limits.max_connections_per_core as u64,
-            ),
-            (
-                "limits.max_in_flight_per_backend",
-                limits.max_in_flight_per_backend as u64,
-            ),
-            (
-                "limits.max_concurrent_streams",
-                limits.max_concurrent_streams.into(),
-            ),
-            ("limits.listen_backlog", limits.listen_backlog.into()),
-            ("timeouts.connect_timeout_ms", times.connect_timeout_ms),
-            ("timeouts.queue_timeout_ms", times.queue_timeout_ms),
-            (
-                "timeouts.response_header_timeout_ms",
-                times.response_header_timeout_ms,
-            ),
-            ("timeouts.body_timeout_ms", times.body_timeout_ms),
-            (
-                "timeouts.request_header_timeout_ms",
-                times.request_header_timeout_ms,
-            ),
-            ("timeouts.idle_timeout_ms", times.idle_timeout_ms),
-            ("timeouts.pool_idle_timeout_ms", times.pool_idle_timeout_ms),
-            ("timeouts.tunnel_idle_timeout_ms", times.tunnel_idle_timeout_ms),
-            ("batch.max_wait_ms", self.batch.max_wait_ms),
-            ("batch.max_held", self.batch.max_held as u64),
-            ("cache.max_object_bytes", self.cache.max_object_bytes),
-            ("cache.collapse_timeout_ms", self.cache.collapse_timeout_ms),
-            ("health.interval_ms", health.interval_ms),
-            ("health.timeout_ms", health.timeout_ms),
-            ("health.rise", health.rise.into()),
-            ("health.fall", health.fall.into()),
-        ] {
-            need(value > 0, key, &value, "1 or more")?;
-        }
-        if let (Some(interval), Some(most)) = (self.batch.interval_ms, self.max_batch_interval()) {
-            let by = match self.target_ms {
-                Some(target) if ms(target) == most => "the latency that is promised, `target_ms`",
-                _ => "the longest that a request may be held, `batch.max_wait_ms`",
-            };
-            let allowed = format!("0 to {}: {by}", most.as_millis());
-            need(ms(interval) <= most, "batch.interval_ms", &interval, &allowed)?;
-        }
-        let cache = &self.cache;
-        if cache.bytes > 0 {
-            let room = cache.max_object_bytes.saturating_add(CACHE_HEAD_BYTES);
-            let example = room.checked_next_power_of_two().unwrap_or(room);
-            let allowed = format!(
-                "0 for no cache, or {room} and more: room for one object of `cache.max_object_bytes` and its head, as {example}"
-            );
-            need(cache.bytes >= room, "cache.bytes", &cache.bytes, &allowed)?;
-        }
-        if let Some(path) = &health.path {
-            let holds = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
-            need(holds, "health.path", path, "an absolute path such as /healthz")?;
-        }
-        Ok(())
-    }
-
-    /// Checks that the cache fits into a machine of so much memory.
-    pub(crate) fn check_memory(&self, memory: u64) -> Result<(), GatewayError> {
-        let bytes = self.cache.bytes;
-        if bytes > memory {
-            return Err(GatewayError::Config {
-                key: "cache.bytes".to_owned(),
-                value: bytes.to_string(),
-                allowed: format!(
-                    "at most the {memory} bytes of memory of this machine, of which bodies under way can take as many again: {} at most \
-                     fill it",
-                    memory / 2
-                ),
-            });
-        }
-        if bytes > memory / 2 {
-            tracing::warn!(
-                bytes,
-                memory,
-                "a cache of more than half of this machine's memory: bodies under way can take as many bytes again, and the kernel may \
-                 then end this program; set cache.bytes (--cache) lower"
-            );
-        }
-        Ok(())
-    }
-
     /// The longest interval that its batcher can be given: `batch.max_wait_ms`, and not more than `target_ms`; `None` without a
     /// batcher.
     pub fn max_batch_interval(&self) -> Option<Duration> {

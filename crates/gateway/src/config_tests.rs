@@ -78,11 +78,76 @@ fn values_out_of_range_name_key_and_value() {
         ("backends = 0: ", |it| it.backends.clear()),
         ("listen = []: ", |it| it.listen.clear()),
     ];
+    let mut all = base.clone();
     for (words, spoil) in spoilt {
         let mut config = base.clone();
         spoil(&mut config);
         let text = config.check().unwrap_err().to_string();
         assert!(text.starts_with(words), "{text}");
+        spoil(&mut all);
+    }
+    // What can be judged apart is said at once; of backends that are not there nothing is.
+    let found: Vec<String> = all.mistakes().iter().map(ToString::to_string).collect();
+    for (words, _) in spoilt.iter().filter(|(words, _)| !words.starts_with("backends.")) {
+        assert!(
+            found.iter().any(|found| found.starts_with(words)),
+            "{words}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wait_and_a_number_held_beyond_reason_are_refused_with_the_reason() {
+    let with = |max_wait_ms, max_held| GatewayConfig {
+        backends: vec![BackendConfig::new("http://127.0.0.1:1")],
+        batch: BatchConfig {
+            max_wait_ms,
+            max_held,
+            ..BatchConfig::default()
+        },
+        ..Default::default()
+    };
+    with(60_000, 1 << 20).check().unwrap();
+    for (config, said) in [
+        (
+            with(60_001, 1),
+            "batch.max_wait_ms = 60001: allowed is 1 to 60000: past a minute",
+        ),
+        (with(0, 1), "batch.max_wait_ms = 0: "),
+        (
+            with(1, (1 << 20) + 1),
+            "batch.max_held = 1048577: allowed is 1 to 1048576: each request",
+        ),
+        (with(1, 0), "batch.max_held = 0: "),
+    ] {
+        let text = config.check().unwrap_err().to_string();
+        assert!(text.starts_with(said), "{text}");
+    }
+}
+
+#[test]
+fn bytes_have_a_unit_or_none_and_names_either_dash() {
+    let cache = |text: &str| {
+        let text = format!("[cache]\n{text}");
+        toml::from_str::<GatewayConfig>(&text).map(|config| config.cache)
+    };
+    assert_eq!(cache("bytes = \"64MiB\"").unwrap().bytes, 64 << 20);
+    assert_eq!(cache("bytes = 67108864").unwrap().bytes, 64 << 20);
+    assert_eq!(
+        cache("max_object_bytes = \"20 kB\"").unwrap().max_object_bytes,
+        20_000
+    );
+    for wrong in ["bytes = \"much\"", "bytes = -1", "bytes = true", "bytes = 1.5"] {
+        let error = cache(wrong).unwrap_err().to_string();
+        assert!(error.contains("as 67108864 or \"64MiB\""), "{wrong}: {error}");
+    }
+    for policy in ["s3-fifo", "s3_fifo"] {
+        let policy = cache(&format!("policy = \"{policy}\"")).unwrap().policy;
+        assert_eq!(policy, CachePolicy::S3Fifo);
+    }
+    for balance in ["least-connections", "least_connections"] {
+        let config: GatewayConfig = toml::from_str(&format!("balance = \"{balance}\"")).unwrap();
+        assert_eq!(config.balance, Balance::LeastConnections);
     }
 }
 
@@ -98,7 +163,8 @@ fn a_cache_that_the_machine_cannot_hold_is_refused_with_what_it_can() {
     let memory = 8 << 30;
     let refused = config(4 << 40).check_memory(memory).unwrap_err().to_string();
     assert!(
-        refused.starts_with("cache.bytes = 4398046511104: allowed is at most the 8589934592 bytes"),
+        refused.starts_with("cache.bytes = 4TiB: allowed is at most the 8GiB of memory")
+            && refused.contains(": 4GiB at most"),
         "{refused}"
     );
     for bytes in [0, 1 << 30, memory] {

@@ -1,0 +1,234 @@
+//! A configuration understood as far as it can be: each key that is wrong is said, not the first alone.
+//!
+//! What `serde` refuses is cut out of the parsed text, which keeps its places, and the rest is tried again. What follows from a
+//! cut only (a table that now lacks the key) is no mistake of its own and is not said.
+
+use crate::{ConfigError, ConfigErrors, Document, Mistakes};
+use headroom_units::Seconds;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue, Deserializer, Error};
+
+/// A part of a dotted key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    /// An entry of a list of tables, from 0.
+    At(usize),
+}
+
+/// Where in a file something is: the steps to it from the root, which has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Place(Vec<Step>);
+
+impl Place {
+    fn with(&self, step: Step) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Self(steps)
+    }
+
+    fn parent(&self) -> Option<Self> {
+        let (_, steps) = self.0.split_last()?;
+        Some(Self(steps.to_vec()))
+    }
+
+    /// The place of a key as [`Document::error`] takes it.
+    fn parse(key: &str) -> Self {
+        let key = key.replace('[', ".").replace(']', "");
+        let step = |part: &str| part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::At);
+        Self(key.split('.').map(step).collect())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(key) if number == 0 => f.write_str(key)?,
+                Step::Key(key) => write!(f, ".{key}")?,
+                Step::At(at) => write!(f, "[{at}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Document {
+    /// Understands the text as the configuration of `headroom COMMAND` and checks it; every key that is wrong is said.
+    ///
+    /// # Errors
+    /// A text that is no TOML, alone. Else all unknown keys, values of the wrong kind and what `check` finds, each with its line.
+    pub fn parse_checked<T: DeserializeOwned>(
+        &self,
+        command: &str,
+        check: impl FnOnce(&T, &mut Mistakes),
+    ) -> Result<T, ConfigErrors> {
+        let mut root = DeTable::parse(self.text()).map_err(|error| self.refusal(command, None, &error))?;
+        let (mut mistakes, mut cut) = (Mistakes::default(), Vec::new());
+        let value = loop {
+            let error = match T::deserialize(Deserializer::from(root.clone())) {
+                Ok(value) => break Some(value),
+                Err(error) => error,
+            };
+            let place = error
+                .span()
+                .and_then(|span| place_of(root.get_ref(), &Place::default(), &span));
+            let missing = missing(&error);
+            // Where it is not known which key it is about, it is the file that lacks a table.
+            let place = place.unwrap_or_default();
+            let follows = missing.is_some()
+                && cut
+                    .iter()
+                    .any(|cut: &Place| cut.parent().as_ref() == Some(&place));
+            if !follows {
+                mistakes.push(self.refusal(command, Some(&place), &error));
+            }
+            match remove(root.get_mut(), &place.0) {
+                true => cut.push(place),
+                false => break None,
+            }
+        };
+        if let Some(value) = &value {
+            let mut found = Mistakes::default();
+            check(value, &mut found);
+            let follows = |error: &ConfigError| {
+                let key = Place::parse(error.key().unwrap_or_default());
+                let is_cut = cut.contains(&key);
+                // Of what is not written, a key beside it that was cut may be the reason.
+                let holds_a_cut = cut.iter().filter_map(Place::parent).any(|table| {
+                    table == key || (!self.is_written(error.key()) && Some(table) == key.parent())
+                });
+                is_cut || holds_a_cut
+            };
+            found.retain(|error| !follows(error));
+            mistakes.append(found);
+        }
+        mistakes.done()?;
+        // Nothing was wrong, so nothing was cut and there is a value.
+        value.ok_or_else(|| self.error("the file", "is not understood").into())
+    }
+
+    fn is_written(&self, key: Option<&str>) -> bool {
+        let (table, key) = key.and_then(|key| key.rsplit_once('.')).unwrap_or_default();
+        self.has(table, key)
+    }
+
+    /// What is wrong, with the key that it is about: an error of a whole file names the table to add, not the first line's.
+    fn refusal(&self, command: &str, place: Option<&Place>, error: &Error) -> ConfigError {
+        let (why, span) = (error.message().trim(), error.span().unwrap_or_default());
+        let quoted = self.quote(&span);
+        let what = match (missing(error), place) {
+            (Some(table), Some(place)) if place.0.is_empty() => {
+                format!("{table}: is missing: add the table `[{table}]` with its keys")
+            }
+            (Some(key), Some(place)) => format!("{place}.{key}: is missing: add it to `{place}`{quoted}"),
+            (None, Some(place)) if !place.0.is_empty() => {
+                format!("{place}: {why}{quoted}{}", remedy(place, why).unwrap_or_default())
+            }
+            _ => format!("{why}{quoted}"),
+        };
+        ConfigError {
+            file: self.file().to_owned(),
+            line: error.span().map(|span| self.line_of(&span)),
+            message: format!("{what}. `headroom {command} --example` prints every key with its meaning"),
+        }
+    }
+}
+
+/// The key that a table lacks, where an error is about that.
+fn missing(error: &Error) -> Option<&str> {
+    let rest = error.message().trim().strip_prefix("missing field `")?;
+    rest.strip_suffix('`')
+}
+
+/// What to write instead of a text that was to be a number, where the key's name says its unit.
+fn remedy(place: &Place, why: &str) -> Option<String> {
+    let text = why
+        .strip_prefix("invalid type: string \"")?
+        .rsplit_once("\", expected ")?
+        .0
+        .trim();
+    let Some(Step::Key(key)) = place.0.last() else {
+        return None;
+    };
+    let (_, unit, in_seconds) = UNITS.iter().find(|(end, ..)| key.ends_with(end))?;
+    let length = || text.parse::<Seconds>().ok().map(Seconds::get);
+    let bare = text.trim_end_matches(|c: char| c.is_alphabetic() || c == '%');
+    let number = match (text.parse::<f64>(), in_seconds) {
+        (Ok(number), _) => Some(number),
+        (Err(_), Some(in_seconds)) => length().map(|seconds| seconds / in_seconds),
+        // The only unit that such a number can have.
+        (Err(_), None) => bare.trim().parse().ok(),
+    };
+    // 100 ms are not 0.1 s in binary fractions.
+    let number = number.map(|number: f64| (number * 1e9).round() / 1e9);
+    let write = number.map_or_else(String::new, |number| format!(": write {key} = {number}"));
+    Some(format!(
+        "; it is a number of {unit}, without quotes and without a unit{write}"
+    ))
+}
+
+/// How the name of a key with a unit ends, the unit, and how many seconds it is where it is one of time.
+const UNITS: [(&str, &str, Option<f64>); 6] = [
+    ("_us", "microseconds", Some(1e-6)),
+    ("_ms", "milliseconds", Some(1e-3)),
+    ("_s", "seconds", Some(1.0)),
+    ("_days", "days", Some(86_400.0)),
+    ("_percent", "percent", None),
+    ("_w", "watts", None),
+];
+
+/// The place of the key that stands at a span, or of the key whose value does.
+fn place_of(table: &DeTable<'_>, at: &Place, span: &Range<usize>) -> Option<Place> {
+    table.iter().find_map(|(name, value)| {
+        let here = at.with(Step::Key(name.get_ref().to_string()));
+        if name.span() == *span {
+            return Some(here);
+        }
+        inside(value, &here, span).or_else(|| (value.span() == *span).then_some(here))
+    })
+}
+
+fn inside(value: &Spanned<DeValue<'_>>, here: &Place, span: &Range<usize>) -> Option<Place> {
+    match value.get_ref() {
+        DeValue::Table(inner) => place_of(inner, here, span),
+        DeValue::Array(entries) => in_list(entries, here, span),
+        _ => None,
+    }
+}
+
+fn in_list(entries: &DeArray<'_>, here: &Place, span: &Range<usize>) -> Option<Place> {
+    entries.iter().enumerate().find_map(|(at, entry)| {
+        let one = here.with(Step::At(at));
+        inside(entry, &one, span).or_else(|| (entry.span() == *span).then_some(one))
+    })
+}
+
+/// Takes the key out; of what is an entry of a list the whole list, as the others would have other numbers. Whether there was one.
+fn remove(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
+    let [Step::Key(first), rest @ ..] = steps else {
+        return false;
+    };
+    let known = |name: &Spanned<_>| AsRef::<str>::as_ref(name.get_ref()) == first;
+    let Some(name) = table.keys().find(|name| known(name)).cloned() else {
+        return false;
+    };
+    let inner = table.get_mut(&name).map(Spanned::get_mut);
+    match (rest, inner) {
+        ([Step::Key(_), ..], Some(DeValue::Table(inner))) => remove(inner, rest),
+        ([Step::At(at), rest @ ..], Some(DeValue::Array(entries))) if !rest.is_empty() => {
+            match entries.get_mut(*at).map(Spanned::get_mut) {
+                Some(DeValue::Table(inner)) => remove(inner, rest),
+                _ => table.remove(&name).is_some(),
+            }
+        }
+        _ => table.remove(&name).is_some(),
+    }
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;

@@ -1,0 +1,228 @@
+//! What a configuration may say: the checks that need no socket.
+
+use super::size::in_words;
+use super::{BackendConfig, CACHE_HEAD_BYTES, GatewayConfig, MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, ms};
+use crate::backend::Backend;
+use crate::error::GatewayError;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The longest that a request may be held.
+const MAX_WAIT_MS: u64 = 60_000;
+/// The most that may be held at once.
+const MAX_HELD: u64 = 1 << 20;
+
+/// What is wrong so far.
+#[derive(Default)]
+struct Wrong(Vec<GatewayError>);
+
+impl Wrong {
+    /// What does not hold is wrong: a key, its value and what is allowed.
+    fn need(&mut self, holds: bool, key: &str, value: impl ToString, allowed: impl Into<String>) {
+        if !holds {
+            self.0.push(GatewayError::Config {
+                key: key.to_owned(),
+                value: value.to_string(),
+                allowed: allowed.into(),
+            });
+        }
+    }
+}
+
+impl GatewayConfig {
+    /// Whether this backend's address, as it is written, is one that the gateway listens at.
+    fn listens_at(&self, backend: &BackendConfig) -> bool {
+        let Ok(uri) = backend.url.parse::<http::Uri>() else {
+            return false;
+        };
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let ip = match host {
+            "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            _ => host.parse().ok(),
+        };
+        let port = uri.port_u16().unwrap_or(80);
+        let listens = self.listen.iter().chain(self.tls.iter().map(|tls| &tls.listen));
+        ip.is_some_and(|ip: IpAddr| {
+            listens.into_iter().any(|address| {
+                let here = address.ip() == ip || (address.ip().is_unspecified() && ip.is_loopback());
+                address.port() == port && here
+            })
+        })
+    }
+
+    /// Checks every value that can be judged without the network.
+    ///
+    /// # Errors
+    /// The first of [`GatewayConfig::mistakes`].
+    pub fn check(&self) -> Result<(), GatewayError> {
+        self.mistakes().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// All that is wrong without a look at the network: [`GatewayError::Config`] naming the key, its value and what is allowed, and
+    /// URLs that are none.
+    pub fn mistakes(&self) -> Vec<GatewayError> {
+        let mut wrong = Wrong::default();
+        let listens = !self.listen.is_empty() || !self.tls.is_empty();
+        let allowed = "at least one address in `listen` or one `[[tls]]` table";
+        wrong.need(listens, "listen", "[]", allowed);
+        let count = self.backends.len();
+        let allowed = "1 to 256 backends, each `{ url = \"http://host:port\" }`";
+        wrong.need((1..=MAX_BACKENDS).contains(&count), "backends", count, allowed);
+        for backend in self.backends.iter().take(MAX_BACKENDS) {
+            let weight = backend.weight;
+            wrong.need(weight <= MAX_WEIGHT, "backends.weight", weight, "0 to 1000");
+            let own = self.listens_at(backend);
+            let allowed = "where the service listens; this is this gateway's own address, and each request would come back to it";
+            wrong.need(!own, "backends.url", &backend.url, allowed);
+            wrong.0.extend(Backend::new(backend).err());
+        }
+        self.check_ranges(&mut wrong);
+        self.check_front(&mut wrong);
+        if let Some(path) = &self.health.path {
+            let holds = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
+            wrong.need(holds, "health.path", path, "an absolute path such as /healthz");
+        }
+        wrong.0
+    }
+
+    /// What is a number between two others.
+    fn check_ranges(&self, wrong: &mut Wrong) {
+        let (limits, health, times) = (&self.limits, &self.health, &self.timeouts);
+        for (key, value, (least, most), allowed) in [
+            (
+                "threads",
+                self.threads as u64,
+                (0, MAX_THREADS as u64),
+                "0 (one per CPU) to 256",
+            ),
+            (
+                "limits.max_header_bytes",
+                limits.max_header_bytes as u64,
+                (8_192, 1 << 20),
+                "8192 to 1048576",
+            ),
+            (
+                "limits.max_headers",
+                limits.max_headers as u64,
+                (1, 1_000),
+                "1 to 1000",
+            ),
+            (
+                "limits.h2_window_bytes",
+                limits.h2_window_bytes.into(),
+                (16_384, 1 << 30),
+                "16384 to 1073741824",
+            ),
+            (
+                "health.max_ejection_percent",
+                health.max_ejection_percent.into(),
+                (0, 100),
+                "0 to 100",
+            ),
+            (
+                "batch.max_wait_ms",
+                self.batch.max_wait_ms,
+                (1, MAX_WAIT_MS),
+                "1 to 60000: past a minute clients and the proxies between have given up, and what is held for them is fetched in vain",
+            ),
+            (
+                "batch.max_held",
+                self.batch.max_held as u64,
+                (1, MAX_HELD),
+                "1 to 1048576: each request that is held keeps its head and its connection in memory, and more \
+                 pass at once all the same",
+            ),
+            (
+                "health.panic_percent",
+                health.panic_percent.into(),
+                (0, 100),
+                "0 to 100",
+            ),
+        ] {
+            wrong.need((least..=most).contains(&value), key, value, allowed);
+        }
+        for (key, value) in [
+            (
+                "limits.max_connections_per_core",
+                limits.max_connections_per_core as u64,
+            ),
+            (
+                "limits.max_in_flight_per_backend",
+                limits.max_in_flight_per_backend as u64,
+            ),
+            (
+                "limits.max_concurrent_streams",
+                limits.max_concurrent_streams.into(),
+            ),
+            ("limits.listen_backlog", limits.listen_backlog.into()),
+            ("timeouts.connect_timeout_ms", times.connect_timeout_ms),
+            ("timeouts.queue_timeout_ms", times.queue_timeout_ms),
+            (
+                "timeouts.response_header_timeout_ms",
+                times.response_header_timeout_ms,
+            ),
+            ("timeouts.body_timeout_ms", times.body_timeout_ms),
+            (
+                "timeouts.request_header_timeout_ms",
+                times.request_header_timeout_ms,
+            ),
+            ("timeouts.idle_timeout_ms", times.idle_timeout_ms),
+            ("timeouts.pool_idle_timeout_ms", times.pool_idle_timeout_ms),
+            ("timeouts.tunnel_idle_timeout_ms", times.tunnel_idle_timeout_ms),
+            ("cache.max_object_bytes", self.cache.max_object_bytes),
+            ("cache.collapse_timeout_ms", self.cache.collapse_timeout_ms),
+            ("health.interval_ms", health.interval_ms),
+            ("health.timeout_ms", health.timeout_ms),
+            ("health.rise", health.rise.into()),
+            ("health.fall", health.fall.into()),
+        ] {
+            wrong.need(value > 0, key, value, "1 or more");
+        }
+    }
+
+    /// What the cache and the batcher may be given.
+    fn check_front(&self, wrong: &mut Wrong) {
+        if let (Some(interval), Some(most)) = (self.batch.interval_ms, self.max_batch_interval()) {
+            let by = match self.target_ms {
+                Some(target) if ms(target) == most => "the latency that is promised, `target_ms`",
+                _ => "the longest that a request may be held, `batch.max_wait_ms`",
+            };
+            let allowed = format!("0 to {}: {by}", most.as_millis());
+            wrong.need(ms(interval) <= most, "batch.interval_ms", interval, allowed);
+        }
+        let cache = &self.cache;
+        if cache.bytes > 0 {
+            let room = cache.max_object_bytes.saturating_add(CACHE_HEAD_BYTES);
+            let example = in_words(room.checked_next_power_of_two().unwrap_or(room));
+            let allowed = format!(
+                "0 for no cache, or {} and more: room for one object of `cache.max_object_bytes` and its head, as {example}",
+                in_words(room)
+            );
+            wrong.need(cache.bytes >= room, "cache.bytes", in_words(cache.bytes), allowed);
+        }
+    }
+
+    /// Checks that the cache fits into a machine of so much memory.
+    pub(crate) fn check_memory(&self, memory: u64) -> Result<(), GatewayError> {
+        let bytes = self.cache.bytes;
+        if bytes > memory {
+            return Err(GatewayError::Config {
+                key: "cache.bytes".to_owned(),
+                value: in_words(bytes),
+                allowed: format!(
+                    "at most the {} of memory of this machine, of which bodies under way can take as many again: {} at most fill it",
+                    in_words(memory),
+                    in_words(memory / 2)
+                ),
+            });
+        }
+        if bytes > memory / 2 {
+            tracing::warn!(
+                bytes,
+                memory,
+                "a cache of more than half of this machine's memory: bodies under way can take as many bytes again, and the kernel may \
+                 then end this program; set cache.bytes (--cache) lower"
+            );
+        }
+        Ok(())
+    }
+}
