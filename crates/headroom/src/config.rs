@@ -1,7 +1,7 @@
 //! The configuration files: that of `headroom up` here, those of [`agent`] and [`controller`] below.
 //!
-//! Every mistake is one error that names the file, the line, the value and the remedy, and is found before anything
-//! on the machine is changed.
+//! Every mistake is one error that names the file, the line, the value and the remedy. All that a file gets wrong are said at once, and
+//! before anything on the machine is changed or asked.
 
 pub mod agent;
 pub mod controller;
@@ -9,7 +9,7 @@ pub mod machine;
 mod notes;
 
 use crate::telemetry_config::TelemetryConfig;
-use headroom_console::{ConfigError, Document};
+use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_control::{
     CoreRange, FailingLimits, LawConfig, Plant, PlantError, PowerEnvelope, Slo, guardian,
 };
@@ -22,6 +22,7 @@ use headroom_node::limit::{LeverKind, LeverPreference};
 use headroom_node::power::{MeterKind, MeterPreference};
 use headroom_physics::Machine;
 use headroom_record::Limits;
+use headroom_runtime::door;
 use headroom_units::{Cores, FailedStatus, Ratio, Seconds};
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
@@ -312,20 +313,28 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`ConfigError`] for a file that cannot be read or understood, or a value that is outside its range.
-    pub fn read(file: &Path) -> Result<(Self, Document), ConfigError> {
+    /// [`ConfigErrors`] for a file that cannot be read or understood, and for every value that is outside its range.
+    pub fn read(file: &Path) -> Result<(Self, Document), ConfigErrors> {
         let document = Document::read(file, "up")?;
         Self::checked(document)
     }
 
-    fn checked(document: Document) -> Result<(Self, Document), ConfigError> {
-        let mut config: Self = document.parse("up")?;
-        config.check(&document)?;
-        if let Some(gateway) = &mut config.gateway {
-            gateway.failed_status = config.slo.failed_status;
-            gateway.target_ms = Some(config.slo.target_ms.ceil() as u64);
-        }
+    fn checked(document: Document) -> Result<(Self, Document), ConfigErrors> {
+        let mut config: Self = document.parse_checked("up", |config: &Self, mistakes| {
+            config.check(&document, mistakes);
+        })?;
+        config.gateway = config.gateway_to_run();
         Ok((config, document))
+    }
+
+    /// The gateway, with what the SLO says to it.
+    fn gateway_to_run(&self) -> Option<GatewayConfig> {
+        let gateway = self.gateway.as_ref()?;
+        Some(GatewayConfig {
+            failed_status: self.slo.failed_status,
+            target_ms: Some(self.slo.target_ms.ceil() as u64),
+            ..gateway.clone()
+        })
     }
 
     /// The latency promise.
@@ -381,42 +390,52 @@ impl Config {
         })
     }
 
-    fn check(&self, document: &Document) -> Result<(), ConfigError> {
-        self.slo(document)?;
+    /// All that is wrong with what the file says, without a look at the machine.
+    fn check(&self, document: &Document, mistakes: &mut Mistakes) {
+        mistakes.of(self.slo(document));
         match (&self.gateway, &self.telemetry) {
             (None, None) => {
                 let why = "is missing: without it nothing is seen of the requests. Where another proxy is in front \
                            of the service, [telemetry] says how to listen to it";
-                return Err(document.error("gateway", why));
+                mistakes.push(document.error("gateway", why));
             }
             (Some(_), Some(_)) => {
                 let why = "conflicts with [gateway]: the gateway is its own telemetry. Remove one of the two";
-                return Err(document.error("telemetry", why));
+                mistakes.push(document.error("telemetry", why));
             }
-            (None, Some(telemetry)) => telemetry.check(document)?,
-            (Some(_), None) if document.has("gateway", "failed_status") => {
-                let why = "belongs to the SLO: give slo.failed_status";
-                return Err(document.error("gateway.failed_status", why));
-            }
-            (Some(_), None) if document.has("gateway", "target_ms") => {
-                let why = "belongs to the SLO: give slo.target_ms";
-                return Err(document.error("gateway.target_ms", why));
-            }
-            (Some(_), None) => {}
+            (None, Some(telemetry)) => drop(mistakes.of(telemetry.check(document))),
+            (Some(_), None) => self.check_gateway(document, mistakes),
         }
         let service = &self.service;
-        service.check(document)?;
-        self.power.check(document)?;
+        mistakes.of(service.check(document));
+        mistakes.of(self.power.check(document));
         let rate = service.requests_per_core_s.unwrap_or(1.0);
-        document.within(&[
+        mistakes.of(document.within(&[
+            ("service.quota_period_ms", service.quota_period_ms, 1.0, 1_000.0),
             ("service.calibrate_s", service.calibrate_s, 0.1, 86_400.0),
             ("service.requests_per_core_s", rate, 1e-6, 1e9),
-        ])?;
-        self.control.check(document)?;
-        self.record.check(document)?;
-        self.law
-            .check()
-            .map_err(|error| document.error(&error.key, error.why))
+        ]));
+        mistakes.of(self.control.check(document));
+        mistakes.of(self.record.check(document));
+        for error in self.law.mistakes() {
+            mistakes.push(document.error(&error.key, error.why));
+        }
+    }
+
+    fn check_gateway(&self, document: &Document, mistakes: &mut Mistakes) {
+        for key in ["failed_status", "target_ms"] {
+            if document.has("gateway", key) {
+                let why = format!("belongs to the SLO: give slo.{key}");
+                mistakes.push(document.error(&format!("gateway.{key}"), why));
+            }
+        }
+        let Some(gateway) = self.gateway_to_run() else {
+            return;
+        };
+        for error in gateway.mistakes() {
+            let (key, why) = door::gateway_objection(&gateway, &error);
+            mistakes.push(document.error(&key, why));
+        }
     }
 }
 
@@ -435,7 +454,7 @@ impl ControlConfig {
         }
     }
 
-    fn check(&self, document: &Document) -> Result<(), ConfigError> {
+    fn check(&self, document: &Document) -> Result<(), ConfigErrors> {
         let hold = self.failing_hold_percent;
         document.within(&[
             ("control.period_ms", self.period_ms, 100.0, 60_000.0),
@@ -460,7 +479,7 @@ impl RecordConfig {
         }
     }
 
-    fn check(&self, document: &Document) -> Result<(), ConfigError> {
+    fn check(&self, document: &Document) -> Result<(), ConfigErrors> {
         // A century, and an exbibyte: above these, a time or a size is a mistake.
         document.within(&[
             ("record.max_age_days", self.max_age_days, 1e-6, 36_525.0),
@@ -513,7 +532,7 @@ impl ServiceConfig {
                 format!("name the service by one of cgroup, systemd_unit, container, pid; here: {found}");
             return Err(document.error("service", why));
         }
-        document.within(&[("service.quota_period_ms", self.quota_period_ms, 1.0, 1_000.0)])
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ name = "slo-power"
 guard = 0.8
 "#;
 
-fn parse(text: &str) -> Result<(Config, Document), ConfigError> {
+fn parse(text: &str) -> Result<(Config, Document), ConfigErrors> {
     Config::checked(Document::shipped("headroom.toml", text))
 }
 

@@ -28,7 +28,9 @@ fn main() -> ExitCode {
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say::note!("headroom: {failure}");
+            for (what, _) in failure.each() {
+                say::note!("headroom: {what}");
+            }
             failure.exit_code()
         }
     }

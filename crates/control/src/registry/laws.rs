@@ -349,33 +349,39 @@ impl LawConfig {
     /// # Errors
     /// One outside its range.
     pub fn check(&self) -> Result<(), LawError> {
-        self.headroom.check().map_err(LawError::of("headroom"))?;
-        self.joint.check().map_err(LawError::of("joint"))?;
-        self.slo_power.check().map_err(LawError::of("slo-power"))?;
-        self.hpa.check().map_err(LawError::of("hpa"))?;
-        self.hpa_nodes.check().map_err(LawError::of("hpa-nodes"))?;
-        self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
-        self.pegasus.check().map_err(LawError::of("pegasus"))?;
-        self.power_manager
-            .check()
-            .map_err(LawError::of("power-manager"))?;
-        self.batching.check().map_err(LawError::of("batching"))?;
-        self.dvfs.check()?;
-        self.batching_dvfs
-            .check()
-            .map_err(LawError::of("batching-dvfs"))?;
-        self.seek.check().map_err(LawError::of("seek"))?;
+        self.mistakes().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// What is outside its range: of each law's parameters the first, whichever law runs.
+    pub fn mistakes(&self) -> Vec<LawError> {
         let mut constant = self.constant.setting.iter();
-        if let Some((lever, value)) = constant.find(|(_, value)| !value.is_finite()) {
-            return Err(constant_value(lever, format!("is {value}: it must be a number")));
-        }
-        if self.servers_every_periods == 0 {
-            return Err(LawError::new(
-                "law.servers_every_periods",
-                "is 0: it must be 1 or more",
-            ));
-        }
-        self.resize.check().map_err(LawError::of("resize"))
+        let constant = constant.find(|(_, value)| !value.is_finite());
+        let each = [
+            self.headroom.check().map_err(LawError::of("headroom")),
+            self.joint.check().map_err(LawError::of("joint")),
+            self.slo_power.check().map_err(LawError::of("slo-power")),
+            self.hpa.check().map_err(LawError::of("hpa")),
+            self.hpa_nodes.check().map_err(LawError::of("hpa-nodes")),
+            self.k8s_as_run.check().map_err(LawError::of("k8s-as-run")),
+            self.pegasus.check().map_err(LawError::of("pegasus")),
+            self.power_manager.check().map_err(LawError::of("power-manager")),
+            self.batching.check().map_err(LawError::of("batching")),
+            self.dvfs.check(),
+            self.batching_dvfs.check().map_err(LawError::of("batching-dvfs")),
+            self.seek.check().map_err(LawError::of("seek")),
+            constant.map_or(Ok(()), |(lever, value)| {
+                Err(constant_value(lever, format!("is {value}: it must be a number")))
+            }),
+            match self.servers_every_periods {
+                0 => Err(LawError::new(
+                    "law.servers_every_periods",
+                    "is 0: it must be 1 or more",
+                )),
+                _ => Ok(()),
+            },
+            self.resize.check().map_err(LawError::of("resize")),
+        ];
+        each.into_iter().filter_map(Result::err).collect()
     }
 }
 

@@ -15,6 +15,7 @@ use headroom_console::{ConfigError, Document};
 use headroom_control::{Plant, Slo};
 use headroom_node::cap::LimitError;
 use headroom_node::power::MeterError;
+use headroom_node::restore::{self, RestoreError};
 use headroom_record::Recorder;
 use headroom_runtime::live::admin;
 use headroom_units::{Lever, LeverRange};
@@ -186,24 +187,76 @@ pub fn conclude(as_json: bool, checked: Result<Report, Failure>) -> Result<(), F
         Ok(report) => say::result(report.text() + "nothing was changed"),
         Err(failure) => {
             if as_json {
-                say::result(json!({ "ok": false, "errors": [described(&failure)] }))?;
+                say::result(json!({ "ok": false, "errors": described(&failure) }))?;
             }
             Err(failure)
         }
     }
 }
 
-/// A failure as JSON: file, line, key and message, `null` where it has none.
-fn described(failure: &Failure) -> Value {
-    let (Failure::Usage(error) | Failure::Run(error)) = failure;
-    match error.downcast_ref::<ConfigError>() {
+/// What went wrong, each as JSON: file, line, key and message, `null` where it has none.
+fn described(failure: &Failure) -> Vec<Value> {
+    let each = failure.each().into_iter();
+    each.map(|(text, place)| match place {
         Some(error) => json!({
             "file": error.file,
             "line": error.line,
             "key": error.key(),
             "message": error.message,
         }),
-        None => json!({ "file": null, "line": null, "key": null, "message": failure.to_string() }),
+        None => json!({ "file": null, "line": null, "key": null, "message": text }),
+    })
+    .collect()
+}
+
+/// What a check objects to so far: one objection is no reason not to look for the next.
+#[derive(Debug, Default)]
+pub struct Objections(Vec<Failure>);
+
+impl Objections {
+    /// Keeps the objection to one part; what is right of it is returned.
+    pub fn of<T>(&mut self, part: Result<T, impl Into<Failure>>) -> Option<T> {
+        part.map_err(|failure| self.0.push(failure.into())).ok()
+    }
+
+    /// The levers of a service that were asked for and are another's, each at the key that it is used by.
+    pub fn of_levers(&mut self, document: &Document, service_key: &str) {
+        let mut known = Vec::new();
+        for error in restore::global().refused() {
+            let RestoreError::InUse { lever, .. } = &error else {
+                continue;
+            };
+            if !known.contains(lever) {
+                known.push(lever.clone());
+                let key = lever_key(lever).unwrap_or(service_key);
+                self.0.push(document.error(key, &error).into());
+            }
+        }
+    }
+
+    /// Whether there is none.
+    ///
+    /// # Errors
+    /// All of them.
+    pub fn done(mut self) -> Result<(), Failure> {
+        match self.0.len() {
+            0 => Ok(()),
+            1 => Err(self.0.remove(0)),
+            _ => Err(Failure::Several(self.0)),
+        }
+    }
+}
+
+/// The key of `[power]` that a lever's file is used by; `None` where it is the service's own.
+fn lever_key(lever: &Path) -> Option<&'static str> {
+    let has = |names: &[&str]| {
+        let mut parts = lever.iter().map(|part| part.to_string_lossy());
+        parts.any(|part| names.contains(&&*part))
+    };
+    match () {
+        () if has(&["cpufreq"]) => Some("power.frequency"),
+        () if has(&["powercap", "hwmon", "hsmp"]) => Some("power.cap_lever"),
+        () => None,
     }
 }
 
@@ -218,10 +271,19 @@ pub fn record_and_admin(
     running: &Running,
     report: &mut Report,
 ) -> Result<Option<TcpListener>, Failure> {
+    self::record(record, document, report)?;
+    admin_port(admin.listen, document, running, report)
+}
+
+/// The record, tried.
+///
+/// # Errors
+/// One that cannot be opened.
+pub fn record(record: &RecordConfig, document: &Document, report: &mut Report) -> Result<(), ConfigError> {
     Recorder::check(&record.db, record.limits()).map_err(|error| document.error("record.db", error))?;
     let place = record.db.display().to_string();
     report.fact("record", "record", &place, place.as_str());
-    admin_port(admin.listen, document, running, report)
+    Ok(())
 }
 
 /// The admin port, bound for as long as what is returned lives: another listener of the same configuration must not take it.
@@ -278,8 +340,8 @@ pub fn limit_key(error: &LimitError) -> Option<&'static str> {
 
 /// The running headroom of a run directory.
 pub fn running_in(run_dir: &Path) -> Running {
-    match headroom_node::restore::left(run_dir) {
-        headroom_node::restore::Left::OfRunning(pid) => Running::of(pid.parse().ok()),
+    match restore::left(run_dir) {
+        restore::Left::OfRunning(pid) => Running::of(pid.parse().ok()),
         _ => Running::of(None),
     }
 }
@@ -312,9 +374,29 @@ mod tests {
         let failure = Failure::from(document.error("slo.target_ms", "is 0: no"));
         assert_eq!(
             described(&failure),
-            json!({ "file": "headroom.toml", "line": 2, "key": "slo.target_ms", "message": "slo.target_ms: is 0: no" })
+            [
+                json!({ "file": "headroom.toml", "line": 2, "key": "slo.target_ms", "message": "slo.target_ms: is 0: no" })
+            ]
         );
         let failure = Failure::usage(anyhow::anyhow!("no: way"));
-        assert_eq!(described(&failure)["message"], "no: way");
+        assert_eq!(described(&failure)[0]["message"], "no: way");
+    }
+
+    #[test]
+    fn a_lever_of_another_is_at_the_key_that_it_is_used_by() {
+        for (lever, key) in [
+            (
+                "/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq",
+                Some("power.frequency"),
+            ),
+            (
+                "/sys/devices/virtual/powercap/intel-rapl/intel-rapl:0/constraint_0_power_limit_uw",
+                Some("power.cap_lever"),
+            ),
+            ("/dev/hsmp", Some("power.cap_lever")),
+            ("/sys/fs/cgroup/web.slice/cpu.max", None),
+        ] {
+            assert_eq!(lever_key(Path::new(lever)), key, "{lever}");
+        }
     }
 }

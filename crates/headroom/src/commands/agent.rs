@@ -1,7 +1,7 @@
 //! `headroom agent`: one node served to a controller, under a lease that puts everything back when it runs out.
 
 use crate::args::{GuardChoice, Trees};
-use crate::check::{self, Report, Running, savings};
+use crate::check::{self, Objections, Report, Running, savings};
 use crate::config::agent::{AgentFile, EXAMPLE};
 use crate::config::machine;
 use crate::demos;
@@ -9,6 +9,7 @@ use anyhow::anyhow;
 use clap::Args;
 use headroom_console::Document;
 use headroom_console::Failure;
+use headroom_console::Mistakes;
 use headroom_console::Stop;
 use headroom_console::say;
 use headroom_control::FrequencyRange;
@@ -121,14 +122,19 @@ struct Service {
 
 /// The configurations, each of a service.
 fn read(args: &AgentArgs) -> Result<Vec<Service>, Failure> {
-    let files = match &args.cgroup {
+    let mut mistakes = Mistakes::default();
+    let files: Vec<_> = match &args.cgroup {
         Some(cgroup) => vec![AgentFile::of_flags(cgroup, &args.listen)?],
-        None => args
-            .config
-            .iter()
-            .map(|config| AgentFile::read(config))
-            .collect::<Result<Vec<_>, _>>()?,
+        None => {
+            let read = |config| mistakes.of(AgentFile::read(config));
+            args.config
+                .iter()
+                .map(PathBuf::as_path)
+                .filter_map(read)
+                .collect()
+        }
     };
+    mistakes.done()?;
     if files.len() > MAX_SERVICES {
         return Err(Failure::usage(anyhow!(
             "--config is given {} times: one agent serves at most {MAX_SERVICES} services",
@@ -167,34 +173,33 @@ fn checked(args: &AgentArgs) -> Result<Report, Failure> {
     let services = read(args)?;
     let roots = args.trees.roots();
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
-    restore::usable(&run_dir).map_err(Failure::usage)?;
+    let mut found = Objections::default();
+    found.of(restore::usable(&run_dir).map_err(Failure::usage));
     restore::global().only_ask(&run_dir);
     let running = check::running_in(&run_dir);
     let mut reports = Vec::new();
     for service in &services {
         let name = service.file.service.target().to_string();
-        reports.push((name, of(service, &roots, &run_dir, &running)?));
+        let report = of(service, &roots, &run_dir, &running, &mut found);
+        reports.push((name, report));
     }
+    found.done()?;
     Ok(Report::joined("services", reports))
 }
 
-fn of(service: &Service, roots: &Roots, run_dir: &Path, running: &Running) -> Result<Report, Failure> {
+fn of(service: &Service, roots: &Roots, run_dir: &Path, running: &Running, found: &mut Objections) -> Report {
     let Service {
         file,
         document,
         listen,
     } = service;
-    let mut machine = open(file, document, roots)?;
     let mut report = Report::default();
-    describe(&mut machine, &mut report);
-    let own = machine.ranges().get(Lever::Frequency).and_then(|range| {
-        let [lowest, highest, step] = [range.min, range.max, range.step].map(Hertz::new);
-        FrequencyRange::new(lowest, highest, step).ok()
-    });
-    let cores = Cores::new(online(roots).map_err(Failure::usage)?.len() as f64);
-    let figures = machine::figures(&file.machine, document, "machine", cores)?;
-    let figures = machine::with_frequencies(&file.machine, figures, own);
-    savings::describe(&figures, roots, &mut report);
+    let opened = found.of(open(file, document, roots));
+    found.of_levers(document, "service");
+    if let Some(mut machine) = opened {
+        describe(&mut machine, &mut report);
+        found.of(of_figures(service, &mut machine, roots, &mut report));
+    }
     for (place, listen) in file.agent.listen.iter().zip(listen) {
         let holder = match listen {
             Listen::Tcp { address, .. } => running.holding(*address),
@@ -203,18 +208,37 @@ fn of(service: &Service, roots: &Roots, run_dir: &Path, running: &Running) -> Re
         match listen.check() {
             Ok(()) => report.listener("agent", place, None),
             Err(ListenError::InUse { .. }) if holder.is_some() => report.listener("agent", place, holder),
-            Err(error) => return Err(document.error("agent.listen", error).into()),
+            Err(error) => drop(found.of::<()>(Err(document.error("agent.listen", error)))),
         }
     }
     let notes = [
         Some(watching(roots)),
-        Some(telling(file, document)?),
+        found.of(telling(file, document)),
         undo::note_of_left(run_dir),
     ];
     for note in notes.into_iter().flatten() {
         report.note(note);
     }
-    Ok(report)
+    report
+}
+
+/// What the machine is, and what its levers save.
+fn of_figures(
+    service: &Service,
+    machine: &mut LocalMachine,
+    roots: &Roots,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let Service { file, document, .. } = service;
+    let own = machine.ranges().get(Lever::Frequency).and_then(|range| {
+        let [lowest, highest, step] = [range.min, range.max, range.step].map(Hertz::new);
+        FrequencyRange::new(lowest, highest, step).ok()
+    });
+    let cores = Cores::new(online(roots).map_err(Failure::usage)?.len() as f64);
+    let figures = machine::figures(&file.machine, document, "machine", cores)?;
+    let figures = machine::with_frequencies(&file.machine, figures, own);
+    savings::describe(&figures, roots, report);
+    Ok(())
 }
 
 fn open(file: &AgentFile, document: &Document, roots: &Roots) -> Result<LocalMachine, Failure> {

@@ -1,7 +1,7 @@
 //! The configuration file of `headroom agent`, and the certificates that agents, gateways and controllers name.
 
 use super::{PowerConfig, ServiceConfig};
-use headroom_console::{ConfigError, Document};
+use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_node::Roots;
 use headroom_node::agent::{AuditFile, LeaseLimits, LocalOptions, MAX_LISTENERS, QueueLimits, Watching};
 use headroom_node::cgroup::{CgroupError, TargetSpec};
@@ -148,8 +148,8 @@ impl AgentFile {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`ConfigError`] for a file that cannot be read or understood, or a value that is outside its range.
-    pub fn read(file: &Path) -> Result<(Self, Document), ConfigError> {
+    /// [`ConfigErrors`] for a file that cannot be read or understood, and for every value that is outside its range.
+    pub fn read(file: &Path) -> Result<(Self, Document), ConfigErrors> {
         Self::checked(Document::read(file, "agent")?)
     }
 
@@ -157,7 +157,7 @@ impl AgentFile {
     ///
     /// # Errors
     /// As [`AgentFile::read`].
-    pub fn of_flags(cgroup: &Path, listen: &[String]) -> Result<(Self, Document), ConfigError> {
+    pub fn of_flags(cgroup: &Path, listen: &[String]) -> Result<(Self, Document), ConfigErrors> {
         let mut root = toml::Table::new();
         let mut agent = toml::Table::new();
         agent.insert("listen".to_owned(), listen.to_vec().into());
@@ -168,49 +168,59 @@ impl AgentFile {
         let config: Self = Document::shipped(COMMAND_LINE, &root.to_string()).parse("agent")?;
         // Nobody has written a file: errors name no line of it.
         let document = Document::shipped(COMMAND_LINE, "");
-        config.check(&document)?;
+        let mut mistakes = Mistakes::default();
+        config.check(&document, &mut mistakes);
+        mistakes.done()?;
         Ok((config, document))
     }
 
-    fn checked(document: Document) -> Result<(Self, Document), ConfigError> {
-        let config: Self = document.parse("agent")?;
-        config.check(&document)?;
+    fn checked(document: Document) -> Result<(Self, Document), ConfigErrors> {
+        let config = document.parse_checked("agent", |config: &Self, mistakes| {
+            config.check(&document, mistakes);
+        })?;
         Ok((config, document))
     }
 
-    fn check(&self, document: &Document) -> Result<(), ConfigError> {
-        self.service.check(document)?;
-        self.power.check(document)?;
+    /// All that is wrong with what the file says, without a look at the machine.
+    fn check(&self, document: &Document, mistakes: &mut Mistakes) {
+        mistakes.of(self.service.check(document));
+        mistakes.of(self.power.check(document));
         for key in CONTROLLERS_KEYS {
             if document.has("service", key) {
                 let why = "is the controller's to decide, for all nodes together: remove it here";
-                return Err(document.error(&format!("service.{key}"), why));
+                mistakes.push(document.error(&format!("service.{key}"), why));
             }
         }
         let count = self.agent.listen.len();
         if !(1..=MAX_LISTENERS).contains(&count) {
             let why = format!("has {count} entries: give 1 to {MAX_LISTENERS}");
-            return Err(document.error("agent.listen", why));
+            mistakes.push(document.error("agent.listen", why));
         }
         let (shortest, longest) = (self.agent.shortest_lease_ms, self.agent.longest_lease_ms);
-        document.within(&[
+        mistakes.of(document.within(&[
+            (
+                "service.quota_period_ms",
+                self.service.quota_period_ms,
+                1.0,
+                1_000.0,
+            ),
             ("agent.shortest_lease_ms", shortest, 1.0, 86_400_000.0),
             ("agent.longest_lease_ms", longest, shortest, 86_400_000.0),
-        ])?;
+        ]));
         for listen in &self.agent.listen {
-            place(document, "agent.listen", listen)?;
+            mistakes.of(place(document, "agent.listen", listen));
         }
         for (lever, least) in self.limits.iter() {
-            document.within(&[(format!("limits.{lever}").as_str(), least, 0.0, MAX_LEAST)])?;
+            mistakes.of(document.within(&[(format!("limits.{lever}").as_str(), least, 0.0, MAX_LEAST)]));
         }
         if let Some(nic) = &self.nic {
-            document.within(&[
+            mistakes.of(document.within(&[
                 ("nic.max_us", nic.max_us, 0.0, MAX_US),
                 ("nic.min_us", nic.min_us, 0.0, nic.max_us),
-            ])?;
+            ]));
         }
-        self.rules(document)?;
-        self.cpu_groups(document).map(drop)
+        mistakes.of(self.rules(document));
+        mistakes.of(self.cpu_groups(document));
     }
 
     /// The control groups whose CPU time may be asked for: the service's, and those that are named.
@@ -390,13 +400,13 @@ mod tests {
     const GOOD: &str =
         "[agent]\nlisten = [\"unix:/run/headroom/agent.sock\"]\n\n[service]\ncgroup = \"/web\"\n";
 
-    fn parse(text: &str) -> Result<(AgentFile, Document), ConfigError> {
+    fn parse(text: &str) -> Result<(AgentFile, Document), ConfigErrors> {
         AgentFile::checked(Document::shipped("agent.toml", text))
     }
 
     fn error(from: &str, to: &str) -> String {
         assert!(GOOD.contains(from));
-        let parsed = parse(&GOOD.replace(from, to)).and_then(|(file, document)| file.listen(&document));
+        let parsed = parse(&GOOD.replace(from, to)).and_then(|(file, document)| Ok(file.listen(&document)?));
         parsed.expect_err("a mistake must not pass").to_string()
     }
 
@@ -489,7 +499,7 @@ mod tests {
             (
                 "\n[service]",
                 "shortest = 1\n[service]",
-                "agent.toml:3: unknown field `shortest`",
+                "agent.toml:3: agent.shortest: unknown field `shortest`",
             ),
             ("cgroup = \"/web\"\n", "", "name the service by one of"),
             (
@@ -508,7 +518,7 @@ mod tests {
         let groups = |named: &str| {
             let (file, document) = parse(&GOOD.replace("\n[service]", &format!("{named}\n[service]")))?;
             let groups = file.cpu_groups(&document)?;
-            Ok::<_, ConfigError>(groups.iter().map(TargetSpec::to_string).collect::<Vec<_>>())
+            Ok::<_, ConfigErrors>(groups.iter().map(TargetSpec::to_string).collect::<Vec<_>>())
         };
         assert_eq!(groups("").unwrap(), ["cgroup /web"]);
         let named = "cpu_groups = [\"/db\", \"unit:nginx.service\"]";

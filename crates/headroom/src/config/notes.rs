@@ -22,7 +22,7 @@ impl Config {
                     of_batcher,
                     "interval_ms = 0",
                 ),
-                (no_cache, "cache", "gateway.cache", of_cache, "bytes = 67108864"),
+                (no_cache, "cache", "gateway.cache", of_cache, "bytes = \"64MiB\""),
             ] {
                 let written = keys.iter().filter(|key| is_off && document.has(table, key));
                 let written: Vec<String> = written.map(|key| format!("{table}.{key}")).collect();

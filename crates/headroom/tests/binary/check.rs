@@ -179,6 +179,58 @@ fn a_service_that_another_run_directory_s_up_limits_is_refused_by_both() {
         first.run_dir().display()
     );
     both_refuse(&config, "service.cgroup", &owner);
+    // It hides nothing else that is wrong, and what is wrong in the file itself is said before the machine is asked.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let other = Config::new(&group, NOBODY)
+        .with(
+            "requests_per_core_s = 250.0",
+            "requests_per_core_s = 250.0\ncores_max = 1e6",
+        )
+        .with(
+            "[admin]\nlisten = \"127.0.0.1:0\"",
+            &format!("[admin]\nlisten = \"{taken}\""),
+        );
+    let (code, json, err) = checked(&other);
+    let keys: Vec<&Value> = json["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| &error["key"])
+        .collect();
+    assert_eq!(
+        keys,
+        ["service.cores_max", "service.cgroup", "admin.listen"],
+        "{json}"
+    );
+    assert_eq!((code, err.lines().count()), (Some(2), 3), "{err}");
+    assert!(
+        err.lines()
+            .all(|line| line.starts_with("headroom: ") && line.contains("headroom.toml:")),
+        "{err}"
+    );
+    let wrong = Config::new(&group, NOBODY)
+        .with("percentile = 95", "percentle = 95")
+        .with("guard = 0.8", "guard = 8")
+        .with("period_ms = 200", "period_ms = \"1s\"")
+        .with("threads = 1", "threads = 1000");
+    let (code, json, err) = checked(&wrong);
+    let errors = json["errors"].as_array().unwrap();
+    let keys: Vec<&str> = errors
+        .iter()
+        .map(|error| error["key"].as_str().unwrap())
+        .collect();
+    let wanted = [
+        "slo.percentle",
+        "gateway.threads",
+        "law.slo-power.guard",
+        "control.period_ms",
+    ];
+    assert_eq!((code, keys), (Some(2), wanted.to_vec()), "{err}");
+    assert!(
+        !err.contains("limited by") && err.contains("write period_ms = 1000"),
+        "{err}"
+    );
     // The question took nothing from who has it.
     up.program.stop();
     let (code, _, err) = checked(&config);

@@ -263,10 +263,14 @@ impl Registry {
     pub(crate) fn claim(&self, path: &Path) -> Result<(), RestoreError> {
         let mut inner = self.lock();
         let Some(ledger) = &inner.ledger else {
-            return inner
-                .asks_for
-                .as_ref()
-                .map_or(Ok(()), |run_dir| ask(path, run_dir));
+            let asked = inner.asks_for.as_ref().map(|run_dir| ask(path, run_dir));
+            return match asked {
+                Some(Err(error @ RestoreError::InUse { .. })) => {
+                    inner.refused.push(error);
+                    Ok(())
+                }
+                asked => asked.unwrap_or(Ok(())),
+            };
         };
         let taken = take(&inner.levers, path, ledger)?;
         // A group that was removed and made anew is another lever at the same path.
@@ -277,10 +281,20 @@ impl Registry {
         Ok(())
     }
 
-    /// From now on a lever is refused where a start with this run directory would be refused it, and is not taken: for a
-    /// `--check`, which attaches no ledger.
+    /// From now on no lever is taken: for a `--check`, which attaches no ledger. Where a start with this run directory would be refused
+    /// one, that is kept for [`Registry::refused`] and all else is looked at too.
     pub fn only_ask(&self, run_dir: &Path) {
         self.lock().asks_for = Some(run_dir.into());
+    }
+
+    /// The levers that were asked for since the last call and are another's ([`RestoreError::InUse`]), after [`Registry::only_ask`].
+    pub fn refused(&self) -> Vec<RestoreError> {
+        std::mem::take(&mut self.lock().refused)
+    }
+
+    /// Whether there is one that [`Registry::refused`] would return.
+    pub fn is_refused(&self) -> bool {
+        !self.lock().refused.is_empty()
     }
 
     /// Says no longer that the levers are this process's: at its end, when everything is put back.

@@ -142,6 +142,8 @@ struct Inner {
     levers: Vec<lever::Lever>,
     /// Levers are not claimed, only asked for: for a start with this run directory.
     asks_for: Option<std::path::PathBuf>,
+    /// What such a start would be refused.
+    refused: Vec<RestoreError>,
     /// The ledger may say something else than the records: nothing is written before it was saved again.
     dirty: bool,
     /// An operator has paused this process.

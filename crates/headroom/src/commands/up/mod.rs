@@ -14,6 +14,7 @@ use apart::apart;
 use clap::Args;
 use headroom_console::Document;
 use headroom_console::Failure;
+use headroom_console::Mistakes;
 use headroom_console::Stop;
 use headroom_console::say;
 use headroom_control::{Decision, LawContext, Plant, Slo};
@@ -92,7 +93,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     // Before anything is looked at: what a killed run left in force is not what was found.
     let place = Place::required(args.guard.allow_guard_inside);
     undo::protect(undo::take(&run_dir, demos::REMAINS)?, &roots, place)?;
-    let mut services = prepare(configs, &run_dir, &roots, Limits::AsFound)?;
+    let mut services = prepare(configs, &run_dir, &roots)?;
     let _control = Control::serve(&run_dir, restore::global()).map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
     door::end_strangers(
@@ -149,29 +150,44 @@ fn read(args: &UpArgs) -> Result<Vec<(Config, Document)>, Failure> {
             args.config.len()
         )));
     }
-    let mut configs = Vec::new();
+    let (mut configs, mut mistakes) = (Vec::new(), Mistakes::default());
     for file in &args.config {
-        let (mut config, document) = Config::read(file)?;
-        config.law.names = args.run.laws(config.law.names);
-        configs.push((config, document));
+        if let Some((mut config, document)) = mistakes.of(Config::read(file)) {
+            config.law.names = args.run.laws(config.law.names);
+            configs.push((config, document));
+        }
     }
+    if configs.len() > 1 {
+        for (config, document) in &mut configs {
+            mistakes.of(config.power.share(document));
+        }
+    }
+    mistakes.done()?;
     apart(&configs)?;
     Ok(configs)
 }
 
 /// What start and check do alike before anything listens.
-fn prepare(
-    configs: Vec<(Config, Document)>,
-    run_dir: &Path,
-    roots: &Roots,
-    limits: Limits,
-) -> Result<Vec<Service>, Failure> {
+fn prepare(configs: Vec<(Config, Document)>, run_dir: &Path, roots: &Roots) -> Result<Vec<Service>, Failure> {
     let several = configs.len() > 1;
     let mut services: Vec<Service> = Vec::new();
-    for (mut config, document) in configs {
-        if several {
-            config.power.share(&document)?;
-        }
+    for configured in configs {
+        let dir = (run_dir, several);
+        let service = Service::prepare(configured, dir, roots, Limits::AsFound, &services)?;
+        services.push(service);
+    }
+    Ok(services)
+}
+
+impl Service {
+    /// One service beside others of the same process; where there are `several`, each has a folder of its own.
+    fn prepare(
+        (config, document): (Config, Document),
+        (run_dir, several): (&Path, bool),
+        roots: &Roots,
+        limits: Limits,
+        others: &[Self],
+    ) -> Result<Self, Failure> {
         let world = World::open(&config, &document, roots, limits)?;
         // A law can be built only where mu is known; otherwise it is measured later.
         if let Some(rate) = config.service.requests_per_core_s.map(PerSecond::new) {
@@ -188,7 +204,7 @@ fn prepare(
             &config.control,
         )?;
         let group = &world.target.cpu_dir;
-        if let Some(other) = services.iter().find(|other| other.world.target.cpu_dir == *group) {
+        if let Some(other) = others.iter().find(|other| other.world.target.cpu_dir == *group) {
             let why = format!(
                 "{} is the service of {} too: one law controls a service",
                 group.display(),
@@ -202,15 +218,14 @@ fn prepare(
         };
         let mut notes = config.notes(&document)?;
         notes.extend(several.then(|| SHARED_MACHINE.to_owned()));
-        services.push(Service {
+        Ok(Self {
             notes,
             config,
             document,
             world,
             dir,
-        });
+        })
     }
-    Ok(services)
 }
 
 /// The machine as a configuration describes it.
@@ -241,10 +256,11 @@ impl World {
             let key = power_key(&error).unwrap_or(config.service.target_key());
             document.error(key, format!("{error:#}"))
         })?;
-        let most = match limits {
-            Limits::AsFound => machine.most_cores()?,
+        let of_a_run = limits == Limits::OfARun || restore::global().is_refused();
+        let most = match of_a_run {
+            false => machine.most_cores()?,
             // A run's limit is no bound for the next one.
-            Limits::OfARun => machine.most_cores()?.max(machine_cores),
+            true => machine.most_cores()?.max(machine_cores),
         };
         let range = config.core_range(document, most)?;
         let envelope = machine.envelope(&model, range.min())?;

@@ -2,7 +2,7 @@
 
 use super::ControllerFile;
 use super::tables::ServerTable;
-use headroom_console::{ConfigError, Document};
+use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_control::{LawConfig, LawName};
 use headroom_runtime::resize::{CheckTarget, Demand};
 use headroom_wire::Address;
@@ -27,19 +27,33 @@ impl ControllerFile {
     /// Checks what can be checked before anything is opened.
     ///
     /// # Errors
-    /// What does not fit together, with its line.
-    pub fn check(&self, document: &Document) -> Result<(), ConfigError> {
-        self.slo.slo(document)?;
+    /// All that is outside its range or does not fit together, with its line.
+    pub fn check(&self, document: &Document) -> Result<(), ConfigErrors> {
+        let mut mistakes = Mistakes::default();
+        mistakes.of(self.slo.slo(document));
         if document.has("slo", "failed_status") && self.telemetry.is_none() {
             let why = "is each gateway's to know: start them with `headroom gateway --failed-status`";
-            return Err(document.error("slo.failed_status", why));
+            mistakes.push(document.error("slo.failed_status", why));
         }
-        self.law
-            .check()
-            .map_err(|error| document.error(&error.key, error.why))?;
-        self.check_values(document)?;
-        self.control.check(document)?;
-        self.record.check(document)?;
+        for error in self.law.mistakes() {
+            mistakes.push(document.error(&error.key, error.why));
+        }
+        self.check_values(document, &mut mistakes);
+        mistakes.of(self.control.check(document));
+        mistakes.of(self.record.check(document));
+        mistakes.of(self.queue_tuning(document));
+        if let Some(telemetry) = &self.telemetry {
+            mistakes.of(telemetry.check(document));
+        }
+        // What needs others to be right is asked of those that are.
+        if mistakes.of(self.check_places(document)).is_some() {
+            mistakes.of(self.check_laws(document));
+        }
+        mistakes.done()
+    }
+
+    /// How many nodes and gateways there are, and where.
+    fn check_places(&self, document: &Document) -> Result<(), ConfigError> {
         for (key, count, most) in [
             ("nodes", self.nodes.len(), MAX_NODES),
             ("gateways", self.gateways.len(), MAX_GATEWAYS),
@@ -72,10 +86,11 @@ impl ControllerFile {
                 return Err(document.error(&format!("gateways.{name}"), why));
             }
         }
-        self.queue_tuning(document)?;
-        if let Some(telemetry) = &self.telemetry {
-            telemetry.check(document)?;
-        }
+        Ok(())
+    }
+
+    /// What the laws need of nodes, gateways and servers.
+    fn check_laws(&self, document: &Document) -> Result<(), ConfigError> {
         if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
             self.check_commanded(document, law)?;
         }
@@ -93,14 +108,14 @@ impl ControllerFile {
         }
     }
 
-    fn check_values(&self, document: &Document) -> Result<(), ConfigError> {
-        self.power
-            .check()
-            .map_err(|error| document.error(&format!("power.{}", error.key), &error))?;
+    fn check_values(&self, document: &Document, mistakes: &mut Mistakes) {
+        if let Err(error) = self.power.check() {
+            mistakes.push(document.error(&format!("power.{}", error.key), &error));
+        }
         let cluster = &self.cluster;
         let most = cluster.cores_max.unwrap_or(1.0);
         let rate = cluster.requests_per_core_s.unwrap_or(1.0);
-        document.within(&[
+        mistakes.of(document.within(&[
             ("cluster.lease_ms", cluster.lease_ms, 1.0, 86_400_000.0),
             ("cluster.wait_s", cluster.wait_s, 0.1, DAY_S),
             ("cluster.cores_step", cluster.cores_step, 0.001, 1_000.0),
@@ -110,38 +125,35 @@ impl ControllerFile {
             ("cluster.check_limit_s", cluster.check_limit_s, 0.05, 60.0),
             ("cluster.power_poll_s", cluster.power_poll_s, 0.1, 3_600.0),
             ("exit.wait_s", self.exit.wait_s, 0.0, DAY_S),
-        ])?;
+        ]));
         if let Some(power) = &self.energy {
-            for (key, watts) in [
-                ("energy.idle_w", power.idle_w),
-                ("energy.full_w", power.full_w),
-                ("energy.booting_w", power.booting_w),
-                ("energy.shutting_down_w", power.shutting_down_w),
-                ("energy.off_w", power.off_w),
-            ] {
-                document.within(&[(key, watts, 0.0, 1e6)])?;
-            }
+            mistakes.of(document.within(&[
+                ("energy.idle_w", power.idle_w, 0.0, 1e6),
+                ("energy.full_w", power.full_w, 0.0, 1e6),
+                ("energy.booting_w", power.booting_w, 0.0, 1e6),
+                ("energy.shutting_down_w", power.shutting_down_w, 0.0, 1e6),
+                ("energy.off_w", power.off_w, 0.0, 1e6),
+            ]));
             let (idle, full, off) = (power.idle_w, power.full_w, power.off_w);
             if full < idle {
                 let why = format!(
                     "is {full}: a busy server draws no less than an idle one, energy.idle_w = {idle}"
                 );
-                return Err(document.error("energy.full_w", why));
+                mistakes.push(document.error("energy.full_w", why));
             }
             if idle < off {
                 let why = format!(
                     "is {idle}: an idle server draws no less than one that is off, energy.off_w = {off}"
                 );
-                return Err(document.error("energy.idle_w", why));
+                mistakes.push(document.error("energy.idle_w", why));
             }
         }
         if let Some(table) = &self.haproxy
             && !(1..=100).contains(&table.warm_up_weight_percent)
         {
             let why = format!("is {}: it must be 1 to 100", table.warm_up_weight_percent);
-            return Err(document.error("haproxy.warm_up_weight_percent", why));
+            mistakes.push(document.error("haproxy.warm_up_weight_percent", why));
         }
-        Ok(())
     }
 
     /// What a law needs that sets nodes.

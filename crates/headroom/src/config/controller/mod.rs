@@ -10,7 +10,7 @@ pub use tables::{AtExit, CapacityTable, ClusterConfig, ExitTable, HaproxyBalance
 use super::agent::TlsConfig;
 use super::{AdminConfig, ControlConfig, RecordConfig, SloConfig};
 use crate::telemetry_config::TelemetryConfig;
-use headroom_console::{ConfigError, Document};
+use headroom_console::{ConfigError, ConfigErrors, Document};
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
 use headroom_control::resize::{PowerTuning, ServerPower};
 use headroom_control::{LawConfig, LawName, Plant};
@@ -80,8 +80,8 @@ impl ControllerFile {
     /// Reads and checks a file; `command` is what its example is asked for by.
     ///
     /// # Errors
-    /// [`ConfigError`] for a file that cannot be read or understood, or a value that is outside its range.
-    pub fn read(file: &Path, command: &str) -> Result<(Self, Document), ConfigError> {
+    /// [`ConfigErrors`] for a file that cannot be read or understood, and for every value that is outside its range.
+    pub fn read(file: &Path, command: &str) -> Result<(Self, Document), ConfigErrors> {
         Self::checked(Document::read(file, command)?, command)
     }
 
@@ -89,9 +89,10 @@ impl ControllerFile {
     ///
     /// # Errors
     /// As [`ControllerFile::read`].
-    pub fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigError> {
-        let config: Self = document.parse(command)?;
-        config.check(&document)?;
+    pub fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigErrors> {
+        let config = document.parse_checked(command, |config: &Self, mistakes| {
+            mistakes.of(config.check(&document));
+        })?;
         Ok((config, document))
     }
 

@@ -2,7 +2,7 @@ use super::*;
 
 const GOOD: &str = "[slo]\ntarget_ms = 250\n\n[nodes]\nn1 = \"unix:/a\"\n\n[gateways]\ng1 = \"unix:/b\"\n";
 
-fn parse(text: &str) -> Result<(ControllerFile, Document), ConfigError> {
+fn parse(text: &str) -> Result<(ControllerFile, Document), ConfigErrors> {
     ControllerFile::checked(Document::shipped("controller.toml", text), "controller")
 }
 
@@ -81,7 +81,7 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
         ),
     ] {
         assert!(GOOD.contains(from));
-        let parsed = parse(&GOOD.replace(from, to)).and_then(|(file, document)| file.client(&document));
+        let parsed = parse(&GOOD.replace(from, to)).and_then(|(file, document)| Ok(file.client(&document)?));
         let text = parsed.expect_err("a mistake must not pass").to_string();
         assert!(text.contains(said), "{text}");
     }
