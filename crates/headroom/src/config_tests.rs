@@ -257,7 +257,7 @@ fn what_is_written_and_does_nothing_is_noted() {
         assert!(said[0].contains(words), "{said:?}");
     }
     assert!(
-        said[1].contains("gateway.cache.policy") && said[1].contains("bytes = 67108864 in [gateway.cache]"),
+        said[1].contains("gateway.cache.policy") && said[1].contains("bytes = \"64MiB\" in [gateway.cache]"),
         "{said:?}"
     );
     assert!(notes("[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 500\n[gateway.cache]\nbytes = 8388608\npolicy = \"lru\"\n").is_empty());

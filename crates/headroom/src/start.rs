@@ -310,7 +310,7 @@ impl Start<'_> {
             power_source: self.power_source,
             config: self.document.text().to_owned(),
             nodes: self.nodes.clone(),
-            provenance: origin::provenance(),
+            provenance: origin::provenance().on_live_traffic(),
             lines_every: 10,
         };
         let watchers = Watchers {

@@ -104,6 +104,15 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// The fingerprint of what was offered, by the run itself or by what its generator says.
+fn offered(run: &RunSummary) -> Option<&String> {
+    let of_generator = run.provenance.offered_load.as_ref();
+    run.provenance
+        .load
+        .as_ref()
+        .or_else(|| of_generator?.origin.load.as_ref())
+}
+
 /// In what two runs are not the same experiment.
 fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String> {
     let mut why = Vec::new();
@@ -126,7 +135,7 @@ fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String
         }
     };
     differ("set of nodes", nodes(reference), nodes(run));
-    if let (Some(one), Some(other)) = (&reference.provenance.load, &run.provenance.load)
+    if let (Some(one), Some(other)) = (offered(reference), offered(run))
         && one != other
     {
         why.push("another load: the fingerprints of what was offered differ".to_owned());

@@ -6,6 +6,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A file that holds no load.
+    #[error("{}: is not what `headroom load --json` printed: {why}. Keep its standard output in a file and give that", file.display())]
+    NoLoad {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The folder of the file could not be made.
     #[error(
         "{path}: cannot make the folder of the flight recorder: {source}. Name another file, or make it writable"

@@ -74,6 +74,7 @@ mod figures;
 mod histogram;
 mod limits;
 mod model;
+mod offered;
 mod part_totals;
 mod provenance;
 mod prune;
@@ -94,6 +95,7 @@ pub use compare::{Comparison, compare_with_reference, late_reference};
 pub use error::Error;
 pub use limits::Limits;
 pub use model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
+pub use offered::OfferedLoad;
 pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use summary::{

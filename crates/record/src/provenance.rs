@@ -1,6 +1,7 @@
 //! Where figures come from: what a reader needs to make them again.
 
 use crate::clock::{unix_ms, utc_text};
+use crate::offered::OfferedLoad;
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
@@ -26,6 +27,12 @@ pub struct Provenance {
     /// [`fingerprint`] of what was offered: the rates of the traces, or the instants of the requests, with their seeds.
     /// `None` where that is live traffic.
     pub load: Option<String>,
+    /// What is known of the load in words, where it is not known by a fingerprint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_note: Option<String>,
+    /// What the generator of live traffic says that it sent, where its file was given to a report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered_load: Option<Box<OfferedLoad>>,
     /// The meter of its energy at its start, with the zones that count (`rapl: dram-0, package-0`); of many nodes that of
     /// each, after its name. `None` where there is no meter.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,6 +77,8 @@ impl Provenance {
             date: utc_text(unix_ms(SystemTime::now())),
             configuration: None,
             load: None,
+            load_note: None,
+            offered_load: None,
             meter: None,
             experiment: None,
         }
@@ -96,6 +105,31 @@ impl Provenance {
         self
     }
 
+    /// As that of a run on live traffic: what is offered to it is for its generator to say.
+    #[must_use]
+    pub fn on_live_traffic(mut self) -> Self {
+        let note = "live traffic: what was offered is not known to this run. Where `headroom load --json` sent it, keep what that printed, \
+                    and give it to `headroom report RUN --load FILE`";
+        self.load_note = Some(note.to_owned());
+        self
+    }
+
+    /// With what the generator says that it sent.
+    #[must_use]
+    pub fn with_offered_load(mut self, offered: OfferedLoad) -> Self {
+        self.load_note = None;
+        self.offered_load = Some(Box::new(offered));
+        self
+    }
+
+    /// The program and what it was built from.
+    pub(crate) fn program(&self) -> String {
+        match &self.commit {
+            Some(commit) => format!("headroom {} (commit {commit})", self.version),
+            None => format!("headroom {}", self.version),
+        }
+    }
+
     /// With the meter of its energy.
     #[must_use]
     pub fn with_meter(mut self, meter: Option<String>) -> Self {
@@ -105,10 +139,6 @@ impl Provenance {
 
     /// What is known, each with its name, for a page.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
-        let program = match &self.commit {
-            Some(commit) => format!("headroom {} (commit {commit})", self.version),
-            None => format!("headroom {}", self.version),
-        };
         let hash = |hash: &Option<String>| hash.as_ref().map(|hash| format!("SHA-256 {hash}"));
         let experiment = self.experiment.as_ref();
         let seeds = |(first, last): (u64, u64)| format!("{first} to {last}");
@@ -122,15 +152,19 @@ impl Provenance {
             ),
             ("SLO", experiment.and_then(|of| of.slo.clone())),
             ("command", Some(self.command.clone())),
-            ("program", Some(program)),
+            ("program", Some(self.program())),
             ("date", Some(self.date.clone())),
             ("host", Some(self.host.clone())),
             ("configuration", hash(&self.configuration)),
-            ("load", hash(&self.load)),
+            ("load", hash(&self.load).or_else(|| self.load_note.clone())),
             ("meter", self.meter.clone()),
         ];
         let known = lines.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        known.filter(|(_, value)| !value.is_empty()).collect()
+        let offered = self.offered_load.iter().flat_map(|offered| offered.lines());
+        known
+            .chain(offered)
+            .filter(|(_, value)| !value.is_empty())
+            .collect()
     }
 }
 

@@ -51,6 +51,8 @@ struct Cursor {
 #[derive(Clone, Debug)]
 pub struct Arrivals<R = ChaCha8Rng> {
     trace: Arc<Trace>,
+    /// When they end, seconds from the start.
+    end: f64,
     spacing: Spacing,
     rng: R,
     /// Where the last arrival was.
@@ -71,8 +73,10 @@ impl Arrivals {
 impl<R: Draw> Arrivals<R> {
     /// The arrivals over a trace, their gaps drawn from a random stream.
     pub fn drawn_from(trace: impl Into<Arc<Trace>>, spacing: Spacing, rng: R) -> Self {
+        let trace = trace.into();
         let mut arrivals = Self {
-            trace: trace.into(),
+            end: trace.duration().get(),
+            trace,
             spacing,
             rng,
             base: Cursor { index: 0, time: 0.0 },
@@ -90,7 +94,28 @@ impl<R: Draw> Arrivals<R> {
         &self.trace
     }
 
-    /// When the next arrival is, without taking it; none once the trace has ended.
+    /// The same arrivals, but for those at or after a time from the trace's start: it need be no whole step of the trace.
+    #[must_use]
+    pub fn ending_at(mut self, end: Seconds) -> Self {
+        self.end = self.end.min(end.get());
+        self.next = None;
+        self
+    }
+
+    /// How long they go on: the trace's length, or less where they end before.
+    pub fn duration(&self) -> Seconds {
+        Seconds::new(self.end)
+    }
+
+    /// How many are to be expected from the trace's start to their end.
+    pub fn expected(&self) -> f64 {
+        let step = self.trace.step().get();
+        let held = |at: usize| (self.end - at as f64 * step).clamp(0.0, step);
+        let rates = self.trace.rates().iter().enumerate();
+        rates.map(|(at, rate)| rate.get() * held(at)).sum()
+    }
+
+    /// When the next arrival is, without taking it; none once they have ended.
     pub fn peek(&mut self) -> Option<Seconds> {
         self.next_cursor().map(|cursor| Seconds::new(cursor.time))
     }
@@ -117,10 +142,13 @@ impl<R: Draw> Arrivals<R> {
             let room = rate * (end - time).max(0.0);
             if gap < room {
                 // Rounding may put the quotient on the step's end; the arrival belongs to this step.
-                return Some(Cursor {
+                let cursor = Cursor {
                     index,
                     time: (time + gap / rate).min(end),
-                });
+                };
+                // At the trace's own end rounding may put the last one on it.
+                let is_whole = self.end >= self.trace.duration().get();
+                return (is_whole || cursor.time < self.end).then_some(cursor);
             }
             gap -= room;
             time = end;

@@ -5,8 +5,8 @@ use clap::Args;
 use headroom_console::Failure;
 use headroom_console::file;
 use headroom_console::say;
-use headroom_record::report::runs_html;
-use headroom_record::{Archive, RunInfo, compare_with_reference, summary_table, table};
+use headroom_record::report::runs_under_html;
+use headroom_record::{Archive, OfferedLoad, RunInfo, compare_with_reference, summary_table, table};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,9 @@ pub struct ReportArgs {
     /// The HTML file to write.
     #[arg(long, default_value = "out/report.html", value_name = "FILE")]
     pub out: PathBuf,
+    /// What `headroom load --json` printed for the load that a run served: shown with it. May be given for each run, in their order.
+    #[arg(long, value_name = "FILE")]
+    pub load: Vec<PathBuf>,
     /// Write the periods of one run as CSV to this file too; where the run has parts (nodes, gateways), those as well, beside
     /// it: `run.csv` and `run.parts.csv`.
     #[arg(long, value_name = "FILE")]
@@ -83,9 +86,21 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
         .iter()
         .map(|run| archive.summary(run.id))
         .collect::<Result<Vec<_>, _>>()?;
+    if args.load.len() > runs.len() {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--load is given {} times for {} runs: give it once for each run, in their order",
+            args.load.len(),
+            runs.len()
+        )));
+    }
+    let loads = args.load.iter().map(|file| OfferedLoad::read(file));
+    let loads = loads.collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
+    for (summary, load) in summaries.iter_mut().zip(&loads) {
+        summary.provenance = summary.provenance.clone().with_offered_load(load.clone());
+    }
     compare_with_reference(&mut summaries);
     let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
-    file::write(&args.out, &runs_html(&archive, &ids)?)?;
+    file::write(&args.out, &runs_under_html(&archive, &ids, &loads)?)?;
     let only = |option: &str| match runs.as_slice() {
         [run] => Ok(run.id),
         several => Err(Failure::usage(anyhow::anyhow!(

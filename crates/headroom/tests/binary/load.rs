@@ -139,3 +139,65 @@ fn visitors_of_an_auction_are_not_sent_to_another_site() {
         ],
     );
 }
+
+/// What `load --json` says that it sent.
+fn offered(words: &str) -> serde_json::Value {
+    let program = succeeds(headroom(format!("load --json {words}")));
+    assert!(
+        program
+            .out()
+            .starts_with("{\"offered_load\":{\"command\":\"headroom load --json"),
+        "{}",
+        program.out()
+    );
+    program.json()["offered_load"].clone()
+}
+
+#[test]
+fn a_load_says_all_that_repeats_it_and_another_seed_is_another_load() {
+    let server = Server::start(Duration::ZERO);
+    let url = format!("http://{}/", server.address);
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.txt");
+    fs::write(&trace, "20\n40\n").unwrap();
+    let words = format!("--url {url} --trace {} --step 1", trace.display());
+    let one = offered(&words);
+    assert_eq!(one["command"], format!("headroom load --json {words}"));
+    let given = &one["parameters"];
+    assert_eq!(
+        (&given["seed"], &given["step_s"], &given["length_s"]),
+        (&1.into(), &1.0.into(), &2.0.into())
+    );
+    assert_eq!(
+        (&given["arrivals"], &given["connections"]),
+        (&"poisson".into(), &1024.into())
+    );
+    assert!(
+        one["version"].is_string() && one["host"].is_string() && one["date"].is_string(),
+        "{one}"
+    );
+    assert_eq!(offered(&words)["load"], one["load"], "the same load, again");
+    assert_ne!(offered(&format!("{words} --seed 2"))["load"], one["load"]);
+    fs::write(&trace, "20\n41\n").unwrap();
+    assert_ne!(offered(&words)["load"], one["load"], "the same name, other rates");
+
+    let users = offered(&format!(
+        "--url {url} --users ramp:from=2,to=4,over=1s --new-connections"
+    ));
+    assert_eq!(users["parameters"]["users"], "ramp:from=2,to=4,over=1s");
+    assert_eq!(users["parameters"]["new_connections"], true);
+    assert_eq!(users["what"], "up to 4 users in 1 s");
+}
+
+#[test]
+fn a_trace_ends_when_it_is_asked_to_within_a_step() {
+    let server = Server::start(Duration::ZERO);
+    let url = format!("http://{}/", server.address);
+    let program = succeeds(headroom(format!(
+        "load --url {url} --trace azure --mean 40 --duration 1500ms --json"
+    )));
+    // Each value of the trace is held for 10 s.
+    let length = number(&program.json(), "duration_s");
+    assert!((1.0..5.0).contains(&length), "{length} s");
+    assert_has(program.err(), &["requests in 2 s to"]);
+}

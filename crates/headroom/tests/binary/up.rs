@@ -149,10 +149,54 @@ fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Val
 
     let people = with_db(&["report", "up", "--out", out]).out();
     assert_has(&people, &["slo-power", out]);
+    the_load_is_shown_beside_its_run(config, &page, summary);
     refused(headroom("report nosuchrun --db").arg(&db), &["nosuchrun"]);
     refused(
         headroom("runs --db /nonexistent/record.db"),
         &["/nonexistent/record.db"],
+    );
+}
+
+/// A run on live traffic does not know what it was offered, says so, and is shown with what its generator says.
+fn the_load_is_shown_beside_its_run(config: &Config, page: &str, summary: &serde_json::Value) {
+    let note = summary["provenance"]["load_note"].as_str().unwrap();
+    assert_has(note, &["live traffic", "headroom report RUN --load FILE"]);
+    assert!(summary["provenance"]["load"].is_null());
+    assert_has(page, &["live traffic: what was offered is not known to this run"]);
+    let (load, html) = (config.dir().join("load.json"), config.dir().join("with.html"));
+    let report = || {
+        let mut command = headroom("report latest --json --db");
+        command
+            .arg(config.db())
+            .arg("--out")
+            .arg(&html)
+            .arg("--load")
+            .arg(&load);
+        command
+    };
+    fs::write(&load, "{\"url\": \"http://127.0.0.1/\"}").unwrap();
+    refused(report(), &["load.json", "headroom load --json"]);
+    let said = serde_json::json!({ "offered_load": {
+        "command": "headroom load --seed 7", "what": "up to 9 users in 3 s", "load": "abc", "parameters": { "seed": 7, "users": "9" },
+    }});
+    fs::write(&load, said.to_string()).unwrap();
+    let json = succeeds(report()).json();
+    let provenance = &json["provenance"];
+    assert_eq!(provenance["offered_load"]["parameters"]["seed"], 7);
+    assert!(provenance["load_note"].is_null(), "{provenance}");
+    let page = fs::read_to_string(&html).unwrap();
+    assert_has(
+        &page,
+        &[
+            "headroom load --seed 7",
+            "up to 9 users in 3 s",
+            "seed 7, users 9",
+            "SHA-256 abc",
+        ],
+    );
+    refused(
+        report().arg("--load").arg(&load),
+        &["--load is given 2 times for 1 runs"],
     );
 }
 

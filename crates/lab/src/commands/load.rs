@@ -1,6 +1,8 @@
 //! `headroom load`: the load generator alone.
 
+mod offered;
 mod probe;
+mod shown;
 
 use crate::args::{SiteArgs, Spacing};
 use crate::commands::trace;
@@ -10,16 +12,16 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::args::seconds;
 use headroom_console::say;
-use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, People, UserLoad};
+use headroom_load::http::{LoadConfig, Pacing, Paths, People, UserLoad};
 use headroom_units::{PerSecond, Seconds};
 use headroom_workload::access_log::Replay;
 use headroom_workload::auction::{self, Behaviour, Mix};
 use headroom_workload::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
 use headroom_workload::{Arrivals, Trace};
+use shown::{progress, table};
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// What the help of `headroom load` teaches by example.
 const EXAMPLES: &str = "\
@@ -136,7 +138,8 @@ pub struct LoadArgs {
     /// Time that a request may take, in milliseconds.
     #[arg(long, default_value_t = 10_000.0, value_name = "MS")]
     pub timeout_ms: f64,
-    /// Print the result as JSON on standard output, and nothing else there.
+    /// Print the result as JSON on standard output, and nothing else there. Its first key, `offered_load`, has all that repeats the load;
+    /// `headroom report RUN --load FILE` shows it beside the run that served it.
     #[arg(long)]
     pub json: bool,
 }
@@ -164,6 +167,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         probe::is_auction(url)?;
     }
     let stop = Stop::at_signals()?;
+    let offered = offered::load(args, &offer)?;
     let config = LoadConfig {
         paths: match &args.paths {
             None => Paths::Url,
@@ -180,7 +184,10 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     progress(&mut load, &stop, offer.length, args.users.is_some());
     let result = load.join()?;
     if args.json {
-        say::result(serde_json::to_string(&result)?)
+        say::result(serde_json::to_string(&offered::Told {
+            offered_load: &offered,
+            result: &result,
+        })?)
     } else {
         say::result(table(&result, args.users.is_some()))
     }
@@ -194,6 +201,8 @@ struct Offer {
     length: Seconds,
     /// Connections at most where nothing else is said.
     connections: usize,
+    /// What is sent and when, apart from what the arguments say: the same bytes are the same load.
+    contents: Vec<u8>,
 }
 
 fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
@@ -217,15 +226,23 @@ fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
             length: replay.duration(),
             pacing: Pacing::Replay(Box::new(replay)),
             connections: CONNECTIONS,
+            contents: std::fs::read(file).map_err(Failure::usage)?,
         });
     }
     let name = args.trace.as_deref().unwrap_or_default();
     let trace = shaped(args, name)?;
+    let contents = trace.to_string().into_bytes();
+    let arrivals = Arrivals::new(trace, args.arrivals.into(), args.seed);
+    let arrivals = match args.duration {
+        Some(seconds) => arrivals.ending_at(Seconds::new(seconds)),
+        None => arrivals,
+    };
     Ok(Offer {
-        what: format!("{:.0} requests", trace.requests()),
-        length: trace.duration(),
-        pacing: Pacing::open(Arrivals::new(trace, args.arrivals.into(), args.seed)),
+        what: format!("{:.0} requests", arrivals.expected()),
+        length: arrivals.duration(),
+        pacing: Pacing::open(arrivals),
         connections: CONNECTIONS,
+        contents,
     })
 }
 
@@ -266,6 +283,7 @@ fn users(args: &LoadArgs, curve: &str) -> Result<Offer, Failure> {
     Ok(Offer {
         what: format!("up to {peak:.0} users"),
         length,
+        contents: format!("{curve:?}").into_bytes(),
         pacing: Pacing::users(UserLoad {
             curve,
             duration: length,
@@ -323,140 +341,14 @@ fn shaped(args: &LoadArgs, name: &str) -> Result<Trace, Failure> {
             Some(seconds) => trace.compressed_to(Seconds::new(seconds))?,
             None => trace,
         };
-        let trace = match (args.scale, args.peak, args.mean) {
-            (Some(factor), ..) => trace.scaled(factor)?,
-            (_, Some(peak), _) => trace.scaled_to_peak(PerSecond::new(peak))?,
-            (.., Some(mean)) => trace.scaled_to_mean(PerSecond::new(mean))?,
-            _ => trace,
-        };
-        match args.duration {
-            Some(seconds) if seconds < trace.duration().get() => {
-                trace.slice(Seconds::ZERO, Seconds::new(seconds))
-            }
+        match (args.scale, args.peak, args.mean) {
+            (Some(factor), ..) => trace.scaled(factor),
+            (_, Some(peak), _) => trace.scaled_to_peak(PerSecond::new(peak)),
+            (.., Some(mean)) => trace.scaled_to_mean(PerSecond::new(mean)),
             _ => Ok(trace),
         }
     };
     shape().map_err(Failure::usage)
-}
-
-fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_users: bool) {
-    let begin = Instant::now();
-    let mut next = begin;
-    loop {
-        next += Duration::from_secs(1);
-        if stop.wait_until(next) {
-            load.stop();
-            return;
-        }
-        let Ok(period) = load.take_period() else { return };
-        let at = |percentile| period.latency.value_at_percentile(percentile) as f64 / 1e3;
-        let seconds = period.duration.get().max(1e-9);
-        let people = if has_users {
-            let pages = period.counts.pages_completed as f64 / seconds;
-            format!("  {:>5} users  {pages:>6.1} pages/s", period.users)
-        } else {
-            String::new()
-        };
-        say::note!(
-            "{:>6.0} of {:.0} s{people}  {:>7.0} requests/s  P50 {:.1} ms  P95 {:.1} ms  failed {}  outstanding {}  \
-             connects retried {}",
-            begin.elapsed().as_secs_f64(),
-            length.get(),
-            period.counts.offered as f64 / seconds,
-            at(50.0),
-            at(95.0),
-            period.counts.failed.total(),
-            period.outstanding,
-            period.counts.connects_retried,
-        );
-        if load.is_finished() {
-            return;
-        }
-    }
-}
-
-/// The result for people.
-fn table(result: &LoadResult, has_users: bool) -> String {
-    let counts = &result.counts;
-    let failed = &counts.failed;
-    let latency = &result.latency_ms;
-    let connect = &result.connect_ms;
-    let users = if has_users {
-        format!(
-            "users       {:.1} on average\n\
-             pages       {} begun, {} completed ({:.1}/s), {} failed\n",
-            result.users_mean,
-            counts.pages_begun,
-            counts.pages_completed,
-            result.pages_per_second.get(),
-            counts.pages_failed,
-        )
-    } else {
-        String::new()
-    };
-    let why = match &result.connect_error {
-        Some(error) => format!(" (the first: {error})"),
-        None => String::new(),
-    };
-    let wrong = match result.by_kind.is_empty() {
-        true => String::new(),
-        false => format!(", {} another page than was asked for", failed.wrong),
-    };
-    let mut kinds = String::new();
-    for kind in &result.by_kind {
-        kinds.push_str(&format!(
-            "\n{:<20} {:>8} completed ({:.1}/s), {} failed, mean {:.2} ms, P95 {:.2}",
-            kind.page,
-            kind.completed,
-            kind.completed as f64 / result.duration_s.get().max(1e-9),
-            kind.failed,
-            kind.latency_ms.mean,
-            kind.latency_ms.p95,
-        ));
-    }
-    let no_port = match counts.no_local_port {
-        0 => String::new(),
-        count => format!(
-            "; {count} failed because this machine has no free port left: lower the rate or widen \
-             net.ipv4.ip_local_port_range"
-        ),
-    };
-    format!(
-        "{users}requests    {} offered, {} completed ({:.1}/s), {} failed\n\
-         failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait){wrong}\n\
-         latency     from the intended send time: mean {:.2} ms, P50 {:.2}, P95 {:.2}, P99 {:.2}, P99.9 {:.2}, \
-         max {:.2}\n\
-         connects    {} opened: P50 {:.2} ms, P99 {:.2}, max {:.2}; {} took 0.99 s or more (a SYN sent again), {} given \
-         up{no_port}\n\
-         send error  P50 {:.0} us, P99 {:.0} us, max {:.0} us\n\
-         generator   {:.2} s of CPU in {:.1} s{kinds}",
-        counts.offered,
-        counts.completed,
-        result.completed_per_second.get(),
-        result.failed_total,
-        failed.connect,
-        failed.timeout,
-        failed.status,
-        failed.protocol,
-        failed.dropped,
-        latency.mean,
-        latency.p50,
-        latency.p95,
-        latency.p99,
-        latency.p999,
-        latency.max,
-        counts.connections,
-        connect.p50,
-        connect.p99,
-        connect.max,
-        counts.connects_retried,
-        counts.connects_given_up,
-        result.send_error_us.p50,
-        result.send_error_us.p99,
-        result.send_error_us.max,
-        result.generator_cpu_s.get(),
-        result.duration_s.get(),
-    )
 }
 
 #[cfg(test)]

@@ -242,7 +242,7 @@ impl Engine {
         let mut source = self.source.borrow_mut();
         let (next, end) = match &mut *source {
             Source::Open(arrivals) => {
-                let end = arrivals.trace().duration().get();
+                let end = arrivals.duration().get();
                 // Without a further arrival the load still lasts until the trace ends.
                 (arrivals.peek().map_or(end, Seconds::get), end)
             }

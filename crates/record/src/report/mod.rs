@@ -36,16 +36,33 @@ pub use validate::validation_html;
 use crate::archive::Archive;
 use crate::error::Error;
 use crate::model::RunId;
+use crate::offered::OfferedLoad;
 
 /// The report of one run, or the comparison of several.
 ///
 /// # Errors
 /// As [`run_html`] and [`comparison_html`].
 pub fn runs_html(archive: &Archive, runs: &[RunId]) -> Result<String, Error> {
-    match runs {
-        [one] => run_html(archive, *one),
-        several => comparison_html(archive, several),
+    runs_under_html(archive, runs, &[])
+}
+
+/// The same, with what generators say that they offered to the runs: to the first, to the second, and so on as far as is known.
+///
+/// # Errors
+/// As [`runs_html`].
+pub fn runs_under_html(archive: &Archive, runs: &[RunId], loads: &[OfferedLoad]) -> Result<String, Error> {
+    if runs.is_empty() {
+        return Err(Error::NothingToCompare);
     }
+    let loaded = runs.iter().map(|&run| data::RunData::load(archive, run));
+    let mut loaded = loaded.collect::<Result<Vec<_>, Error>>()?;
+    for (run, load) in loaded.iter_mut().zip(loads) {
+        run.summary.provenance = run.summary.provenance.clone().with_offered_load(load.clone());
+    }
+    Ok(match loaded.as_slice() {
+        [one] => run::render(one),
+        several => comparison::render(several),
+    })
 }
 
 /// The report of one run: headline numbers, fallbacks, panels over time, its nodes and gateways, the distribution of latency,

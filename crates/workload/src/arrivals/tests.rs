@@ -151,3 +151,24 @@ proptest! {
         prop_assert!((sent - asked).abs() <= 0.5 + 1e-6, "{sent} against {asked}");
     }
 }
+
+#[test]
+fn arrivals_end_where_they_are_asked_to_within_a_step_too() {
+    let whole = || Arrivals::new(trace(10.0, &[2.0, 6.0, 4.0]), Spacing::Poisson, 3);
+    let all: Vec<Seconds> = whole().collect();
+    let cut = whole().ending_at(Seconds::new(15.0));
+    assert_eq!(
+        (cut.duration(), cut.expected()),
+        (Seconds::new(15.0), 20.0 + 30.0)
+    );
+    let until: Vec<Seconds> = cut.collect();
+    let wanted = all.iter().copied().filter(|at| at.get() < 15.0);
+    assert_eq!(until, wanted.collect::<Vec<_>>());
+    assert!(until.len() < all.len());
+    let beyond = whole().ending_at(Seconds::new(99.0));
+    assert_eq!(
+        (beyond.duration(), beyond.expected()),
+        (Seconds::new(30.0), 120.0)
+    );
+    assert_eq!(beyond.collect::<Vec<_>>(), all);
+}

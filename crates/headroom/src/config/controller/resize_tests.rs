@@ -158,7 +158,11 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
             "off_w = 60.5",
             "energy.idle_w: is 60: an idle server",
         ),
-        ("full_w = 65.0", "", "energy.full_w: is missing: add it to `energy`, in `[energy]`"),
+        (
+            "full_w = 65.0",
+            "",
+            "energy.full_w: is missing: add it to `energy`, in `[energy]`",
+        ),
         ("name = \"static\"", "name = []", "law.name: is empty: name a law"),
         ("# keep = 0.9", "keep = 1.0", "capacity.queue.keep"),
         ("# keep = 0.9", "kind = \"by-guess\"", "by-guess"),

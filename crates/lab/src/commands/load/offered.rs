@@ -1,0 +1,94 @@
+//! All that repeats a load, for whoever reads its figures later.
+
+use super::{LoadArgs, Offer};
+use crate::args::Spacing;
+use crate::origin;
+use headroom_console::Failure;
+use headroom_load::http::LoadResult;
+use headroom_record::{OfferedLoad, fingerprint};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// What `--json` prints: the load first, then what came of it.
+#[derive(Serialize)]
+pub(super) struct Told<'a> {
+    pub(super) offered_load: &'a OfferedLoad,
+    #[serde(flatten)]
+    pub(super) result: &'a LoadResult,
+}
+
+/// Names of what is sent and to whom, which another machine may call otherwise: the contents count.
+const NAMES: [&str; 5] = ["url", "trace", "users", "replay", "paths"];
+
+/// The load that these arguments ask for, begun now.
+///
+/// # Errors
+/// A file of paths that cannot be read.
+pub(super) fn load(args: &LoadArgs, offer: &Offer) -> Result<OfferedLoad, Failure> {
+    let parameters = parameters(args, offer);
+    let counts = parameters
+        .iter()
+        .filter(|(name, _)| !NAMES.contains(&name.as_str()));
+    let counts: Vec<String> = counts.map(|(name, value)| format!("{name} {value}")).collect();
+    let paths = match &args.paths {
+        Some(file) => super::read_paths(file)?.join("\n"),
+        None => String::new(),
+    };
+    let hash = fingerprint([counts.join("\n").as_bytes(), &offer.contents, paths.as_bytes()]);
+    Ok(OfferedLoad {
+        origin: origin::provenance().with_load(Some(hash)),
+        what: format!("{} in {:.0} s", offer.what, offer.length.get()),
+        parameters,
+    })
+}
+
+/// Each parameter that has a say in what is sent, also where it is a default.
+fn parameters(args: &LoadArgs, offer: &Offer) -> Map<String, Value> {
+    let mut all = Map::new();
+    let mut add = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
+    add("url", json!(args.url));
+    add("seed", json!(args.seed));
+    add("length_s", json!(offer.length.get()));
+    add(
+        "connections",
+        json!(args.connections.unwrap_or(offer.connections)),
+    );
+    add("new_connections", json!(args.new_connections));
+    add("timeout_ms", json!(args.timeout_ms));
+    add("paths", json!(args.paths));
+    let arrivals = match args.arrivals {
+        Spacing::Poisson => "poisson",
+        Spacing::Even => "even",
+    };
+    if let Some(curve) = &args.users {
+        add("users", json!(curve));
+        match args.auction {
+            Some(mix) => {
+                add("auction", json!(mix.name()));
+                add("think_s", json!(args.think));
+                add("items", json!(args.site.items));
+                add("registered_users", json!(args.site.registered_users));
+                add("page_kb", json!(args.site.page_kb));
+                add("popularity", json!(args.site.popularity));
+                add("site_seed", json!(args.site.site_seed));
+            }
+            None => {
+                add("files", json!(args.files));
+                add("size_scale", json!(args.size_scale));
+            }
+        }
+    } else if let Some(file) = &args.replay {
+        add("replay", json!(file));
+        add("speed", json!(args.speed));
+        add("arrivals", json!(arrivals));
+    } else {
+        add("trace", json!(args.trace));
+        add("step_s", json!(args.step));
+        add("compress_s", json!(args.compress));
+        add("scale", json!(args.scale));
+        add("peak_per_s", json!(args.peak));
+        add("mean_per_s", json!(args.mean));
+        add("arrivals", json!(arrivals));
+    }
+    all
+}

@@ -1,0 +1,127 @@
+//! What `headroom load` says while it sends, and at its end.
+
+use headroom_console::{Stop, say};
+use headroom_load::http::{LoadHandle, LoadResult};
+use headroom_units::Seconds;
+use std::time::{Duration, Instant};
+
+/// A line a second until the load ends, or `stop` is raised, which ends it.
+pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_users: bool) {
+    let begin = Instant::now();
+    let mut next = begin;
+    loop {
+        next += Duration::from_secs(1);
+        if stop.wait_until(next) {
+            load.stop();
+            return;
+        }
+        let Ok(period) = load.take_period() else { return };
+        let at = |percentile| period.latency.value_at_percentile(percentile) as f64 / 1e3;
+        let seconds = period.duration.get().max(1e-9);
+        let people = if has_users {
+            let pages = period.counts.pages_completed as f64 / seconds;
+            format!("  {:>5} users  {pages:>6.1} pages/s", period.users)
+        } else {
+            String::new()
+        };
+        say::note!(
+            "{:>6.0} of {:.0} s{people}  {:>7.0} requests/s  P50 {:.1} ms  P95 {:.1} ms  failed {}  outstanding {}  \
+             connects retried {}",
+            begin.elapsed().as_secs_f64(),
+            length.get(),
+            period.counts.offered as f64 / seconds,
+            at(50.0),
+            at(95.0),
+            period.counts.failed.total(),
+            period.outstanding,
+            period.counts.connects_retried,
+        );
+        if load.is_finished() {
+            return;
+        }
+    }
+}
+
+/// The result for people.
+pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
+    let counts = &result.counts;
+    let failed = &counts.failed;
+    let latency = &result.latency_ms;
+    let connect = &result.connect_ms;
+    let users = if has_users {
+        format!(
+            "users       {:.1} on average\n\
+             pages       {} begun, {} completed ({:.1}/s), {} failed\n",
+            result.users_mean,
+            counts.pages_begun,
+            counts.pages_completed,
+            result.pages_per_second.get(),
+            counts.pages_failed,
+        )
+    } else {
+        String::new()
+    };
+    let why = match &result.connect_error {
+        Some(error) => format!(" (the first: {error})"),
+        None => String::new(),
+    };
+    let wrong = match result.by_kind.is_empty() {
+        true => String::new(),
+        false => format!(", {} another page than was asked for", failed.wrong),
+    };
+    let mut kinds = String::new();
+    for kind in &result.by_kind {
+        kinds.push_str(&format!(
+            "\n{:<20} {:>8} completed ({:.1}/s), {} failed, mean {:.2} ms, P95 {:.2}",
+            kind.page,
+            kind.completed,
+            kind.completed as f64 / result.duration_s.get().max(1e-9),
+            kind.failed,
+            kind.latency_ms.mean,
+            kind.latency_ms.p95,
+        ));
+    }
+    let no_port = match counts.no_local_port {
+        0 => String::new(),
+        count => format!(
+            "; {count} failed because this machine has no free port left: lower the rate or widen \
+             net.ipv4.ip_local_port_range"
+        ),
+    };
+    format!(
+        "{users}requests    {} offered, {} completed ({:.1}/s), {} failed\n\
+         failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait){wrong}\n\
+         latency     from the intended send time: mean {:.2} ms, P50 {:.2}, P95 {:.2}, P99 {:.2}, P99.9 {:.2}, \
+         max {:.2}\n\
+         connects    {} opened: P50 {:.2} ms, P99 {:.2}, max {:.2}; {} took 0.99 s or more (a SYN sent again), {} given \
+         up{no_port}\n\
+         send error  P50 {:.0} us, P99 {:.0} us, max {:.0} us\n\
+         generator   {:.2} s of CPU in {:.1} s{kinds}",
+        counts.offered,
+        counts.completed,
+        result.completed_per_second.get(),
+        result.failed_total,
+        failed.connect,
+        failed.timeout,
+        failed.status,
+        failed.protocol,
+        failed.dropped,
+        latency.mean,
+        latency.p50,
+        latency.p95,
+        latency.p99,
+        latency.p999,
+        latency.max,
+        counts.connections,
+        connect.p50,
+        connect.p99,
+        connect.max,
+        counts.connects_retried,
+        counts.connects_given_up,
+        result.send_error_us.p50,
+        result.send_error_us.p99,
+        result.send_error_us.max,
+        result.generator_cpu_s.get(),
+        result.duration_s.get(),
+    )
+}
