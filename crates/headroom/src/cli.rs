@@ -3,7 +3,8 @@
 use crate::commands::Command;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
+use std::ffi::OsString;
 
 /// Keeps a web service inside its latency SLO on the fewest watts.
 ///
@@ -42,11 +43,27 @@ const OF_LAB: [&str; 11] = [
 impl Cli {
     /// Reads the command line; one that is wrong ends the program and says why.
     pub fn of_arguments() -> Self {
-        Self::try_parse().unwrap_or_else(|error| match not_in_build(&error) {
+        Self::parsed(std::env::args_os()).unwrap_or_else(|error| match not_in_build(&error) {
             Some(why) => Self::command().error(ErrorKind::InvalidSubcommand, why).exit(),
             None => error.exit(),
         })
     }
+
+    /// Understands these words, the program's name first.
+    fn parsed(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let matches = with_negative_numbers(Self::command()).try_get_matches_from(words)?;
+        Self::from_arg_matches(&matches)
+    }
+}
+
+/// The same command line, to whose options `-5` is a value: what is wrong with it then comes with the option's name.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes = |arg: &clap::Arg| arg.get_action().takes_values() && !arg.is_positional();
+    let command = command.mut_args(|arg| match takes(&arg) {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    });
+    command.mut_subcommands(with_negative_numbers)
 }
 
 /// Where the command that was asked for is one that this build was made without: what to do.
@@ -71,6 +88,59 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        with_negative_numbers(Cli::command()).debug_assert();
+    }
+
+    #[test]
+    fn a_negative_number_is_refused_with_the_name_of_its_option() {
+        for (words, option) in [
+            ("up --config a --duration -5", "--duration <SECONDS>"),
+            (
+                "gateway --listen 127.0.0.1:1 --backend http://a --batch -5",
+                "--batch <MS>",
+            ),
+            (
+                "gateway --listen 127.0.0.1:1 --backend http://a --threads -1",
+                "--threads <N>",
+            ),
+        ] {
+            let words = ["headroom"].into_iter().chain(words.split(' '));
+            let error = Cli::parsed(words).unwrap_err().to_string();
+            assert!(
+                error.contains("invalid value '-") && error.contains(option),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_with_either_dash_is_known() {
+        for name in [
+            "--cache-policy s3-fifo",
+            "--cache-policy s3_fifo",
+            "--balance least_connections",
+        ] {
+            let words =
+                format!("headroom gateway --listen 127.0.0.1:1 --backend http://a --cache 64MiB {name}");
+            assert!(Cli::parsed(words.split(' ')).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_is_in_no_usage() {
+        // Each of these says how the gateway is started.
+        for words in [
+            "gateway --bogus",
+            "gateway",
+            "gateway --launched --threads 2",
+            "gateway --cache-object 1MiB",
+            "gateway --listen 127.0.0.1:1 --backend http://a --cache-object 1MiB",
+        ] {
+            let words = ["headroom"].into_iter().chain(words.split(' '));
+            let error = Cli::parsed(words).unwrap_err().to_string();
+            let usage = error.split("Usage:").nth(1).unwrap_or_default();
+            assert!(!usage.contains("--launched"), "{error}");
+        }
     }
 
     #[test]

@@ -262,3 +262,31 @@ fn what_is_written_and_does_nothing_is_noted() {
     );
     assert!(notes("[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 500\n[gateway.cache]\nbytes = 8388608\npolicy = \"lru\"\n").is_empty());
 }
+
+#[test]
+fn what_a_law_cannot_go_by_is_noted() {
+    let notes = |law: &str, more: &str| {
+        let text = GOOD.replace("\"slo-power\"", law) + more;
+        let (config, document) = parse(&text).unwrap();
+        config.notes(&document).unwrap().concat()
+    };
+    let batches = "[law.dvfs]\ncpu_use = \"batches\"\n";
+    let said = notes("\"dvfs\"", batches);
+    assert!(
+        said.contains("law.dvfs.cpu_use = \"batches\" is of no effect: there is no batcher"),
+        "{said}"
+    );
+    for (law, more) in [
+        ("\"dvfs\"", "[law.dvfs]\ncpu_use = \"utilisation\"\n".to_owned()),
+        ("\"dvfs\"", format!("{batches}[gateway.batch]\ninterval_ms = 0\n")),
+        ("\"slo-power\"", batches.to_owned()),
+    ] {
+        assert_eq!(notes(law, &more), "", "{law}: {more}");
+    }
+    let said = notes("\"batching\"", "[law.batching]\nreference_ms = 900\n");
+    assert!(
+        said.contains("law.batching.reference_ms is 900, above slo.target_ms, 250"),
+        "{said}"
+    );
+    assert_eq!(notes("\"batching\"", "[law.batching]\nreference_ms = 200\n"), "");
+}

@@ -106,7 +106,7 @@ impl DvfsTuning {
             let hertz = ghz * 1e9;
             if hertz < range.min().get() - slack || hertz > range.max().get() + slack {
                 let why = format!(
-                    "is {ghz}: {} to {} here",
+                    "is {ghz} GHz: it must be between {} and {} GHz, between which this processor can be set",
                     range.min().get() / 1e9,
                     range.max().get() / 1e9
                 );

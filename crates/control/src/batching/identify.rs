@@ -209,6 +209,7 @@ fn fit(spans: Spans, lags: Lags, pairs: &[(Vec<f64>, f64)], shape: Shape) -> Opt
             .map(rule)
             .collect(),
         covariance: Vec::new(),
+        of_use: true,
     };
     let mut fit = LeastSquares::new(model.parameters());
     for (antecedents, result) in pairs {

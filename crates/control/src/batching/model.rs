@@ -155,6 +155,18 @@ struct Raw {
     lags: Lags,
     spans: Spans,
     rules: Vec<Rule>,
+    /// Written where the model was found to be of no use, and only there.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    of_use: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// A model that cannot be one.
@@ -178,6 +190,8 @@ pub struct FuzzyModel {
     pub(super) rules: Vec<Rule>,
     /// (X'X)^-1 of the fit, whose lower triangle is written row by row: the Q(0) of the online update.
     pub(super) covariance: Vec<f64>,
+    /// Whether it was not found to predict worse than no model.
+    pub(super) of_use: bool,
 }
 
 impl From<FuzzyModel> for Raw {
@@ -190,6 +204,7 @@ impl From<FuzzyModel> for Raw {
             lags: model.lags,
             spans: model.spans,
             rules: model.rules,
+            of_use: model.of_use,
         }
     }
 }
@@ -290,6 +305,7 @@ impl TryFrom<Raw> for FuzzyModel {
             sigma: raw.sigma,
             rules: raw.rules,
             covariance,
+            of_use: raw.of_use,
         })
     }
 }
@@ -304,6 +320,18 @@ pub struct Line {
 }
 
 impl FuzzyModel {
+    /// The same, with what was found of it on periods that it had not seen: whether it predicts better than no model would.
+    #[must_use]
+    pub const fn judged(mut self, of_use: bool) -> Self {
+        self.of_use = of_use;
+        self
+    }
+
+    /// Whether it was not found to be of no use.
+    pub const fn is_of_use(&self) -> bool {
+        self.of_use
+    }
+
     /// How far back it looks.
     pub const fn lags(&self) -> Lags {
         self.lags

@@ -242,23 +242,34 @@ impl LawConfig {
 
     /// What its user should know of how the laws keep the SLO.
     pub fn notes(&self, slo: Slo) -> Vec<String> {
-        let batches = self
-            .names
-            .iter()
-            .any(|name| ["batching", "batching-dvfs"].contains(&name.as_str()));
-        let target_ms = slo.target().as_millis();
-        let above = self
-            .batching
-            .sla_ms
-            .filter(|sla_ms| batches && *sla_ms > target_ms);
-        let note = |sla_ms: f64| {
-            format!(
-                "law.batching.sla_ms is {sla_ms}, above slo.target_ms, {target_ms}: the law then holds requests until their mean response \
-                 time is near {sla_ms} ms, so that most miss the SLO; give less than {target_ms}, as sla_ms = {:.0}",
+        let mut names = self.names.iter();
+        if !names.any(|name| ["batching", "batching-dvfs"].contains(&name.as_str())) {
+            return Vec::new();
+        }
+        let (target_ms, of) = (slo.target().as_millis(), &self.batching);
+        let above = |key: &str, value_ms: Option<f64>| {
+            let value_ms = value_ms.filter(|value_ms| *value_ms > target_ms)?;
+            Some(format!(
+                "law.batching.{key} is {value_ms}, above slo.target_ms, {target_ms}: the law then holds requests until their mean \
+                 response time is near {value_ms} ms, so that most miss the SLO; give less than {target_ms}, as {key} = {:.0}",
                 target_ms / 2.0
-            )
+            ))
         };
-        above.map(note).into_iter().collect()
+        let model = of.model.as_ref().filter(|model| !model.is_of_use());
+        let useless = model.map(|_| {
+            "warning: law.batching.model is marked of_use = false: `headroom identify` found that it predicts no better than the last \
+             value, or the mean of all, and the law chooses intervals by it all the same. Record a longer run, whose interval varies \
+             under a steady load, and identify it anew; or remove [law.batching.model], and the law tries intervals first"
+                .to_owned()
+        });
+        [
+            above("sla_ms", of.sla_ms),
+            above("reference_ms", of.reference_ms),
+            useless,
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 
     /// The parameters of the law that matter, over ranges that its checks accept here; none of a law that has none.

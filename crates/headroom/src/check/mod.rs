@@ -85,7 +85,15 @@ impl Report {
         let (name, info) = (lever.name(), lever.info());
         let (unit, scale) = info.shown;
         let step = Some(range.step).filter(|step| *step > 0.0);
-        let steps = step.map_or_else(String::new, |step| format!(" in steps of {:.2}", step / scale));
+        let steps = step.map_or_else(String::new, |step| {
+            let count = (range.max - range.min) / step;
+            let even = (count - count.round()).abs() < 1e-3;
+            match even || lever != Lever::Frequency {
+                true => format!(" in steps of {:.2}", step / scale),
+                // A driver's own frequencies, of which the smallest gap is known.
+                false => format!(" in uneven steps of {:.2} or more", step / scale),
+            }
+        });
         let named = by.map_or_else(String::new, |by| format!(", by {by}"));
         self.item(
             name,
@@ -366,6 +374,29 @@ mod tests {
         assert_eq!(json["ok"], true);
         assert_eq!(json["listeners"][1]["in_use_by"], 7);
         assert_eq!(json["notes"], json!(["a"]));
+    }
+
+    #[test]
+    fn steps_that_are_not_even_are_said_so() {
+        let said = |min: f64, max: f64, step: f64| {
+            let mut report = Report::default();
+            let range = LeverRange {
+                step: step * 1e9,
+                ..LeverRange::between(min * 1e9, max * 1e9)
+            };
+            report.lever(Lever::Frequency, range, Some("cpufreq"));
+            report.text()
+        };
+        let uneven = said(2.0, 2.83, 0.33);
+        assert!(
+            uneven.contains("2.00 to 2.83 GHz in uneven steps of 0.33 or more, by cpufreq"),
+            "{uneven}"
+        );
+        let even = said(0.8, 2.1, 0.1);
+        assert!(
+            even.contains("0.80 to 2.10 GHz in steps of 0.10, by cpufreq"),
+            "{even}"
+        );
     }
 
     #[test]

@@ -145,6 +145,7 @@ pub enum Policy {
     /// What was not asked for for the longest time.
     Lru,
     /// What was asked for once and not again soon: a visit to everything does not drive out what is popular.
+    #[value(alias = "s3_fifo")]
     S3Fifo,
 }
 
@@ -161,8 +162,10 @@ pub enum Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Balance {
     /// In turn, by weight.
+    #[value(alias = "round_robin")]
     RoundRobin,
     /// The one with the fewest requests in flight, by weight.
+    #[value(alias = "least_connections")]
     LeastConnections,
 }
 

@@ -2,6 +2,7 @@
 
 use super::Config;
 use headroom_console::{ConfigError, Document};
+use headroom_control::{CpuUse, LawName};
 
 impl Config {
     /// What its user should know: what is written and does nothing, and what the laws make of the SLO.
@@ -10,6 +11,18 @@ impl Config {
     /// As [`Self::slo`].
     pub fn notes(&self, document: &Document) -> Result<Vec<String>, ConfigError> {
         let mut notes = self.law.notes(self.slo(document)?);
+        let has_batcher = self
+            .gateway
+            .as_ref()
+            .is_some_and(|gateway| gateway.batch.interval_ms.is_some());
+        let is_dvfs = |name: LawName| name.as_str() == "dvfs";
+        if self.law.dvfs.cpu_use == CpuUse::Batches && !has_batcher && self.law.names.iter().any(is_dvfs) {
+            notes.push(
+                "law.dvfs.cpu_use = \"batches\" is of no effect: there is no batcher, so no batch is ever processed, and the law goes by the \
+                 utilisation instead; write cpu_use = \"utilisation\", or interval_ms = 0 in [gateway.batch]"
+                    .to_owned(),
+            );
+        }
         if let Some(gateway) = &self.gateway {
             let (no_batcher, no_cache) = (gateway.batch.interval_ms.is_none(), gateway.cache.bytes == 0);
             let of_batcher = &["max_wait_ms", "max_held", "key"][..];

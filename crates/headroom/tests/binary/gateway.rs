@@ -106,7 +106,17 @@ fn flags_of_the_cache_and_the_batcher_are_checked_and_named_with_a_right_value()
         ("--batch-max-held 9", &["--batch <MS>"]),
         ("--batch 0 --batch-key query", &["--batch-key", "target", "path"]),
         ("--cache-no-collapse", &["--cache <SIZE>"]),
-        ("--cache 4096TiB", &["--cache", "of memory of this machine"]),
+        (
+            "--cache 4096TiB",
+            &[
+                "--cache 4096TiB: allowed is at most the ",
+                "iB of memory of this machine",
+            ],
+        ),
+        (
+            "--batch 5 --batch-max-held 2000000",
+            &["--batch-max-held 2000000: allowed is 1 to 1048576: each"],
+        ),
     ] {
         refused(headroom(format!("{backend} {flags}")), said);
     }

@@ -105,7 +105,9 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
         ))
     })?;
     // What is used is fitted to all of it.
-    let model = identify(&series, lags).map_err(of_run)?;
+    let model = identify(&series, lags)
+        .map_err(of_run)?
+        .judged(is_of_use(&errors));
     let toml = table(&model)?;
     let text = format!(
         "# Fitted to run {} ({}), {} periods. One period ahead, over the last {} % of it, which the judged fit had not seen:\n{}{toml}",
@@ -149,6 +151,11 @@ fn series(archive: &Archive, run: RunId) -> Result<Vec<Option<Sample>>, headroom
     Ok(series)
 }
 
+/// Whether it predicts better than the last value, and than the mean: of an error as large as the spread that would have been as good.
+fn is_of_use(errors: &PredictionErrors) -> bool {
+    errors.fuzzy.rmse < errors.last_value.rmse && errors.fuzzy.nrmse < 1.0
+}
+
 /// The three errors as comments of a file.
 fn judgement(errors: &PredictionErrors) -> String {
     let line = |name: &str, error: PredictionError| {
@@ -160,9 +167,7 @@ fn judgement(errors: &PredictionErrors) -> String {
             error.periods
         )
     };
-    // Of an error as large as the spread the mean of what came would have been as good.
-    let is_of_use = errors.fuzzy.rmse < errors.last_value.rmse && errors.fuzzy.nrmse < 1.0;
-    let verdict = match is_of_use {
+    let verdict = match is_of_use(errors) {
         true => "",
         false => {
             "#   This model is no better than the last value, or the mean of all: do not use it. Record a longer run, whose interval varies under a steady load.\n"
@@ -184,7 +189,7 @@ fn json(error: PredictionError) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_control::LawConfig;
+    use headroom_control::{LawConfig, Slo};
     use headroom_units::Ratio;
 
     #[test]
@@ -227,9 +232,31 @@ mod tests {
             "[law]\nname = \"batching\"\n[law.batching]\nsla_ms = 900.0\n{}",
             table(&model).unwrap()
         );
-        let read: toml::Table = text.parse().unwrap();
-        let config: LawConfig = read["law"].clone().try_into().unwrap();
+        let read = |text: &str| -> LawConfig {
+            let read: toml::Table = text.parse().unwrap();
+            read["law"].clone().try_into().unwrap()
+        };
+        let config = read(&text);
         assert_eq!(config.batching.sla_ms, Some(900.0));
-        assert_eq!(config.batching.model, Some(model));
+        assert_eq!(config.batching.model.as_ref(), Some(&model));
+        // One that is marked stays so, and whoever starts with it is warned.
+        let slo = Slo::new(Ratio::from_percent(95.0), Seconds::new(1.0)).unwrap();
+        assert_eq!(config.notes(slo), Vec::<String>::new());
+        let marked = read(&format!(
+            "[law]\nname = \"batching\"\n{}",
+            table(&model.clone().judged(false)).unwrap()
+        ));
+        assert!(
+            marked
+                .batching
+                .model
+                .as_ref()
+                .is_some_and(|model| !model.is_of_use())
+        );
+        let notes = marked.notes(slo).concat();
+        assert!(
+            notes.contains("of_use = false") && notes.contains("remove [law.batching.model]"),
+            "{notes}"
+        );
     }
 }

@@ -76,11 +76,38 @@ impl SeekTuning {
         Bound::Between(0.0, 0.5).check("least_gain", self.least_gain)?;
         Bound::Between(f64::from(MIN_PAIRS), 1_000.0).check("max_pairs", f64::from(self.max_pairs))?;
         Bound::Between(1.0, 100.0).check("least_group", self.least_group)?;
-        Bound::Between(1.0, 1e6).check("retry_periods", f64::from(self.retry_periods))?;
-        let least = f64::from(self.retry_periods);
-        Bound::Between(least, 1e6).check("max_retry_periods", f64::from(self.max_retry_periods))
+        Bound::Between(1.0, 1e6).check("max_retry_periods", f64::from(self.max_retry_periods))?;
+        let (first, most) = (f64::from(self.retry_periods), f64::from(self.max_retry_periods));
+        if !(1.0..=most).contains(&first) {
+            // Whoever writes the one alone may not know the other.
+            let range =
+                format!("between 1 and {most}, max_retry_periods, to which it doubles: or raise that too");
+            return Err(OutOfRange::new("retry_periods", first, range));
+        }
+        Ok(())
     }
 }
 
 /// Measurements before anything is decided by them.
 pub(super) const MIN_PAIRS: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameter::assert_refused;
+
+    #[test]
+    fn the_key_that_was_written_is_the_one_that_is_refused() {
+        assert_refused(
+            SeekTuning::check,
+            &[
+                (
+                    r#"{"retry_periods": 4000}"#,
+                    "retry_periods is 4000: it must be between 1 and 1920, max_retry_periods",
+                ),
+                (r#"{"max_retry_periods": 0}"#, "max_retry_periods is 0"),
+                (r#"{"retry_periods": 0}"#, "retry_periods is 0"),
+            ],
+        );
+    }
+}

@@ -414,7 +414,7 @@ fn mistakes_in_a_configuration_come_with_their_key() {
         ),
         (
             r#"{"name": "dvfs", "dvfs": {"frequencies_ghz": [1.0, 2.83]}}"#,
-            "law.dvfs.frequencies_ghz[1]: is 2.83: 0.8 to 2.1 here",
+            "law.dvfs.frequencies_ghz[1]: is 2.83 GHz: it must be between 0.8 and 2.1 GHz",
         ),
         (
             r#"{"name": "dvfs", "dvfs": {"rules": [[0, 0, 0, 0, 0, 0, 0]]}}"#,
