@@ -6,11 +6,9 @@ use super::measure::Run;
 use super::plan::{
     BATCHING, BOTH, CACHES_MB, DVFS, HARMFUL, LIVE, NONE, SEEK, SEEK_DVFS, SIZES_KB, TABLE_2, Who, World,
 };
+use super::why;
 use headroom_record::statistics::Estimate;
 
-/// Why batching is worth less here.
-const LESS: &str = "a batch spares fetches of what is being fetched already, and all of these together are worth what the row of \
-                    `collapsing alone` says";
 /// Why the paper's control is no better than an interval that stays.
 const STEERS: &str = "it steers to the SLA (Equation 10), not to the least mean";
 /// Why ours is not.
@@ -42,13 +40,9 @@ const fn printed(text: &'static str, value: f64) -> Option<Printed> {
 /// A row of a gain: where the paper's lies above the interval of ours, it is said by how much, and why.
 fn gain(figure: &'static str, what: String, paper: Option<Printed>, ours: &[f64], cause: &str) -> Row {
     let estimate = Estimate::of(ours);
-    let short = paper.zip(estimate).map(|(paper, ours)| {
-        let (short, half) = (paper.value - ours.mean, ours.half_width.unwrap_or(0.0));
-        match short > half {
-            true => format!("short of the paper by {short:.1}: {cause}"),
-            false => String::new(),
-        }
-    });
+    let short = paper
+        .zip(estimate)
+        .map(|(paper, ours)| why::of_gain(ours, (paper.value, 0.0), cause));
     Row {
         figure,
         what,
@@ -59,17 +53,46 @@ fn gain(figure: &'static str, what: String, paper: Option<Printed>, ours: &[f64]
     }
 }
 
+/// Of the figure `pick`, whose gain is printed as `paper`: how much of it a batch can bring here.
+fn spared(measured: &Measured, pick: Figure, paper: Option<Printed>) -> String {
+    let all = measured.ratios((World::Dynamic, NONE), (World::Collapsing, NONE), pick.of);
+    let all: Vec<f64> = all
+        .into_iter()
+        .map(|ratio| (ratio - 1.0) * pick.sign * 100.0)
+        .collect();
+    paper.map_or_else(String::new, |paper| {
+        why::of_spared(Estimate::of(&all), paper.value)
+    })
+}
+
+/// A figure of a run, and 1 where more of it is a gain, -1 where less is.
+#[derive(Clone, Copy)]
+struct Figure {
+    of: fn(&Run) -> f64,
+    sign: f64,
+}
+
+const TIME: Figure = Figure {
+    of: response,
+    sign: -1.0,
+};
+const RATE: Figure = Figure {
+    of: throughput,
+    sign: 1.0,
+};
+
 /// Why a law gains less than the paper's: what an interval that stays gains in the same service is not the law's lack.
-fn lacking(measured: &Measured, world: World, who: Who) -> String {
+fn lacking(measured: &Measured, (world, who): (World, Who), pick: Figure, paper: Option<Printed>) -> String {
+    let less = spared(measured, pick, paper);
     let fixed = match world {
         World::Dynamic => measured.best_fixed(),
         _ => Who::Interval(300),
     };
     let mean = |values: &[f64]| Estimate::of(values).map_or(f64::NAN, |estimate| estimate.mean);
     match who {
-        Who::Interval(_) => LESS.to_owned(),
+        Who::Interval(_) => less,
         Who::Laws(_) | Who::EachBatch(_) => format!(
-            "its interval is {:.0} ms in the mean, where {} takes {:.1} % off the response time; the rest: {LESS}",
+            "its interval is {:.0} ms in the mean, where {} takes {:.1} % off the response time; the rest: {less}",
             mean(&measured.each(world, who, |run| run.interval_ms)),
             fixed.name(),
             mean(&measured.less(world, fixed, response)),
@@ -163,13 +186,8 @@ fn table_2(measured: &Measured) -> Vec<Row> {
         let Some(estimate) = Estimate::of(&ours) else {
             continue;
         };
-        let over = paper
-            .parse::<f64>()
-            .map_or(f64::NAN, |paper| (estimate.mean / paper - 1.0) * 100.0);
-        let why = match over.abs() > 10.0 {
-            true => format!("{over:+.0} % of the paper's: {CURVE}"),
-            false => String::new(),
-        };
+        let paper_ms = paper.parse::<f64>();
+        let why = paper_ms.map_or_else(|_| String::new(), |ms| why::of_near(estimate, ms, 10.0, CURVE));
         rows.push(plain(
             "II",
             format!("{ms} ms: mean response time, ms"),
@@ -208,7 +226,7 @@ fn table_3(measured: &Measured) -> Vec<Row> {
     let mut rows = Vec::new();
     for (who, time, rate) in cases {
         let (world, name) = (World::Dynamic, who.name());
-        let cause = lacking(measured, world, who);
+        let cause = lacking(measured, (world, who), TIME, time);
         let what = format!("{name}: mean response time less than without, %");
         rows.push(gain(
             "III",
@@ -217,6 +235,7 @@ fn table_3(measured: &Measured) -> Vec<Row> {
             &measured.less(world, who, response),
             &cause,
         ));
+        let cause = lacking(measured, (world, who), RATE, rate);
         let what = format!("{name}: throughput more than without, %");
         rows.push(gain(
             "III",
@@ -314,21 +333,23 @@ fn table_4(measured: &Measured) -> Vec<Row> {
         let world = World::Stationary(users);
         for who in [BATCHING, LIVE, SEEK, BOTH, SEEK_DVFS, Who::Interval(300), DVFS] {
             let is_batching = who != DVFS;
-            let cause = lacking(measured, world, who);
+            let (time, rate) = (time.filter(|_| is_batching), rate.filter(|_| is_batching));
+            let cause = lacking(measured, (world, who), TIME, time);
             let name = format!("{users} users, {}", who.name());
             let what = format!("{name}: mean response time less than without, %");
             rows.push(gain(
                 figure,
                 what,
-                time.filter(|_| is_batching),
+                time,
                 &measured.less(world, who, response),
                 &cause,
             ));
+            let cause = lacking(measured, (world, who), RATE, rate);
             let what = format!("{name}: throughput more than without, %");
             rows.push(gain(
                 figure,
                 what,
-                rate.filter(|_| is_batching),
+                rate,
                 &measured.more(world, who, throughput),
                 &cause,
             ));
@@ -348,7 +369,14 @@ fn table_4(measured: &Measured) -> Vec<Row> {
             text: "3",
             value: 3.0,
         });
-        rows.push(gain(figure, what, paper, &ratio, LESS));
+        let cause =
+            "why is not known: the paper prints no hit rate, only that it is three times that without";
+        let why = paper.zip(Estimate::of(&ratio));
+        let why = why.map_or_else(String::new, |(paper, ours)| {
+            why::of_gain(ours, (paper.value, 1.0), cause)
+        });
+        let paper = paper.map_or("-", |paper| paper.text);
+        rows.push(plain(figure, what, paper, &ratio, 1, &why));
     }
     rows
 }
@@ -410,12 +438,12 @@ fn harmless(measured: &Measured) -> Vec<Row> {
     for world in HARMFUL {
         for who in [SEEK, LIVE, BATCHING] {
             let ours = measured.more(world, who, response);
-            let mean = Estimate::of(&ours).map_or(f64::NAN, |estimate| estimate.mean);
-            let why = match (who, mean > MAX_LOSS_PERCENT) {
-                (_, false) => String::new(),
-                (SEEK, true) => format!("{:.1} over what it may lose", mean - MAX_LOSS_PERCENT),
-                (_, true) => "as published it tries intervals to learn, and steers to the SLA".to_owned(),
+            let cause = match who {
+                SEEK => "",
+                _ => ": as published it tries intervals to learn, and steers to the SLA",
             };
+            let why = Estimate::of(&ours);
+            let why = why.map_or_else(String::new, |ours| why::of_loss(ours, MAX_LOSS_PERCENT, cause));
             let what = format!(
                 "{}, {}: mean response time more than without, %",
                 world.name(),
