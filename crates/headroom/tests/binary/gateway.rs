@@ -101,7 +101,7 @@ fn flags_of_the_cache_and_the_batcher_are_checked_and_named_with_a_right_value()
         ),
         (
             "--batch 0 --batch-max-held 0",
-            &["--batch-max-held 0: allowed is 1 or more"],
+            &["--batch-max-held 0: allowed is 1 to 1048576"],
         ),
         ("--batch-max-held 9", &["--batch <MS>"]),
         ("--batch 0 --batch-key query", &["--batch-key", "target", "path"]),
