@@ -392,8 +392,9 @@ fn counters_that_start_anew_or_leap_make_no_estimate() {
         .filter_map(|line| line.split(',').nth(4)?.parse().ok())
         .collect();
     assert!(served.len() > 15, "{lines}");
-    // 39 (the page's own asking is taken off) in a tenth of a second; a slow machine asks more seldom, never more often.
-    let sane = |served: &f64| (0.0..2_000.0).contains(served);
+    // 39 (the page's own asking is taken off) in a tenth of a second, in less where the answer before came late on a busy machine; never
+    // what the counter leapt by.
+    let sane = |served: &f64| (0.0..1e5).contains(served);
     assert!(served.iter().all(sane), "{served:?}");
     assert!(
         served.iter().filter(|served| **served > 20.0).count() > 10,
