@@ -44,6 +44,16 @@ impl AdaptiveModel {
         trace(&self.covariance, self.model.parameters())
     }
 
+    /// How little is known of the difference between what two intervals would give, after samples of which the last is the present one: the
+    /// standard error of that difference is so many times that of a sample. `None` where these are fewer than the model looks back.
+    pub(super) fn doubt(&self, past: &[Sample], one: Seconds, other: Seconds) -> Option<f64> {
+        let model = &self.model;
+        let row = |interval| Some(model.row(&model.spans.antecedents(model.lags, past, interval)?));
+        let differs: Vec<f64> = row(one)?.iter().zip(row(other)?).map(|(a, b)| a - b).collect();
+        let known = self.covariance.chunks(differs.len()).map(|q| dot(q, &differs));
+        Some(dot(&known.collect::<Vec<_>>(), &differs).max(0.0).sqrt())
+    }
+
     /// Learns from a period that followed others; e, how far the prediction was from it. `None`, and nothing is learned, where these are
     /// fewer than the model looks back, or a number is none.
     pub fn observe(&mut self, past: &[Sample], came: Sample) -> Option<Seconds> {

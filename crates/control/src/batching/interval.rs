@@ -1,11 +1,12 @@
-//! The fuzzy model predictive control of the batch interval (Section IV), as a part that a law runs.
+//! The control of the batch interval: to a mean response time, as published, or for the least mean, and within what bounds both.
 
-use super::adapt::AdaptiveModel;
 use super::bounds::{IntervalBounds, range};
-use super::identify::identify;
-use super::keep::{Bounded, Keep, Why};
+use super::hold::Period;
+use super::keep::{Keep, Seen};
+use super::least::Least;
 use super::model::Sample;
-use super::optimise::{Objective, optimise};
+use super::optimise::Objective;
+use super::steer::Steer;
 use super::tuning::BatchingTuning;
 use crate::decision::Reason;
 use crate::observation::Observation;
@@ -13,42 +14,28 @@ use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use headroom_units::{Lever, Ratio, Seconds};
 
-/// Periods for which each interval of the exploration stays.
-const HELD_PERIODS: u32 = 3;
-/// The fraction of the range from one interval of the exploration to the next, wrapped around: any number of them covers it evenly.
-const GOLDEN: f64 = 0.618_033_988_749_894_9;
-
 /// What the control asks for, and why.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) interval: Seconds,
     pub(super) reason: Reason,
-    /// Whether it still tries intervals to identify its model.
+    /// Whether it tries an interval to learn what it does.
     pub(super) explores: bool,
 }
 
-/// What it does.
+/// What the interval is chosen for.
 #[derive(Clone, Debug)]
-enum Phase {
-    /// It tries intervals; what came of them, with gaps.
-    Explore(Vec<Option<Sample>>),
-    /// It chooses by its model.
-    Predict(Box<AdaptiveModel>),
+enum Way {
+    Steer(Box<Steer>),
+    Least(Box<Least>),
 }
 
 /// The control.
 #[derive(Clone, Debug)]
 pub(super) struct IntervalControl {
-    tuning: BatchingTuning,
     bounds: IntervalBounds,
     keep: Keep,
-    explore_most: Seconds,
-    objective: Objective,
-    phase: Phase,
-    /// Periods of the exploration that gave a sample.
-    explored: u32,
-    /// What came in the last periods, without a gap, the present one last.
-    past: Vec<Sample>,
+    way: Way,
     hit_ratio: Option<Ratio>,
 }
 
@@ -76,37 +63,23 @@ impl IntervalControl {
             );
             return Err(LawError::new("law.batching.explore_max_ms", why));
         }
-        let reference = Seconds::from_millis(tuning.reference_ms.or(tuning.sla_ms).unwrap_or(0.0));
-        let phase = match &tuning.model {
-            Some(model) => Phase::Predict(Box::new(AdaptiveModel::new(model.clone(), tuning.forgetting))),
-            None => Phase::Explore(Vec::new()),
+        let tried = match tuning.model {
+            Some(_) => bounds.least,
+            None => explore_most,
+        };
+        let objective = Objective {
+            reference: Seconds::from_millis(tuning.reference_ms.or(tuning.sla_ms).unwrap_or(0.0)),
+            accuracy: tuning.accuracy,
+            effort: tuning.effort,
         };
         Ok(Self {
-            objective: Objective {
-                reference,
-                accuracy: tuning.accuracy,
-                effort: tuning.effort,
+            keep: Keep::new(slo.target(), (bounds.least, bounds.most), tried, tuning.keep_slo),
+            way: match objective.reference > Seconds::ZERO {
+                true => Way::Steer(Box::new(Steer::new(bounds, explore_most, objective, tuning))),
+                false => Way::Least(Box::new(Least::new(bounds, explore_most, objective, tuning))),
             },
-            keep: Keep::new(
-                slo.target(),
-                (bounds.least, bounds.most),
-                if tuning.model.is_some() {
-                    bounds.least
-                } else {
-                    explore_most
-                },
-                Bounded {
-                    by_slo: tuning.keep_slo,
-                    by_response: reference == Seconds::ZERO,
-                },
-            ),
             bounds,
-            explore_most,
-            phase,
-            explored: 0,
-            past: Vec::new(),
             hit_ratio: None,
-            tuning,
         })
     }
 
@@ -117,162 +90,71 @@ impl IntervalControl {
 
     /// Learns from a period and chooses the interval of the next.
     pub(super) fn step(&mut self, observation: &Observation) -> Step {
-        let Some(now) = Sample::of(observation, self.hit_ratio) else {
-            self.lose();
-            let in_force = observation.in_force.batch_interval().unwrap_or(self.bounds.least);
-            return Step {
-                interval: self.bounds.fit(in_force),
-                reason: reason(
-                    "batching-hold",
-                    "no mean response time or no interval in force was observed: the interval stays"
-                        .to_owned(),
-                    &[],
-                ),
-                explores: matches!(self.phase, Phase::Explore(_)),
-            };
-        };
-        self.hit_ratio = Some(now.hit_ratio);
-        if let Some(traffic) = &observation.traffic {
-            self.keep
-                .observe(now.interval, now.response, traffic.latency_to_judge());
+        let sample = Sample::of(observation, self.hit_ratio);
+        if let Some(now) = sample {
+            self.hit_ratio = Some(now.hit_ratio);
         }
-        let error = match &mut self.phase {
-            Phase::Predict(model) => model.observe(&self.past, now),
-            Phase::Explore(_) => None,
-        };
-        self.push(now);
-        if let Some(step) = self.explore(now) {
-            return step;
+        self.observe(observation, sample);
+        match &mut self.way {
+            Way::Steer(steer) => match sample {
+                Some(now) => steer.step(now, &self.keep),
+                None => steer.hold(observation),
+            },
+            Way::Least(least) => least.step(period(observation, sample), &self.keep),
         }
-        self.predict(now, error)
     }
 
-    fn push(&mut self, now: Sample) {
-        let reach = match &self.phase {
-            Phase::Predict(model) => model.model().lags().reach(),
-            Phase::Explore(_) => self.tuning.lags().reach(),
-        };
-        self.past.push(now);
-        let surplus = self.past.len().saturating_sub(reach);
-        self.past.drain(..surplus);
-    }
-
-    /// The next interval of the exploration; `None` where the model is there.
-    fn explore(&mut self, now: Sample) -> Option<Step> {
-        let Phase::Explore(series) = &mut self.phase else {
-            return None;
-        };
-        series.push(Some(now));
-        self.explored += 1;
-        let periods = self.tuning.explore_periods;
-        let mut failed = None;
-        if self.explored >= periods {
-            match identify(series, self.tuning.lags()) {
-                Ok(model) => {
-                    let model = AdaptiveModel::new(model, self.tuning.forgetting);
-                    self.phase = Phase::Predict(Box::new(model));
-                    return None;
-                }
-                Err(error) => {
-                    failed = Some(error);
-                    self.explored = 0;
-                    series.clear();
-                }
-            }
-        }
-        let share = (f64::from(self.explored / HELD_PERIODS) * GOLDEN).fract();
-        let (limit, _) = self.keep.limit();
-        let most = self.explore_most.min(limit);
-        let interval = self.bounds.least + (most - self.bounds.least) * share;
-        let interval = self.bounds.fit(interval);
-        let (done, milliseconds) = (self.explored, interval.as_millis());
-        let text = match failed {
-            Some(error) => format!("no model from {periods} periods: {error}; intervals are tried again"),
-            None => format!(
-                "period {done} of {periods} in which intervals are tried to learn what they do: {milliseconds:.0} ms"
-            ),
-        };
-        let numbers = [
-            ("explored_periods", f64::from(done)),
-            ("explore_periods", f64::from(periods)),
-            ("interval_ms", milliseconds),
-        ];
-        Some(Step {
-            interval,
-            reason: reason("batching-explore", text, &numbers),
-            explores: true,
-        })
-    }
-
-    fn predict(&self, now: Sample, error: Option<Seconds>) -> Step {
-        let (limit, why) = self.keep.limit();
-        let bounds = (self.bounds.least, self.bounds.most.min(limit));
-        let best = match &self.phase {
-            Phase::Predict(model) => optimise(model.model(), &self.past, bounds, &self.objective),
-            Phase::Explore(_) => None,
-        };
-        let Some(best) = best else {
-            let is_short = matches!(&self.phase, Phase::Predict(model) if self.past.len() < model.model().lags().reach());
-            let text = match is_short {
-                true => "too few periods follow one another to predict the next: the interval stays",
-                false => "the model predicts no number: the interval stays; identify another one",
-            };
-            return Step {
-                interval: self.bounds.fit(now.interval.min(bounds.1)),
-                reason: reason("batching-hold", text.to_owned(), &[]),
-                explores: false,
-            };
-        };
-        let interval = self.bounds.fit(best.interval);
-        let reference = self.objective.reference;
-        let aim = match reference > Seconds::ZERO {
-            true => format!("to be near {:.0} ms", reference.as_millis()),
-            false => "to be least".to_owned(),
-        };
-        let bound = match why {
-            Why::Range => String::new(),
-            Why::Untried => format!("; no more than {:.0} ms before more was tried", limit.as_millis()),
-            Why::Slo => format!("; no more than {:.0} ms, to keep the SLO", limit.as_millis()),
-            Why::Response => format!(
-                "; no more than {:.0} ms, twice what a response takes beside the wait",
-                limit.as_millis()
-            ),
-            Why::Looks => "; none, to see whether the SLO is kept without batches".to_owned(),
-        };
-        let text = format!(
-            "{:.0} ms: the model predicts a mean of {:.0} ms, {aim}; it was {:.0} ms at {:.0} ms{bound}",
-            interval.as_millis(),
-            best.response.as_millis(),
-            now.response.as_millis(),
-            now.interval.as_millis(),
-        );
-        let mut numbers = vec![
-            ("interval_ms", interval.as_millis()),
-            ("predicted_ms", best.response.as_millis()),
-            ("reference_ms", reference.as_millis()),
-            ("limit_ms", limit.as_millis()),
-            ("response_ms", now.response.as_millis()),
-            ("hit_ratio", now.hit_ratio.get()),
-        ];
-        numbers.extend(error.map(|error| ("prediction_error_ms", error.as_millis())));
-        Step {
-            interval,
-            reason: reason("batching-predict", text, &numbers),
-            explores: false,
+    fn observe(&mut self, observation: &Observation, sample: Option<Sample>) {
+        if let (Some(now), Some(traffic)) = (sample, &observation.traffic) {
+            self.keep.observe(Seen {
+                length: observation.length,
+                interval: now.interval,
+                mean: now.response,
+                at_slo: traffic.latency_to_judge(),
+            });
         }
     }
 
     /// A period was lost: what comes next does not follow what was.
     pub(super) fn lose(&mut self) {
-        self.past.clear();
-        if let Phase::Explore(series) = &mut self.phase
-            && series.last().is_some_and(Option::is_some)
-        {
-            series.push(None);
+        match &mut self.way {
+            Way::Steer(steer) => steer.lose(),
+            Way::Least(least) => least.lose(),
         }
     }
 }
 
-fn reason(rule: &'static str, text: String, numbers: &[(&'static str, f64)]) -> Reason {
+/// What of a period is used for the least mean; one in which nothing was answered is one too.
+fn period(observation: &Observation, sample: Option<Sample>) -> Option<Period> {
+    let length = observation.length.get();
+    let traffic = observation
+        .traffic
+        .as_ref()
+        .filter(|_| length > 0.0 && length.is_finite())?;
+    match sample {
+        Some(now) => Some(Period {
+            interval: now.interval.get(),
+            answers: traffic.completions as f64,
+            mean: now.response.get(),
+            hit_ratio: now.hit_ratio,
+            length,
+        }),
+        None if traffic.completions == 0 => Some(Period {
+            interval: observation
+                .in_force
+                .batch_interval()
+                .map(Seconds::get)
+                .filter(|one| one.is_finite())?,
+            answers: 0.0,
+            mean: 0.0,
+            hit_ratio: Ratio::ZERO,
+            length,
+        }),
+        None => None,
+    }
+}
+
+/// A reason about the interval.
+pub(super) fn reason(rule: &'static str, text: String, numbers: &[(&'static str, f64)]) -> Reason {
     Reason::new(rule, text, numbers).of(&[Lever::BatchInterval])
 }

@@ -3,30 +3,36 @@
 //! The SLA of the paper is one on the mean response time. An SLO on a percentile is missed long before the mean reaches it, so that a law
 //! that steers the mean to its target breaks it. While the percentile is kept without batches, an interval may take what is left to the
 //! target and no more. Where it is missed without them, no interval causes that, and the law is free; so that it learns that the
-//! percentile is kept again, it then looks now and then what it is without batches.
+//! percentile is kept again, it then looks now and then what it is without batches, as long as it is missed with them.
 //!
-//! A law that is after the least mean is bounded by the response time too. Requests wait for half an interval in the mean, and no batch
-//! saves more than a whole response: no interval is worth more than twice the response without batches. That is known only while there are
-//! none; what a response takes beside the wait stands for it, which is less where batches help much: there the bound is a little too short.
+//! Periods differ: a service may be slow for one second in twelve. So batches begin only once [`ENOUGH`] was seen without them, and then
+//! the worst of the last [`REMEMBERED`] seconds counts, or periods where these are longer: of periods of which one in twelve is slow that
+//! holds none with a probability of (11/12)^60, half a percent. For as long as that a bad period shortens the interval, and no longer. A
+//! slow period that was over the target without batches says nothing of what an interval may take; with batches as many of them are put
+//! up with as without, twice over, and one.
 
 use headroom_units::Seconds;
 use std::collections::VecDeque;
 
 /// The share of the target that the percentile is to reach at most: periods differ.
 const KEPT: f64 = 0.95;
-/// Periods of which the worst counts.
-const REMEMBERED: usize = 6;
+/// Seconds, or periods where these are longer, of which the worst counts.
+const REMEMBERED: usize = 60;
+/// The same without batches before there are any: one period in twelve is among them with 96 %. And when it is looked at again.
+const ENOUGH: f64 = 36.0;
+const ENOUGH_AGAIN: f64 = 12.0;
 /// A percentile beyond so many targets is as bad as this: that of failed requests is no number to reckon with.
 const WORST: f64 = 10.0;
-/// The weight of another period in what is known of the percentile without batches, and the periods from which on that is known.
-const WEIGHT: f64 = 0.3;
-const ENOUGH: u32 = 3;
-/// Periods after which it is looked at again, where the law is free.
-const LOOKS_AGAIN: u32 = 120;
+/// Where more of the periods without batches are missed, no interval causes it.
+const MOSTLY: f64 = 0.5;
+/// Seconds, or periods where these are longer, after which it is looked at again, where the law is free and the percentile is missed.
+const LOOKS_AGAIN: f64 = 120.0;
 /// The factor by which an interval may exceed the longest that was in force.
 const BEYOND: f64 = 1.25;
 /// The least that it may exceed it by, as a share of the range.
 const LEAST_BEYOND: f64 = 1.0 / 32.0;
+/// Intervals that differ by less, in seconds, are the same.
+const SAME_S: f64 = 1e-4;
 
 /// What bounds an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +43,79 @@ pub(super) enum Why {
     Untried,
     /// The percentile would be missed.
     Slo,
-    /// A response takes no longer than the wait would.
-    Response,
     /// The percentile without batches is not known, or not any more.
     Looks,
 }
 
-/// What the bounds are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bounded {
-    /// The SLO's percentile is to be kept.
-    pub(super) by_slo: bool,
-    /// The mean is to be least.
-    pub(super) by_response: bool,
+impl Why {
+    /// In words, after what is asked for.
+    pub(super) fn words(self, limit: Seconds) -> String {
+        match self {
+            Self::Range => String::new(),
+            Self::Untried => format!("; no more than {:.0} ms before more was tried", limit.as_millis()),
+            Self::Slo => format!("; no more than {:.0} ms, to keep the SLO", limit.as_millis()),
+            Self::Looks => "; none, to see whether the SLO is kept without batches".to_owned(),
+        }
+    }
+}
+
+/// What of a period bounds an interval.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Its length.
+    pub(super) length: Seconds,
+    /// The interval in force.
+    pub(super) interval: Seconds,
+    /// The mean response time.
+    pub(super) mean: Seconds,
+    /// The SLO's percentile.
+    pub(super) at_slo: Seconds,
+}
+
+/// What some periods, a second together or one that is longer, allow.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    weight: f64,
+    /// The longest interval by those that are missed by nothing but the wait.
+    limit: f64,
+    /// The same by those that are missed by more than it, and the weight of these.
+    beyond: (f64, f64),
+    /// The weight of those over the target.
+    missed: f64,
+}
+
+impl Bucket {
+    const EMPTY: Self = Self {
+        weight: 0.0,
+        limit: f64::INFINITY,
+        beyond: (f64::INFINITY, 0.0),
+        missed: 0.0,
+    };
+}
+
+/// The periods without batches: their weight, the share of them over the target, and the weight of all periods since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Without {
+    seen: f64,
+    missed: f64,
+    since: f64,
+    looks_again: bool,
+}
+
+impl Without {
+    fn observe(&mut self, weight: f64, is_missed: bool) {
+        self.seen += weight;
+        // A mean at first, which then forgets as slowly as what bounds.
+        let share = weight / self.seen.min(REMEMBERED as f64);
+        self.missed += share * (f64::from(u8::from(is_missed)) - self.missed);
+        self.since = 0.0;
+    }
+
+    fn is_known(&self) -> bool {
+        let enough = if self.looks_again { ENOUGH_AGAIN } else { ENOUGH };
+        // Sums of lengths are rounded.
+        self.seen > enough - 1e-6
+    }
 }
 
 /// The bounds that are learned.
@@ -58,53 +124,125 @@ pub(super) struct Keep {
     target: f64,
     none: f64,
     most: f64,
-    /// What the interval may be by each of the last periods.
-    limits: VecDeque<f64>,
-    /// The percentile without batches, the periods that it is from, and those since.
-    without: (f64, u32, u32),
+    is_bound: bool,
+    buckets: VecDeque<Bucket>,
+    without: Without,
     /// The longest interval in force up to now.
     tried: f64,
-    /// The mean response time beside half an interval.
-    response: Option<f64>,
-    bounded: Bounded,
+    /// The interval in force, that before it, and seconds since it changed.
+    in_force: (f64, f64, f64),
+    /// The mean response time of the last period; while a change settles, the longest since.
+    response: f64,
 }
 
 impl Keep {
-    /// For an SLO on a percentile and intervals in this range, of which those up to `tried` may be asked for at once.
-    pub(super) fn new(target: Seconds, range: (Seconds, Seconds), tried: Seconds, bounded: Bounded) -> Self {
+    /// For an SLO on a percentile and intervals in this range, of which those up to `tried` may be asked for at once. Where the SLO does
+    /// not bind, what has been tried alone bounds the interval.
+    pub(super) fn new(target: Seconds, range: (Seconds, Seconds), tried: Seconds, is_bound: bool) -> Self {
+        let none = range.0.get();
         Self {
             target: target.get(),
-            none: range.0.get(),
+            none,
             most: range.1.get(),
-            limits: VecDeque::new(),
-            without: (0.0, 0, 0),
+            is_bound,
+            buckets: VecDeque::from([Bucket::EMPTY]),
+            without: Without::default(),
             tried: tried.get(),
-            response: None,
-            bounded,
+            in_force: (none, none, f64::INFINITY),
+            response: 0.0,
         }
     }
 
-    /// Learns from a period: the interval that was in force, the mean response time, and the SLO's percentile.
-    pub(super) fn observe(&mut self, interval: Seconds, mean: Seconds, at_slo: Seconds) {
-        let (interval, at_slo) = (interval.get(), at_slo.get().min(WORST * self.target));
-        let beside = (mean.get() - 0.5 * interval).max(0.0);
-        self.response = Some(
-            self.response
-                .map_or(beside, |known| known + WEIGHT * (beside - known)),
-        );
-        if self.limits.len() == REMEMBERED {
-            self.limits.pop_front();
+    /// Learns from a period.
+    pub(super) fn observe(&mut self, seen: Seen) {
+        let (interval, length) = (seen.interval.get(), seen.length.get());
+        if !(interval.is_finite() && length > 0.0 && length.is_finite()) {
+            return;
         }
-        self.limits.push_back(interval + KEPT * self.target - at_slo);
         self.tried = self.tried.max(interval.min(self.most));
-        let (mean, periods, _) = self.without;
-        self.without = match interval <= self.none + 1e-4 {
-            // Looking again, it begins anew.
-            true if periods >= ENOUGH && self.without.2 > 0 => (at_slo, 1, 0),
-            true if periods == 0 => (at_slo, 1, 0),
-            true => (mean + WEIGHT * (at_slo - mean), periods.saturating_add(1), 0),
-            false => (mean, periods, self.without.2.saturating_add(1)),
+        let (now, before, since) = self.in_force;
+        self.in_force = match (interval - now).abs() <= SAME_S {
+            true => (now, before, since + length),
+            // Of several changes that are not settled the shortest counts.
+            false if since < 2.0 * self.response => (interval, now.min(before), 0.0),
+            false => (interval, now, 0.0),
         };
+        // What was held before a change is answered until two responses later.
+        let slowest = self.response.max(seen.mean.get());
+        let is_settled = self.in_force.2 >= 2.0 * slowest;
+        self.response = if is_settled { seen.mean.get() } else { slowest };
+        let held = match is_settled {
+            true => interval,
+            false => interval.min(self.in_force.1),
+        };
+        self.push(
+            held,
+            is_settled,
+            seen.at_slo.get().min(WORST * self.target),
+            length,
+        );
+    }
+
+    fn push(&mut self, held: f64, is_settled: bool, at_slo: f64, length: f64) {
+        let weight = length.min(1.0);
+        if self.buckets.back().is_none_or(|last| last.weight > 1.0 - 1e-6) {
+            if self.buckets.len() == REMEMBERED {
+                self.buckets.pop_front();
+            }
+            self.buckets.push_back(Bucket::EMPTY);
+        }
+        let Some(bucket) = self.buckets.back_mut() else {
+            return;
+        };
+        bucket.weight += weight;
+        let (is_missed, limit) = (at_slo > self.target, held + KEPT * self.target - at_slo);
+        bucket.missed += if is_missed { weight } else { 0.0 };
+        let is_without = is_settled && held <= self.none + SAME_S;
+        let is_failure = at_slo >= WORST * self.target;
+        if is_without {
+            self.without.observe(weight, is_missed);
+        } else {
+            self.without.since += weight;
+        }
+        match () {
+            () if is_without && is_missed => {}
+            () if is_failure || at_slo - held <= self.target => bucket.limit = bucket.limit.min(limit),
+            () => bucket.beyond = (bucket.beyond.0.min(limit), bucket.beyond.1 + weight),
+        }
+        if self.looks_again_due() {
+            (self.without.seen, self.without.missed) = (0.0, 0.0);
+            self.without.looks_again = true;
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.without.missed > MOSTLY
+    }
+
+    /// Whether the law is free, has not looked for long, and the percentile is missed.
+    fn looks_again_due(&self) -> bool {
+        let missed: f64 = self.buckets.iter().map(|one| one.missed).sum();
+        self.without.is_known()
+            && self.is_free()
+            && missed > 0.0
+            && self.without.since >= LOOKS_AGAIN.max(8.0 * self.response)
+    }
+
+    /// What the SLO leaves by the worst that is remembered.
+    fn kept(&self) -> f64 {
+        let sum = |of: fn(&Bucket) -> f64| self.buckets.iter().map(of).sum::<f64>();
+        let least = |of: fn(&Bucket) -> f64| self.buckets.iter().map(of).fold(f64::INFINITY, f64::min);
+        let usual = 1.0 + 2.0 * self.without.missed * sum(|one| one.weight);
+        let kept = least(|one| one.limit);
+        match sum(|one| one.beyond.1) > usual {
+            true => kept.min(least(|one| one.beyond.0)),
+            false => kept,
+        }
+    }
+
+    /// Whether nothing is asked for but to see what is without batches.
+    pub(super) fn looks(&self) -> bool {
+        self.is_bound && !self.without.is_known()
     }
 
     /// The longest interval that may be asked for, and what bounds it.
@@ -115,23 +253,12 @@ impl Keep {
             true => (beyond, Why::Untried),
             false => (self.most, Why::Range),
         };
-        if self.bounded.by_response {
-            // Before anything is known, none.
-            let worth = self.none + 2.0 * self.response.unwrap_or(0.0);
-            if worth < limit {
-                (limit, why) = (worth, Why::Response);
-            }
-        }
-        if self.bounded.by_slo {
-            let (without, periods, since) = self.without;
-            let is_kept = without <= self.target;
-            if periods < ENOUGH || (!is_kept && since >= LOOKS_AGAIN) {
-                (limit, why) = (self.none, Why::Looks);
-            } else if is_kept {
-                let kept = self.limits.iter().copied().fold(f64::INFINITY, f64::min);
-                if kept < limit {
-                    (limit, why) = (kept.max(self.none), Why::Slo);
-                }
+        if self.looks() {
+            (limit, why) = (self.none, Why::Looks);
+        } else if self.is_bound && !self.is_free() {
+            let kept = self.kept();
+            if kept < limit {
+                (limit, why) = (kept.max(self.none), Why::Slo);
             }
         }
         (Seconds::new(limit), why)
@@ -142,29 +269,34 @@ impl Keep {
 mod tests {
     use super::*;
 
-    const BY_SLO: Bounded = Bounded {
-        by_slo: true,
-        by_response: false,
+    const PERIOD: Seen = Seen {
+        length: Seconds::new(1.0),
+        interval: Seconds::ZERO,
+        mean: Seconds::ZERO,
+        at_slo: Seconds::ZERO,
     };
 
+    /// For a target of 800 ms and intervals up to 400 ms, of which 200 may be asked for at once.
     fn keep() -> Keep {
         let range = (Seconds::ZERO, Seconds::from_millis(400.0));
         Keep::new(
             Seconds::from_millis(800.0),
             range,
             Seconds::from_millis(200.0),
-            BY_SLO,
+            true,
         )
     }
 
+    fn observe(keep: &mut Keep, interval_ms: f64, at_slo_ms: f64) {
+        keep.observe(Seen {
+            interval: Seconds::from_millis(interval_ms),
+            at_slo: Seconds::from_millis(at_slo_ms),
+            ..PERIOD
+        });
+    }
+
     fn after(keep: &mut Keep, periods: usize, interval_ms: f64, at_slo_ms: f64) -> (f64, Why) {
-        for _ in 0..periods {
-            keep.observe(
-                Seconds::from_millis(interval_ms),
-                Seconds::ZERO,
-                Seconds::from_millis(at_slo_ms),
-            );
-        }
+        (0..periods).for_each(|_| observe(keep, interval_ms, at_slo_ms));
         let (limit, why) = keep.limit();
         (limit.as_millis().round(), why)
     }
@@ -173,54 +305,136 @@ mod tests {
     fn an_interval_takes_what_is_left_to_the_target_and_no_more() {
         let mut keep = keep();
         assert_eq!(keep.limit(), (Seconds::ZERO, Why::Looks));
-        assert_eq!(after(&mut keep, 2, 0.0, 600.0), (0.0, Why::Looks));
+        assert_eq!(after(&mut keep, 35, 0.0, 600.0), (0.0, Why::Looks));
         // 760 ms may be reached.
         assert_eq!(after(&mut keep, 1, 0.0, 600.0), (160.0, Why::Slo));
         assert_eq!(after(&mut keep, 1, 150.0, 700.0), (160.0, Why::Slo));
         assert_eq!(after(&mut keep, 1, 150.0, 800.0), (110.0, Why::Slo));
-        // The worst of the last six.
-        assert_eq!(after(&mut keep, 5, 100.0, 400.0), (110.0, Why::Slo));
+        // The worst of the last minute.
+        assert_eq!(after(&mut keep, 59, 100.0, 400.0), (110.0, Why::Slo));
         assert_eq!(after(&mut keep, 1, 100.0, 400.0), (250.0, Why::Untried));
         // Failures are no latency.
         assert_eq!(after(&mut keep, 1, 100.0, f64::INFINITY), (0.0, Why::Slo));
     }
 
     #[test]
-    fn what_is_missed_without_batches_is_no_reason_to_have_none() {
+    fn a_slow_period_in_twelve_is_not_forgotten_between_two_and_a_single_one_is() {
         let mut keep = keep();
-        assert_eq!(after(&mut keep, 3, 0.0, 1_200.0), (250.0, Why::Untried));
-        assert_eq!(after(&mut keep, 119, 240.0, 1_000.0), (300.0, Why::Untried));
-        // It looks again.
-        assert_eq!(after(&mut keep, 1, 240.0, 1_000.0), (0.0, Why::Looks));
-        assert_eq!(after(&mut keep, 2, 0.0, 500.0), (0.0, Why::Looks));
-        assert_eq!(after(&mut keep, 4, 0.0, 500.0), (260.0, Why::Slo));
+        after(&mut keep, 36, 0.0, 300.0);
+        for period in 0..600 {
+            let is_slow = period % 12 == 11;
+            let at_slo = if is_slow { 700.0 } else { 300.0 };
+            observe(&mut keep, 0.0, at_slo);
+            if period >= 11 {
+                let (limit, why) = keep.limit();
+                assert_eq!((limit.as_millis().round(), why), (60.0, Why::Slo), "{period}");
+            }
+        }
+        assert_eq!(after(&mut keep, 58, 0.0, 300.0).0, 60.0);
+        assert_eq!(after(&mut keep, 2, 0.0, 300.0).0, 250.0);
     }
 
     #[test]
-    fn a_period_of_failures_is_forgotten_and_does_not_free_the_law_for_good() {
+    fn what_was_missed_without_batches_now_and_then_is_put_up_with_as_often_with_them() {
+        let slow = |keep: &mut Keep, interval_ms: f64, every: usize| {
+            for period in 0..120 {
+                let at_slo = if period % every == 0 { 1_500.0 } else { 300.0 };
+                observe(keep, interval_ms, at_slo + interval_ms);
+            }
+            keep.limit()
+        };
         let mut keep = keep();
-        after(&mut keep, 4, 0.0, 600.0);
+        assert_eq!(slow(&mut keep, 0.0, 12).1, Why::Untried);
+        assert_eq!(slow(&mut keep, 200.0, 12).1, Why::Untried);
+        // More than twice as often: batches do it.
+        assert_eq!(slow(&mut keep, 200.0, 3), (Seconds::ZERO, Why::Slo));
+        // A single one that would have been missed without a wait too is no reason to have none.
+        let mut keep = self::keep();
+        after(&mut keep, 36, 0.0, 300.0);
+        assert_eq!(after(&mut keep, 1, 100.0, 1_500.0).1, Why::Untried);
+        assert_eq!(after(&mut keep, 1, 100.0, 1_500.0), (0.0, Why::Slo));
+    }
+
+    #[test]
+    fn shorter_periods_are_remembered_for_as_long() {
+        let mut keep = keep();
+        let mut after = |seconds: usize, at_slo_ms: f64| {
+            for _ in 0..10 * seconds {
+                keep.observe(Seen {
+                    length: Seconds::new(0.1),
+                    at_slo: Seconds::from_millis(at_slo_ms),
+                    ..PERIOD
+                });
+            }
+            keep.limit().0.as_millis().round()
+        };
+        assert_eq!(after(35, 300.0), 0.0);
+        assert_eq!(after(2, 700.0), 60.0);
+        assert_eq!(after(50, 300.0), 60.0);
+        assert_eq!(after(11, 300.0), 250.0);
+    }
+
+    #[test]
+    fn what_is_missed_without_batches_is_no_reason_to_have_none() {
+        let mut keep = keep();
+        assert_eq!(after(&mut keep, 36, 0.0, 1_200.0), (250.0, Why::Untried));
+        assert_eq!(after(&mut keep, 119, 240.0, 1_000.0), (300.0, Why::Untried));
+        // It looks again.
+        assert_eq!(after(&mut keep, 1, 240.0, 1_000.0), (0.0, Why::Looks));
+        assert_eq!(after(&mut keep, 11, 0.0, 500.0), (0.0, Why::Looks));
+        assert_eq!(after(&mut keep, 60, 0.0, 500.0), (260.0, Why::Slo));
+        // While batches mend what is missed without them, there is nothing to look for.
+        let mut keep = self::keep();
+        after(&mut keep, 36, 0.0, 1_200.0);
+        assert_eq!(after(&mut keep, 600, 240.0, 500.0).1, Why::Untried);
+    }
+
+    #[test]
+    fn a_period_of_failures_without_batches_does_not_free_the_law() {
+        let mut keep = keep();
+        after(&mut keep, 36, 0.0, 600.0);
         assert_eq!(
-            after(&mut keep, 1, 0.0, f64::INFINITY).1,
-            Why::Untried,
-            "it is missed without batches"
+            after(&mut keep, 1, 0.0, f64::INFINITY),
+            (160.0, Why::Slo),
+            "batches did not cause it"
         );
         assert_eq!(after(&mut keep, 20, 0.0, 600.0), (160.0, Why::Slo));
     }
 
     #[test]
+    fn a_response_is_judged_by_the_interval_that_held_it() {
+        let mut keep = keep();
+        let mut observe = |interval_ms: f64, at_slo_ms: f64| {
+            keep.observe(Seen {
+                interval: Seconds::from_millis(interval_ms),
+                mean: Seconds::new(3.0),
+                at_slo: Seconds::from_millis(at_slo_ms),
+                ..PERIOD
+            });
+            keep.limit().0.as_millis().round()
+        };
+        (0..36).for_each(|_| {
+            observe(0.0, 600.0);
+        });
+        // For six periods what is answered was held by none.
+        for _ in 0..6 {
+            assert_eq!(observe(150.0, 600.0), 160.0);
+        }
+        assert_eq!(observe(150.0, 900.0), 10.0);
+    }
+
+    #[test]
     fn what_was_not_tried_is_come_to_by_and_by() {
         let range = (Seconds::ZERO, Seconds::from_millis(1_000.0));
-        let by_nothing = Bounded {
-            by_slo: false,
-            by_response: false,
-        };
-        let mut keep = Keep::new(Seconds::ZERO, range, Seconds::ZERO, by_nothing);
+        let mut keep = Keep::new(Seconds::ZERO, range, Seconds::ZERO, false);
         let mut limits = Vec::new();
         for _ in 0..30 {
             let (limit, _) = keep.limit();
             limits.push(limit.as_millis());
-            keep.observe(limit, Seconds::ZERO, Seconds::ZERO);
+            keep.observe(Seen {
+                interval: limit,
+                ..PERIOD
+            });
         }
         assert!(
             limits
@@ -228,38 +442,5 @@ mod tests {
                 .all(|two| two[1] <= (1.25 * two[0]).max(two[0] + 31.26))
         );
         assert_eq!(limits.last(), Some(&1_000.0));
-    }
-
-    #[test]
-    fn a_wait_is_worth_no_more_than_a_response() {
-        let range = (Seconds::ZERO, Seconds::from_millis(1_000.0));
-        let by_response = Bounded {
-            by_slo: false,
-            by_response: true,
-        };
-        let mut keep = Keep::new(Seconds::ZERO, range, Seconds::from_millis(500.0), by_response);
-        assert_eq!(keep.limit(), (Seconds::ZERO, Why::Response));
-        // 3 ms without batches, and beside half of 5 ms.
-        for (interval_ms, mean_ms) in [(0.0, 3.0), (5.0, 5.5)] {
-            keep.observe(
-                Seconds::from_millis(interval_ms),
-                Seconds::from_millis(mean_ms),
-                Seconds::ZERO,
-            );
-            let (limit, why) = keep.limit();
-            assert!(
-                (limit.as_millis() - 6.0).abs() < 1e-9 && why == Why::Response,
-                "{limit:?}"
-            );
-        }
-        // More load.
-        for _ in 0..20 {
-            keep.observe(
-                Seconds::from_millis(6.0),
-                Seconds::from_millis(403.0),
-                Seconds::ZERO,
-            );
-        }
-        assert_eq!(keep.limit().1, Why::Untried);
     }
 }

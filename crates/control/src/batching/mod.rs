@@ -7,8 +7,9 @@
 //! | its identification, and how well it predicts | `identify`, `clusters`, `linear` | Section IV.A |
 //! | its update in every period | `adapt` | Equations 7 to 9 |
 //! | the choice of the interval | `optimise`, `bounds` | Equations 10 and 11 |
-//! | the control of the interval | `interval` | Section IV |
-//! | its bounds by the SLO's percentile and by what was tried | `keep` | |
+//! | the control of the interval to a mean response time | `steer` | Section IV |
+//! | the same for the least mean, our own: what it tries, for how long, what that may cost, what it learns of it | `least`, `hold`, `cost`, `learned` | |
+//! | which of the two, and its bounds by the SLO's percentile and by what was tried | `interval`, `keep` | |
 //! | the rule table, the control of the frequency | `rules`, `frequency` | Section V |
 //! | the laws, and the coordinator | `laws` | Section VI |
 //! | our own law, which seeks the interval of least cost | `seek` | |
@@ -16,16 +17,21 @@
 mod adapt;
 mod bounds;
 mod clusters;
+mod cost;
 mod frequency;
+mod hold;
 mod identify;
 mod interval;
 mod keep;
 mod laws;
+mod learned;
+mod least;
 mod linear;
 mod model;
 mod optimise;
 mod rules;
 mod seek;
+mod steer;
 #[cfg(test)]
 mod tests;
 mod tuning;

@@ -29,12 +29,15 @@ pub struct BatchingTuning {
     pub output_lags: usize,
     /// n_u: lagged intervals of it. 1.
     pub input_lags: usize,
-    /// Periods at the start in which intervals are tried, so that a model can be identified from what they do. 60. None where a model
-    /// is given.
+    /// Periods at the start in which intervals are tried, so that a model can be identified from what they do; for the least mean, those
+    /// that are counted, of a mean response time each where that is more. 60. None where a model is given.
     pub explore_periods: u32,
-    /// The longest interval that is tried then. Half of the longest interval where absent. What is longer than all
-    /// that was in force is come to by and by.
+    /// The longest interval that is tried then. Half of the longest interval where absent; for the least mean half of what a response
+    /// takes, too. What is longer than all that was in force is come to by and by.
     pub explore_max_ms: Option<f64>,
+    /// For the least mean, what trying intervals may add to the response times, as a share of all response times so far. 0.01; a law that
+    /// steers to another mean tries them as published, whatever that costs.
+    pub budget: f64,
     /// A model that was identified before, as `headroom identify` prints it.
     pub model: Option<FuzzyModel>,
 }
@@ -54,6 +57,7 @@ impl Default for BatchingTuning {
             input_lags: Lags::DEFAULT.inputs,
             explore_periods: 60,
             explore_max_ms: None,
+            budget: 0.01,
             model: None,
         }
     }
@@ -82,6 +86,7 @@ impl BatchingTuning {
         Bound::Positive.check("accuracy", self.accuracy)?;
         Bound::NotNegative.check("effort", self.effort)?;
         Bound::Between(0.9, 1.0).check("forgetting", self.forgetting)?;
+        Bound::Between(0.0001, 0.5).check("budget", self.budget)?;
         let most = Lags::MAX as f64;
         Bound::Between(1.0, most).check("output_lags", self.output_lags as f64)?;
         Bound::Between(0.0, most).check("input_lags", self.input_lags as f64)?;

@@ -151,7 +151,7 @@ fn a_given_model_needs_no_exploration() {
         0.85,
     ));
     assert_eq!(decision.reasons[0].rule, "batching-predict");
-    let (interval, _) = run(&mut law, 150, 0.005, u_shaped);
+    let (interval, _) = run(&mut law, 400, 0.005, u_shaped);
     assert!((interval - 0.3).abs() < 0.06, "{interval}");
 }
 

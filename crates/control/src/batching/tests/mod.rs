@@ -1,6 +1,7 @@
 //! Tests on small plants of formulas.
 
 mod laws;
+mod least;
 mod model;
 mod seek;
 mod seek_late;
