@@ -350,8 +350,8 @@ impl Plan {
         let name: LawName = name.parse().context("the name of a law")?;
         let slo = scenario.slo().context("the SLO")?;
         let mut config = LawConfig::of(name);
-        config.batching.explore_periods = (scenario.warm_up_s / scenario.period_s * 0.9) as u32;
         if case.who != LIVE {
+            config.batching.explore_periods = (scenario.warm_up_s / scenario.period_s * 0.9) as u32;
             // The paper's SLA is on the mean, to which it steers, and no percentile is kept.
             config.batching.sla_ms = Some(slo.target().as_millis());
             config.batching.keep_slo = false;
