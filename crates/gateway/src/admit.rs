@@ -149,6 +149,7 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         body,
         client: client.identity.clone(),
         batched: false,
+        place: None,
         arrived: ticket.arrived(),
         watch,
     }))

@@ -28,9 +28,10 @@ use crate::deadline::client_deadline;
 use crate::layer::{Answer, Layer};
 use crate::target::normalised;
 use crate::watch::Phase;
-use release::{Member, Release, Waiting};
+pub(crate) use release::Member;
+use release::{Release, Waiting};
 
-/// How long after its interval's end a request of a batch is let go with it, though its time is over.
+/// So long after its time is over a request is let go with its batch, where that is when its interval ends.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// The interval of all cores, which may be changed at any time; 0 holds nothing.
@@ -116,31 +117,34 @@ impl<L: Layer> Batcher<L> {
         Some(key.into())
     }
 
-    /// When a request goes by itself at the latest, though its batch is not let go as far: before what is promised or what its client
-    /// grants is over. Its interval's end is before that, or nobody would have held it.
-    fn latest(&self, arrived: Instant, patience: Option<Instant>, ends: Instant) -> Instant {
+    /// Until when a request may be held: as long as is configured, and so that there is time for its answer in what is promised and in what
+    /// its client grants. Of the promise that is what an answer takes, of both it is no more than half.
+    fn latest(&self, call: &Call) -> Instant {
+        let arrived = call.arrived;
+        let patience = client_deadline(&call.parts.headers).map(|patience| arrived + patience / 2);
+        let target = self.core.config.target_ms.map(|target| {
+            let target = ms(target);
+            arrived + (target - self.release.response().min(target / 2))
+        });
         let most = arrived + ms(self.config.max_wait_ms);
-        // Of an interval as long as the target the first of a batch go at its end, with the batch.
-        let target = self
-            .core
-            .config
-            .target_ms
-            .map(|target| (arrived + ms(target)).max(ends + GRACE));
         [patience, target].into_iter().flatten().fold(most, Instant::min)
     }
 
     /// Holds a request of this key until the end of the interval; at once where none may be held.
     async fn hold(&self, key: Bytes, call: &Call, interval: Duration) -> Option<Member> {
         let (sender, released) = oneshot::channel();
-        // Half of what the client grants is for the answer.
-        let patience = client_deadline(&call.parts.headers).map(|patience| call.arrived + patience / 2);
+        let latest = self.latest(call);
         let ends = {
             let mut held = self.held.borrow_mut();
             let ends = match (held.is_timed, held.ends) {
                 (true, Some(ends)) => ends,
                 (_, last) => interval_end(last, Instant::now(), interval),
             };
-            if patience.is_some_and(|patience| ends > patience) {
+            if ends > latest + GRACE {
+                // Intervals go on, for those that come later in this one.
+                if !held.is_timed {
+                    held.ends = Some(ends);
+                }
                 return None;
             }
             if held.count + self.release.waiting() >= self.max_held {
@@ -165,7 +169,7 @@ impl<L: Layer> Batcher<L> {
             ends
         };
         call.watch.enter(Phase::Untimed);
-        let deadline = self.latest(call.arrived, patience, ends);
+        let deadline = latest.max(ends + GRACE);
         match tokio::time::timeout_at(deadline.into(), released).await {
             Ok(member) => member.ok(),
             Err(_) => {
@@ -219,9 +223,8 @@ impl<L: Layer> Layer for Batcher<L> {
             None => None,
         };
         call.batched = member.as_ref().is_some_and(Member::is_of_batch);
-        let answer = self.inner.call(call).await;
-        drop(member);
-        answer
+        call.place = member.map(Rc::new);
+        self.inner.call(call).await
     }
 }
 

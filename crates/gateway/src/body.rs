@@ -114,7 +114,12 @@ pub(crate) struct UpstreamBody {
 impl UpstreamBody {
     /// The last piece is out: gives the connection back and closes the account.
     pub(crate) fn finish(&mut self) {
-        if let Some(upstream) = self.upstream.take()
+        let mut upstream = self.upstream.take();
+        let asked = upstream.as_mut().and_then(|upstream| upstream.asked.take());
+        if let (Some(asked), Some(exchanges)) = (asked, &self.account.core().exchanges) {
+            exchanges.answered(asked.elapsed());
+        }
+        if let Some(upstream) = upstream
             && self.keep_alive
             && self.call.body.as_ref().is_none_or(RequestBody::is_over)
             && upstream.is_clean()
@@ -122,6 +127,7 @@ impl UpstreamBody {
             self.pools.give_back(self.backend, upstream);
         }
         self.account.complete();
+        self.call.place = None;
     }
 
     /// Whether nothing is left of it.
@@ -164,6 +170,7 @@ impl UpstreamBody {
             Some(Err(error)) => {
                 self.upstream = None;
                 self.account.fail(error.failure());
+                self.call.place = None;
                 return Poll::Ready(Some(Err(error)));
             }
             Some(Ok(Piece::Data(data))) => {

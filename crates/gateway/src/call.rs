@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use http::{HeaderValue, request};
 
+use crate::batch::Member;
 use crate::headers::{ClientIdentity, Refusal};
 use crate::request_head::BodyFraming;
 use crate::stats::Failure;
@@ -24,6 +25,8 @@ pub(crate) struct Call {
     pub client: Rc<ClientIdentity>,
     /// It was held in a batch: others that ask for the same came with it.
     pub batched: bool,
+    /// Its place among those that a batcher let go; until the end of what answers it, where that comes from a backend.
+    pub place: Option<Rc<Member>>,
     /// When its head was received: latencies count from here, deadlines of a layer too.
     pub arrived: Instant,
     /// On which a layer writes what it waits for, and finds whether that took too long.

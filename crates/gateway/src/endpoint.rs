@@ -127,9 +127,7 @@ impl Endpoint {
         .await;
         match outcome {
             Some(Ok(head)) => {
-                if let Some(asked) = asked {
-                    self.learn(&head, &upstream, asked);
-                }
+                upstream.asked = asked.filter(|_| self.tells(&head, &upstream));
                 self.deliver(attempt, upstream, head).map_err(Fault::Final)
             }
             failed => {
@@ -170,18 +168,18 @@ impl Endpoint {
         upstream.begin(&head);
     }
 
-    /// Learns from an answer how many at a time the backends bear.
-    fn learn(&self, head: &ResponseHead, upstream: &Upstream, asked: Instant) {
+    /// Whether the time until an answer's end tells how many at a time the backends bear; tells at once where a listen queue ran over.
+    fn tells(&self, head: &ResponseHead, upstream: &Upstream) -> bool {
         let Some(exchanges) = &self.core.exchanges else {
-            return;
+            return false;
         };
         if let Some(in_flight) = upstream.begun_among
             && upstream.retransmits().is_some_and(|segments| segments > 0)
         {
             exchanges.overran(in_flight);
-        } else if !self.core.config.failed_status.contains(head.status.as_u16()) {
-            exchanges.answered(asked.elapsed());
+            return false;
         }
+        !self.core.config.failed_status.contains(head.status.as_u16())
     }
 
     /// Turns what a backend answered into an answer.

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct Seen {
     /// Answers that are not failures, over connections on which nothing was sent again.
     pub answers: u32,
-    /// The sum of their times, from the request's head to the answer's, seconds; connecting is no part of it.
+    /// The sum of their times, from the request's head to the answer's end, seconds; connecting is no part of it.
     pub sum_s: f64,
     /// The sum of the squares.
     pub squares_s2: f64,

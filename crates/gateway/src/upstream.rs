@@ -47,6 +47,8 @@ pub(crate) struct Upstream {
     pub reused: bool,
     /// How many exchanges of the core were in flight when it was opened, where anybody asks; until its first answer.
     pub begun_among: Option<usize>,
+    /// When the present request was sent, where the end of its answer tells how many at a time the backends bear.
+    pub asked: Option<Instant>,
     /// When a sweep first found it in the pool.
     pub idle_since: Option<Instant>,
 }
@@ -110,6 +112,7 @@ impl Upstream {
             interim: 0,
             reused: false,
             begun_among: None,
+            asked: None,
             idle_since: None,
         }))
     }

@@ -3,7 +3,8 @@
 //! A whole batch at once would overrun the listen queue of a backend, or the gateway's own queue, both of which took the same requests one
 //! by one. So a request goes as soon as a window has room (`window`), and at the latest when its turn would come were the batch spread
 //! evenly over an interval: what arrived within one interval goes within the next, as fast as it came, whatever is slow or stuck behind.
-//! What answers without a backend, as a cache does, makes room at once.
+//! What answers without a backend, as a cache does, makes room at once. Wherever there is room for many, a few go in a millisecond, and two for
+//! each that is answered: a server takes connections out of a listen queue one by one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,11 +13,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::window::Window;
+use super::window::{FEW, Window};
 use crate::core::Core;
 
 /// The least time between two looks at whose turn it is: what tokio's timer resolves.
 const TICK: Duration = Duration::from_millis(1);
+/// For each that is answered so many may go at once.
+const FOR_EACH: usize = 2;
 
 /// A batch that was let go: how long its requests take together.
 struct Batch {
@@ -28,8 +31,8 @@ struct Batch {
 /// Whom a request that is held waits for.
 pub(super) type Waiting = oneshot::Sender<Member>;
 
-/// A request's part in its batch, until it is answered or its client goes.
-pub(super) struct Member {
+/// A request's part in its batch, until it is answered to the end or its client goes.
+pub(crate) struct Member {
     release: Rc<Release>,
     /// None of one that went by itself.
     batch: Option<Rc<Batch>>,
@@ -49,6 +52,8 @@ impl Drop for Member {
         if let Some(batch) = &self.batch {
             release.leave(batch);
         }
+        let credits = release.credits.get() + FOR_EACH;
+        release.credits.set(credits.min(release.in_a_tick()));
         release.go_on();
     }
 }
@@ -78,6 +83,9 @@ pub(super) struct Release {
     window: RefCell<Window>,
     pace: Cell<Pace>,
     on_their_way: Cell<usize>,
+    /// So many may go before the next tick.
+    credits: Cell<usize>,
+    few: usize,
     waiting: RefCell<VecDeque<(Rc<Batch>, Waiting)>>,
     is_watched: Cell<bool>,
     last: RefCell<Option<Rc<Batch>>>,
@@ -98,6 +106,8 @@ impl Release {
             window: RefCell::new(Window::new(cores, now)),
             pace: Cell::new(pace),
             on_their_way: Cell::default(),
+            credits: Cell::default(),
+            few: FEW.div_ceil(cores),
             waiting: RefCell::default(),
             is_watched: Cell::default(),
             last: RefCell::default(),
@@ -145,7 +155,7 @@ impl Release {
             requests: self.waiting(),
             gone: 0,
         });
-        self.go_on();
+        self.tick();
         self.watch();
     }
 
@@ -157,12 +167,40 @@ impl Release {
         let this = self.clone();
         tokio::task::spawn_local(async move {
             while !this.waiting.borrow().is_empty() {
-                let next = this.pace.get().turn().max(Instant::now() + TICK);
+                let soon = Instant::now() + TICK;
+                let next = if this.has_room() {
+                    soon
+                } else {
+                    this.pace.get().turn().max(soon)
+                };
                 tokio::time::sleep_until(next.into()).await;
-                this.go_on();
+                this.tick();
             }
             this.is_watched.set(false);
         });
+    }
+
+    /// How many may go in a tick: a few, or twice as many as came in one where that is more.
+    fn in_a_tick(&self) -> usize {
+        let pace = self.pace.get();
+        let came = pace.requests as f64 * TICK.as_secs_f64() / pace.interval.max(TICK).as_secs_f64();
+        // A cast from f64 saturates.
+        self.few.max((2.0 * came).ceil() as usize)
+    }
+
+    fn tick(self: &Rc<Self>) {
+        self.credits.set(self.in_a_tick());
+        self.go_on();
+    }
+
+    /// Whether the window lets more go.
+    fn has_room(&self) -> bool {
+        self.on_their_way.get() < self.window.borrow().size().min(self.room())
+    }
+
+    /// What an answer takes after it was let go; zero where that is not known.
+    pub(super) fn response(&self) -> Duration {
+        self.window.borrow().response()
     }
 
     /// One goes by itself, whatever the window: the others make room for it.
@@ -216,9 +254,14 @@ impl Release {
                 self.window.borrow_mut().limits(there);
                 return;
             }
+            let credits = self.credits.get();
+            if credits == 0 {
+                return;
+            }
             let Some((batch, client)) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
+            self.credits.set(credits - 1);
             pace.gone += 1;
             self.pace.set(pace);
             if client.is_closed() {

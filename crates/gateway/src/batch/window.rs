@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::exchanges::Seen;
 
-/// The least window, over all cores, and of one.
-const FEW: usize = 4;
-const FEW_OF_A_CORE: usize = 2;
+/// The least window, over all cores; of one it is one at least.
+pub(super) const FEW: usize = 4;
 /// Over all cores: fewer that wait at backends let the window grow, more make it smaller.
 const QUEUED_LEAST: f64 = 2.0;
 const QUEUED_MOST: f64 = 4.0;
@@ -63,6 +62,8 @@ pub(super) struct Window {
     until_probe: u32,
     probing: u32,
     seen: Seen,
+    /// The mean of the last choice, seconds.
+    mean_s: f64,
     /// More could have gone since it was chosen last.
     is_limited: bool,
     /// The most that were on their way since then.
@@ -73,18 +74,20 @@ pub(super) struct Window {
 impl Window {
     /// Of one of `cores` cores.
     pub(super) fn new(cores: usize, now: Instant) -> Self {
-        let few = FEW.div_ceil(cores).max(FEW_OF_A_CORE) as f64;
-        let part = |of_all: f64| (of_all / cores as f64).max(1.0);
+        let few = FEW.div_ceil(cores) as f64;
+        let part = |of_all: f64| of_all / cores as f64;
         Self {
             few,
-            queued_least: part(QUEUED_LEAST),
-            queued_most: part(QUEUED_MOST).max(2.0),
+            // Less than one that waits cannot be told from none.
+            queued_least: part(QUEUED_LEAST).max(0.5),
+            queued_most: part(QUEUED_MOST).max(1.0),
             size: few,
             ceiling: None,
             base_s: f64::INFINITY,
             until_probe: CHOICES,
             probing: 0,
             seen: Seen::default(),
+            mean_s: 0.0,
             is_limited: false,
             most: 0,
             chosen: now,
@@ -99,6 +102,11 @@ impl Window {
         } else {
             self.size as usize
         }
+    }
+
+    /// What an answer takes after it was let go; zero where that is not known.
+    pub(super) fn response(&self) -> Duration {
+        Duration::try_from_secs_f64(self.mean_s).unwrap_or(Duration::MAX)
     }
 
     /// More could have gone, had it been larger than those that are on their way.
@@ -124,6 +132,7 @@ impl Window {
         let variance = (self.seen.squares_s2 / count - mean_s * mean_s).max(0.0) * count / (count - 1.0);
         let error_s = ERRORS * (variance / count).sqrt();
         self.choose(mean_s, error_s, now);
+        self.mean_s = mean_s;
         (self.seen, self.is_limited, self.most, self.chosen) = (Seen::default(), false, 0, now);
     }
 

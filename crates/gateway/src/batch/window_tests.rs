@@ -184,7 +184,7 @@ proptest! {
             }
             let now = window.chosen + INTERVAL;
             window.follow(Seen { answers, sum_s, squares_s2, overrun }, INTERVAL, now);
-            prop_assert!(window.size() >= FEW_OF_A_CORE && window.size.is_finite());
+            prop_assert!(window.size() >= 1 && window.size.is_finite());
             if let Some(ceiling) = window.ceiling {
                 prop_assert!(window.size <= ceiling.size);
             }

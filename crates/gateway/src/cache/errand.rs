@@ -14,6 +14,7 @@ use super::flight::FlightTicket;
 use super::selection::Selection;
 use super::stored::{Stored, remove_conditions};
 use super::terms::{Asked, Exchange, Terms};
+use crate::batch::Member;
 use crate::body::Body;
 use crate::call::{Call, Stop};
 use crate::core::Core;
@@ -77,6 +78,8 @@ pub(super) struct Errand<L> {
     te_trailers: bool,
     client: Rc<crate::headers::ClientIdentity>,
     client_watch: Option<Rc<Watch>>,
+    /// Of the client that it is for.
+    place: Option<Rc<Member>>,
     watch: OwnWatch,
     ticket: FlightTicket,
     stale: Option<Arc<Stored>>,
@@ -105,6 +108,7 @@ impl<L: Layer> Errand<L> {
             parts,
             te_trailers: call.te_trailers,
             client: call.client.clone(),
+            place: watch.as_ref().and_then(|_| call.place.clone()),
             client_watch: watch,
             watch: OwnWatch::new(core.clone()),
             ticket,
@@ -200,6 +204,7 @@ impl<L: Layer> Errand<L> {
             body: None,
             client: self.client.clone(),
             batched: false,
+            place: self.place.clone(),
             arrived: Instant::now(),
             watch: self.watch.watch.clone(),
         });
