@@ -22,7 +22,8 @@ struct Workers {
 }
 
 impl Workers {
-    fn new(workers: usize, takes: Duration, listens: i32, interval: Duration) -> Self {
+    /// `heads_first`: they send the head of an answer at once and its body at the end.
+    fn new(workers: usize, takes: Duration, listens: i32, interval: Duration, heads_first: bool) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket
             .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
@@ -42,11 +43,13 @@ impl Workers {
                     if Message::read(&mut reader, false).is_none() {
                         continue;
                     }
-                    std::thread::sleep(takes);
-                    drop(stop.read().unwrap());
                     let answer = String::from_utf8(ok("x")).unwrap();
                     let answer = answer.replacen("\r\n", "\r\nconnection: close\r\n", 1);
-                    let _ = stream.write_all(answer.as_bytes());
+                    let (first, rest) = answer.split_at(if heads_first { answer.len() - 1 } else { 0 });
+                    let _ = stream.write_all(first.as_bytes());
+                    std::thread::sleep(takes);
+                    drop(stop.read().unwrap());
+                    let _ = stream.write_all(rest.as_bytes());
                 }
             });
         }
@@ -109,25 +112,27 @@ const INTERVAL: Duration = Duration::from_millis(300);
 
 #[test]
 fn a_short_listen_queue_bears_batches() {
-    // Sixteen at once and six that wait; a batch is twice that.
-    let workers = Workers::new(16, Duration::from_millis(50), 5, INTERVAL);
-    workers.handle.set_batch_interval(Duration::ZERO);
-    let (_, _, alone) = workers.load(150, Duration::from_secs(2));
-    workers.handle.set_batch_interval(INTERVAL);
-    let (sent, served, mean) = workers.load(150, Duration::from_secs(5));
-    assert_eq!(served, sent);
-    // Half an interval held and at most one on its way, and what a busy machine adds.
-    assert!(mean < alone + 3 * INTERVAL, "{mean:?} {alone:?}");
-    let period = take(&workers.handle);
-    assert!(period.batch.requests > 500, "{:?}", period.batch);
-    // One that finds the listen queue full comes again, and is answered late.
-    let late = period.backends[0].connects.timed_out;
-    assert!(20 * late < sent as u64, "{late} of {sent}");
+    for heads_first in [false, true] {
+        // Sixteen at once and six that wait; a batch is twice that.
+        let workers = Workers::new(16, Duration::from_millis(50), 5, INTERVAL, heads_first);
+        workers.handle.set_batch_interval(Duration::ZERO);
+        let (_, _, alone) = workers.load(150, Duration::from_secs(2));
+        workers.handle.set_batch_interval(INTERVAL);
+        let (sent, served, mean) = workers.load(150, Duration::from_secs(5));
+        assert_eq!(served, sent);
+        // Half an interval held and at most one on its way, and what a busy machine adds.
+        assert!(mean < alone + 3 * INTERVAL, "{mean:?} {alone:?}");
+        let period = take(&workers.handle);
+        assert!(period.batch.requests > 500, "{:?}", period.batch);
+        // One that finds the listen queue full comes again, and is answered late.
+        let late = period.backends[0].connects.timed_out;
+        assert!(20 * late < sent as u64, "{late} of {sent}, {heads_first}");
+    }
 }
 
 #[test]
 fn a_server_that_stood_still_comes_back() {
-    let workers = Workers::new(16, Duration::from_millis(20), 64, INTERVAL);
+    let workers = Workers::new(16, Duration::from_millis(20), 64, INTERVAL, false);
     let (_, _, before) = workers.load(100, Duration::from_secs(2));
     let stop = workers.stop.clone();
     let stopped = std::thread::spawn(move || {
