@@ -53,13 +53,13 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Takes a period; one response takes `lag` of them.
-    pub(super) fn push(&mut self, period: &Period, lag: f64) {
+    /// Takes a period into means over at least so many.
+    pub(super) fn push(&mut self, period: &Period, periods: f64) {
         self.idle += period.length;
         if period.answers > 0.0 {
             // Batches may be answered at once, with nothing for many periods between them.
-            self.rate.push_over(lag, period.answers / self.idle);
-            self.response.push_over(lag, period.response);
+            self.rate.push_over(periods, period.answers / self.idle);
+            self.response.push_over(periods, period.response);
             self.idle = 0.0;
         }
     }

@@ -114,14 +114,12 @@ impl Block {
 /// A wrong meter moves a comparison by no more than this, before its weight.
 const MAX_ENERGY: f64 = 0.3;
 
-/// How much more a block cost than those before and after it, as a logarithm: 0.1 is about a tenth more. Whatever grows by the same
-/// factor from block to block cancels. Where a block's energy is missing, it does not count.
-pub(super) fn difference(one: &Outcome, before: &Outcome, after: &Outcome, energy_weight: f64) -> f64 {
-    let more = |one: f64, before: f64, after: f64| (one / (before * after).sqrt()).ln();
-    let response = more(one.response, before.response, after.response);
-    let energies = one.energy.zip(before.energy).zip(after.energy);
-    let energy = energies.map_or(0.0, |((one, before), after)| more(one, before, after));
-    response + energy_weight * energy.clamp(-MAX_ENERGY, MAX_ENERGY)
+/// How much more a block cost than another, as a logarithm: 0.1 is about a tenth more. Where a block's energy is missing, it does not
+/// count.
+pub(super) fn difference(one: &Outcome, other: &Outcome, energy_weight: f64) -> f64 {
+    let energies = one.energy.zip(other.energy);
+    let energy = energies.map_or(0.0, |(one, other)| (one / other).ln());
+    (one.response / other.response).ln() + energy_weight * energy.clamp(-MAX_ENERGY, MAX_ENERGY)
 }
 
 /// The quantile of Student's t with these degrees of freedom where that of the normal distribution is `z`: Cornish-Fisher's expansion to
@@ -152,12 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_cancels_and_a_wrong_meter_moves_little() {
+    fn what_costs_as_much_differs_by_nothing_and_a_wrong_meter_moves_little() {
         let outcome = |response, energy| Outcome { response, energy };
-        let (before, after) = (outcome(1.0, Some(1.0)), outcome(1.21, Some(1.0)));
-        assert!(difference(&outcome(1.1, Some(1.0)), &before, &after, 0.1).abs() < 1e-12);
-        let wild = difference(&outcome(1.1, Some(1e9)), &before, &after, 0.1);
+        let other = outcome(1.0, Some(1.0));
+        assert_eq!(difference(&outcome(1.0, Some(1.0)), &other, 0.1), 0.0);
+        let more = difference(&outcome(1.1, Some(1.2)), &other, 0.1);
+        assert!((more - 1.1f64.ln() - 0.1 * 1.2f64.ln()).abs() < 1e-12);
+        let wild = difference(&outcome(1.0, Some(1e9)), &other, 0.1);
         assert!((wild - 0.03).abs() < 1e-12);
-        assert!(difference(&outcome(1.1, None), &before, &after, 0.1).abs() < 1e-12);
+        assert_eq!(difference(&outcome(1.0, None), &other, 0.1), 0.0);
     }
 }

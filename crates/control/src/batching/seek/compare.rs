@@ -1,8 +1,14 @@
-//! The comparison of an interval with the one in force, in alternating blocks, and what it may cost.
+//! The comparison of an interval with the one in force, in pairs of blocks, and what it may cost.
+//!
+//! A pair is a block with each of the two, as long as each other. The coin says which comes first, and how long they are. Both settle for
+//! as long, changed or not, and both may end early by the same rule: where holding requests changes nothing, all of a pair but its sign is
+//! what the load makes it, and the sign is the coin's. So its expectation is 0 under any load that does not know the coin.
 
 use super::block::{Block, Outcome, Period, difference, is_in_force, student};
+use super::coin::Coin;
 use super::ledger::Ledger;
-use super::pace::Pace;
+use super::noise::Scale;
+use super::pace::{CHECKS, Pace, SEARCHES};
 use super::tuning::{MIN_PAIRS, SeekTuning};
 
 /// Which way the other interval lies.
@@ -32,33 +38,70 @@ pub(super) enum Verdict {
 }
 
 /// Periods in a row in which the gateway may have another interval in force than the one asked for.
-const PATIENCE: u32 = 20;
+const ASTRAY: u32 = 20;
 /// Requests in batches from which on their groups say something.
 const ENOUGH_BATCHED: u64 = 20;
-/// An interval that costs so much more, as a logarithm, is measured no further.
+/// An interval that costs so much more, as a logarithm, is measured no further, and one that costs so much less but once again.
 const HOPELESS: f64 = 0.3;
 /// So many more standard errors must speak for holding requests at all: it is compared with none over and over, and one error in all of these
 /// would cost until the next comparison with none.
 const SURER: f64 = 0.8;
-/// A block that differs so much from the one before it, as a logarithm, is measured no further.
+/// A block that differs so much from the other of its pair, as a logarithm, is measured no further.
 const PLAIN: f64 = 0.6;
+/// So many times what the load does to a block tell more than that.
+const CERTAIN: f64 = 3.0;
 /// The part of a block's periods that may be lost; of short ones none.
 const LOST: f64 = 0.125;
-/// What is expected of the blocks without any batches, before one was measured: so much more response time.
-const UNKNOWN: f64 = 0.1;
+/// Periods, or blocks where these are more, that a pair may wait until the budget allows it.
+const WAITS: (f64, f64) = (240.0, 16.0);
 
-/// A comparison in the making: a block with the present interval, one with the other, and so on. Each of the other's is measured against
-/// the blocks before and after it.
+/// What a comparison is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// To find a gain.
+    Search,
+    /// To see whether there is one where it was found: all anew, in longer blocks.
+    Check,
+}
+
+/// Two blocks in the making, one with each interval.
+#[derive(Clone, Debug)]
+struct Pair {
+    /// Whether the other interval is in force first.
+    tries_first: bool,
+    /// Both are measured for so many times the fewest periods.
+    share: f64,
+    /// What the first was like, once it is over.
+    first: Option<Outcome>,
+    block: Block,
+}
+
+/// What a comparison goes by in a period.
+pub(super) struct Means<'a> {
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) coin: &'a mut Coin,
+    /// With the shortest blocks.
+    pub(super) pace: &'a Pace,
+    pub(super) tuning: &'a SeekTuning,
+}
+
+/// A comparison in the making.
 #[derive(Clone, Debug)]
 pub(super) struct Comparison {
     pub(super) base: f64,
     pub(super) other: f64,
     pub(super) way: Move,
-    /// Whether the other is to be in force.
-    pub(super) tries: bool,
-    block: Block,
-    before: Option<Outcome>,
-    tried: Option<Outcome>,
+    pub(super) stage: Stage,
+    scale: Scale,
+    /// `None` while the budget for the next comes together.
+    pair: Option<Pair>,
+    /// Periods that it has waited for that.
+    waited: u32,
+    /// Mean response time with the present interval, when that was last known.
+    usual: f64,
+    /// The same when it began.
+    usual_first: f64,
+    /// How much more the other cost, pair by pair.
     pub(super) differences: Vec<f64>,
     /// Periods of the block in which the other was in force.
     held: u32,
@@ -68,116 +111,184 @@ pub(super) struct Comparison {
     has_tried: bool,
     /// Whether nothing is held without the other.
     holds_first: bool,
+    /// Whether every pair of the search that it checks told of a gain.
+    found_plainly: bool,
     batched: (u64, u64),
     looked: bool,
     astray: u32,
 }
 
 impl Comparison {
-    /// Begins after so many periods that do not count.
-    pub(super) fn new(base: f64, other: f64, way: Move, settle: u32) -> Self {
+    /// A search, where responses usually take `usual` seconds.
+    pub(super) fn new(base: f64, other: f64, way: Move, usual: f64, scale: Scale) -> Self {
         let holds_first = way == Move::Up && base <= 0.0;
         Self {
             base,
             other,
             way,
-            tries: false,
-            block: Block::after(settle),
-            before: None,
-            tried: None,
+            stage: Stage::Search,
+            scale,
+            pair: None,
+            waited: 0,
+            usual,
+            usual_first: usual,
             differences: Vec::new(),
             held: 0,
             lost: 0,
             has_tried: false,
             holds_first,
+            found_plainly: false,
             batched: (0, 0),
             looked: !holds_first,
             astray: 0,
         }
     }
 
-    /// The interval that is to be in force.
-    pub(super) const fn wanted(&self) -> f64 {
-        if self.tries { self.other } else { self.base }
+    /// The check of what it has found: a comparison of its own, also to the budget.
+    pub(super) fn check(&self) -> Self {
+        Self {
+            stage: Stage::Check,
+            found_plainly: self.is_plain_gain(),
+            looked: true,
+            ..Self::new(self.base, self.other, self.way, self.usual, self.scale)
+        }
     }
 
-    /// A period was lost. Where that is more than a small part of its block, the block and those that it stands between begin anew.
+    /// Whether the other is to be in force.
+    fn tries(&self) -> bool {
+        let tries = |pair: &Pair| pair.tries_first == pair.first.is_none();
+        self.pair.as_ref().is_some_and(tries)
+    }
+
+    /// Whether the response time with the present interval is another by this factor than when it began.
+    pub(super) fn is_outlasted(&self, factor: f64) -> bool {
+        let (one, two) = (self.usual, self.usual_first);
+        one.max(two) > factor * one.min(two)
+    }
+
+    /// Whether it waits for the budget: with the present interval in force, for longer than responses take.
+    pub(super) fn waits(&self) -> bool {
+        self.pair.is_none()
+    }
+
+    /// The interval that is to be in force.
+    pub(super) fn wanted(&self) -> f64 {
+        if self.tries() { self.other } else { self.base }
+    }
+
+    /// A period was lost. Where that is more than a small part of its block, the pair begins anew.
     pub(super) fn lose(&mut self, pace: &Pace) {
         self.lost += 1;
-        if f64::from(self.lost) > LOST * f64::from(pace.measured) {
-            self.tries = false;
-            self.begin_block(pace.settle);
-            (self.before, self.tried) = (None, None);
+        if f64::from(self.lost) > LOST * f64::from(pace.scaled(self.scale.times).measured) {
+            self.pair = None;
+            (self.held, self.lost) = (0, 0);
         }
     }
 
-    fn begin_block(&mut self, settle: u32) {
-        self.block = Block::after(settle);
-        (self.held, self.lost) = (0, 0);
-    }
-
-    /// Takes a period, and says what it all comes to where that is known.
-    pub(super) fn observe(
-        &mut self,
-        period: &Period,
-        ledger: &mut Ledger,
-        pace: &Pace,
-        tuning: &SeekTuning,
-    ) -> Option<Verdict> {
-        if !is_in_force(period.interval, self.wanted()) {
-            self.block = Block::after(pace.settle);
-            self.astray += 1;
-            return (self.astray > PATIENCE).then_some(Verdict::NotFollowed);
-        }
-        self.astray = 0;
-        self.block.push(period);
-        if self.tries {
-            self.held += 1;
-            if let Some(verdict) = self.look(period, tuning) {
-                return Some(verdict);
-            }
-            if !ledger.allows(self.unseen(pace), tuning.budget) {
-                return Some(Verdict::TooDear);
-            }
-        }
-        // The response time may have become another since the block began.
-        let outcome = match self.plain(pace, tuning) {
-            Some(outcome) => outcome,
-            None => self.block.outcome(pace.measured)?,
+    /// Begins a pair where the budget allows that; `None` else, and what it comes to where that takes too long.
+    pub(super) fn begin(&mut self, means: &mut Means<'_>) -> Option<Verdict> {
+        let pace = means.pace.scaled(self.scale.times);
+        let shares = match self.stage {
+            Stage::Search => SEARCHES,
+            Stage::Check => CHECKS,
         };
-        if self.tries {
-            self.tried = Some(outcome);
-            self.tries = false;
-            self.begin_block(pace.settle);
-            return None;
+        if !self.may(self.each() * pace.requests * pace.holds(shares), means) {
+            self.waited += 1;
+            let most = WAITS.0.max(WAITS.1 * pace.block());
+            return (f64::from(self.waited) > most).then_some(Verdict::TooDear);
         }
-        let before = self.before.replace(outcome);
-        if let Some((tried, before)) = self.tried.take().zip(before) {
-            ledger.close(Some((before.response * outcome.response).sqrt()));
-            let one = difference(&tried, &before, &outcome, tuning.energy_weight);
-            self.differences.push(one);
-            if let Some(verdict) = self.verdict(tuning) {
-                return Some(verdict);
-            }
-        }
-        // All of a block's requests are held, whenever they are answered.
-        let expected = self.each() * pace.requests * pace.block();
-        self.tries = ledger.allows(expected, tuning.budget);
-        self.begin_block(if self.tries { pace.settle } else { 0 });
-        if self.tries {
-            ledger.open(self.other, outcome.response, pace, !self.has_tried);
-            self.has_tried = true;
-        }
+        self.waited = 0;
+        self.pair = Some(Pair {
+            tries_first: means.coin.flip(),
+            share: means.coin.between(shares),
+            first: None,
+            block: Block::after(pace.settle),
+        });
+        self.enter(means);
         None
     }
 
-    /// What the block was like up to now, where that is so far from the one before it that its rest need not be seen.
-    fn plain(&self, pace: &Pace, tuning: &SeekTuning) -> Option<Outcome> {
-        let previous = if self.tries { self.before } else { self.tried };
-        let outcome = self.block.outcome(tuning.block_periods.max(pace.answered()))?;
-        let more = (outcome.response / previous?.response).ln();
-        let is_plain = more.abs() > PLAIN || (self.tries && more > HOPELESS);
-        is_plain.then_some(outcome)
+    /// A block begins.
+    fn enter(&mut self, means: &mut Means<'_>) {
+        (self.held, self.lost) = (0, 0);
+        if self.tries() {
+            let is_new = !self.has_tried;
+            let (other, waits) = (self.other, (self.other - self.base) * 0.5);
+            means.ledger.open(other, waits, self.usual, means.pace, is_new);
+            self.has_tried = true;
+        }
+    }
+
+    /// Whether so much more may be spent. To hold nothing may cost nothing: what is held is compared with that also where nothing is left.
+    fn may(&self, more: f64, means: &Means<'_>) -> bool {
+        (self.way == Move::Off && more <= 0.0) || means.ledger.allows(more, means.tuning.budget)
+    }
+
+    /// Takes a period, and says what it all comes to where that is known.
+    pub(super) fn observe(&mut self, period: &Period, means: &mut Means<'_>) -> Option<Verdict> {
+        let is_followed = is_in_force(period.interval, self.wanted());
+        self.astray = if is_followed { 0 } else { self.astray + 1 };
+        if self.astray > ASTRAY {
+            return Some(Verdict::NotFollowed);
+        }
+        let tries = self.tries();
+        let Some(pair) = &mut self.pair else {
+            return self.begin(means);
+        };
+        if !is_followed {
+            pair.block = Block::after(means.pace.settle);
+            return None;
+        }
+        pair.block.push(period);
+        if tries {
+            self.held += 1;
+            if let Some(verdict) = self.look(period, means.tuning) {
+                return Some(verdict);
+            }
+            if self.saves_plainly(means.pace) {
+                means.ledger.doubt(false);
+            }
+            if !self.may(self.unseen(means.pace), means) {
+                return Some(Verdict::TooDear);
+            }
+        }
+        let (outcome, is_whole) = self.ended(means)?;
+        let pair = self.pair.as_mut()?;
+        let before = pair.first.map_or(0.0, |first| first.response);
+        if !tries {
+            // A block that ended early, while it was still on its way up from what holding requests had made it, is not the usual.
+            let rises = !is_whole && outcome.response > before;
+            self.usual = outcome.response.max(if rises { self.usual } else { 0.0 });
+        }
+        let Some(first) = pair.first else {
+            (pair.first, pair.block) = (Some(outcome), Block::after(means.pace.settle));
+            self.enter(means);
+            return None;
+        };
+        let (tried, base) = if tries { (outcome, first) } else { (first, outcome) };
+        means.ledger.compared(self.usual);
+        let one = difference(&tried, &base, means.tuning.energy_weight);
+        self.differences.push(one);
+        self.pair = None;
+        means.ledger.doubt(self.mean().is_none_or(|mean| mean >= 0.0));
+        match self.verdict(means.tuning) {
+            Some(verdict) => Some(verdict),
+            None => self.begin(means),
+        }
+    }
+
+    /// What the block was like, once it is over, and whether it is whole: at its length, which follows the response time, or where it is so
+    /// far from the first of its pair that its rest need not be seen.
+    fn ended(&self, means: &Means<'_>) -> Option<(Outcome, bool)> {
+        let pair = self.pair.as_ref()?;
+        let measured = f64::from(means.pace.scaled(self.scale.times).measured) * pair.share;
+        if let Some(outcome) = pair.block.outcome(measured as u32) {
+            return Some((outcome, true));
+        }
+        let early = means.tuning.block_periods.max(means.pace.answered());
+        let outcome = pair.block.outcome(early)?;
+        let more = (outcome.response / pair.first?.response).ln();
+        (more.abs() > PLAIN.max(CERTAIN * self.scale.shortest)).then_some((outcome, false))
     }
 
     /// Whether batches have anything to group, as soon as there are some.
@@ -197,12 +308,10 @@ impl Comparison {
         (size < tuning.least_group).then_some(Verdict::NothingToGroup(size))
     }
 
-    /// What the other interval is expected to add to a request: what the last blocks did; before them half of what it is held for longer.
+    /// What the other interval is expected to add to a request: what the last pairs did; before them half of what it is held for longer.
     fn each(&self) -> f64 {
-        let usual = self.before.map_or(0.0, |before| before.response);
         let each = match self.mean() {
-            Some(mean) => mean * usual,
-            None if self.way == Move::Off => UNKNOWN * usual,
+            Some(mean) => mean * self.usual,
             None => (self.other - self.base) * 0.5,
         };
         each.max(0.0)
@@ -211,12 +320,17 @@ impl Comparison {
     /// What the requests that are held and not answered yet are expected to add: as much as those that are answered, where these are many
     /// enough to tell.
     fn unseen(&self, pace: &Pace) -> f64 {
-        let seen = self
-            .block
-            .outcome((pace.lag.ceil() as u32).max(1))
-            .zip(self.before);
-        let each = seen.map_or(0.0, |(seen, before)| seen.response - before.response);
+        let block = self.pair.as_ref().map(|pair| pair.block);
+        let seen = block.and_then(|block| block.outcome(pace.answered()));
+        let each = seen.map_or(0.0, |seen| seen.response - self.usual);
         each.max(self.each()) * pace.requests * f64::from(self.held).min(pace.lag)
+    }
+
+    /// Whether the block is so much better than usual that the load hardly makes it so.
+    fn saves_plainly(&self, pace: &Pace) -> bool {
+        let block = self.pair.as_ref().map(|pair| pair.block);
+        let seen = block.and_then(|block| block.outcome(pace.measured));
+        seen.is_some_and(|seen| (seen.response / self.usual).ln() < -CERTAIN * self.scale.shortest)
     }
 
     /// How much more the other costs, as far as is known.
@@ -225,19 +339,54 @@ impl Comparison {
         (count > 0).then(|| self.differences.iter().sum::<f64>() / count as f64)
     }
 
-    fn verdict(&self, tuning: &SeekTuning) -> Option<Verdict> {
-        let (mean, count) = (self.mean()?, self.differences.len() as f64);
-        if self.differences.len() < MIN_PAIRS as usize {
-            return (mean > HOPELESS).then_some(Verdict::NotBetter(-mean));
+    /// Whether each pair differs by more, all the same way. Where that is more than the load makes of a pair, the other interval differs, if
+    /// not always by as much.
+    fn all_exceed(&self, least: f64) -> bool {
+        let way = self.mean().unwrap_or(0.0).signum();
+        self.differences.iter().all(|one| one * way > least)
+    }
+
+    /// Whether it is a gain of which every pair tells.
+    fn is_plain_gain(&self) -> bool {
+        let least = HOPELESS.max(CERTAIN * self.scale.longer);
+        self.mean().is_some_and(|mean| mean < 0.0) && self.all_exceed(least)
+    }
+
+    /// How far the mean may be off by so many standard errors: by what its own pairs say, or by what pairs of the load alone do.
+    fn off_by(&self, errors: f64) -> f64 {
+        let count = self.differences.len() as f64;
+        let known = match self.stage {
+            Stage::Search => self.scale.spread,
+            Stage::Check => self.scale.longer,
+        };
+        let by_load = errors * known / count.sqrt();
+        if self.differences.len() < 2 || self.all_exceed(errors * known) {
+            return by_load;
         }
+        let mean = self.mean().unwrap_or(0.0);
         let squares: f64 = self.differences.iter().map(|one| (one - mean).powi(2)).sum();
         let error = (squares / (count - 1.0) / count).sqrt();
-        let bound = |errors: f64| student(errors, count - 1.0) * error;
-        let surer = if self.holds_first { SURER } else { 0.0 };
-        if mean + bound(tuning.significance + surer) < 0.0 {
+        by_load.max(student(errors, count - 1.0) * error)
+    }
+
+    /// Whether there are enough pairs to say anything. To check what every pair told, one more is enough if it tells the same.
+    pub(super) fn is_measured(&self) -> bool {
+        let confirms = self.found_plainly && self.is_plain_gain();
+        self.differences.len() >= if confirms { 1 } else { MIN_PAIRS as usize }
+    }
+
+    fn verdict(&self, tuning: &SeekTuning) -> Option<Verdict> {
+        let mean = self.mean()?;
+        let bound = self.off_by(tuning.significance);
+        if !self.is_measured() {
+            return (mean - bound > HOPELESS).then_some(Verdict::NotBetter(-mean));
+        }
+        let is_first = self.holds_first && self.stage == Stage::Search;
+        let surer = if is_first { SURER } else { 0.0 };
+        if mean + self.off_by(tuning.significance + surer) < 0.0 {
             return Some(Verdict::Better(-mean));
         }
-        if mean - bound(tuning.significance) > -tuning.least_gain {
+        if mean - bound > -tuning.least_gain {
             return Some(Verdict::NotBetter(-mean));
         }
         if self.differences.len() < tuning.max_pairs as usize {
@@ -248,5 +397,10 @@ impl Comparison {
             true => Verdict::Better(-mean),
             false => Verdict::NotBetter(-mean),
         })
+    }
+
+    /// By how much the other costs more at the least, as far as it is certain.
+    pub(super) fn least(&self, tuning: &SeekTuning) -> Option<f64> {
+        self.mean().map(|mean| mean - self.off_by(tuning.significance))
     }
 }

@@ -1,6 +1,6 @@
 //! What it says of its decisions.
 
-use super::compare::{Comparison, Verdict};
+use super::compare::{Comparison, Stage, Verdict};
 use super::{Phase, Seek};
 use crate::decision::Reason;
 use headroom_units::Lever;
@@ -18,7 +18,11 @@ impl Seek {
             Phase::Compare(comparison) => {
                 let (base, other) = (comparison.base * 1e3, comparison.other * 1e3);
                 let done = comparison.differences.len();
-                let text = format!("compares {other:.0} ms with {base:.0} ms: {done} measurements");
+                let again = match comparison.stage {
+                    Stage::Search => "",
+                    Stage::Check => " again, in longer blocks",
+                };
+                let text = format!("compares {other:.0} ms with {base:.0} ms{again}: {done} measurements");
                 let numbers = [
                     ("interval_ms", comparison.wanted() * 1e3),
                     ("other_ms", other),

@@ -1,14 +1,18 @@
 //! A law of our own for the batch interval: it seeks the one of least cost directly, and holds nothing where that does not help.
 //!
 //! The cost is the mean response time and, with a small weight, the energy of a request where power is observed. Two intervals are
-//! compared in alternating blocks: each block with the other interval is measured against those with the present one before and after it,
-//! so that a drift of the load cancels. An interval is taken where it is better by several standard errors, and given up as soon as it
-//! cannot be better by enough. What attempts add to the response times is accounted for and bounded by a share of all response times
-//! (1 % by default): an attempt waits until that allows it.
+//! compared in pairs of blocks, one with each, of which a coin of the law's own says the order and the length: what a load does that knows
+//! nothing of the coin has an expectation of 0, also where it cycles in step with blocks. While nothing is tried it is seen by how much
+//! blocks differ by themselves: they are made long enough for that, and an interval is taken only where it is better by several standard
+//! errors of what the load does and of what the pairs say, and is so again when checked anew in longer blocks. It is given up as soon as
+//! it cannot be better by enough. What attempts add to the response times is accounted for and bounded by a share of all response times
+//! (1 % by default): an attempt waits until that allows it. Batches in force are compared with none now and then, and where they cost
+//! more that is owed for all the time since they last were.
 //!
-//! What is held is seen when it is answered, so a change settles for two mean response times and a block is measured for four. An attempt
-//! is booked what it adds also in the periods after it, and while it lasts what is held and not answered yet counts as it is expected to
-//! come. Where a response is so long that a comparison would take hours, none is made, and nothing is held.
+//! What is held is seen when it is answered, so a change settles for two mean response times and a block is measured for four or more. An
+//! attempt is booked what it adds also in the periods after it; while it lasts what is held and not answered yet counts as it is expected
+//! to come, and while it is in doubt that it saves anything no less than what its requests wait for. Where a response is so long that a
+//! comparison would take hours, none is made, and nothing is held.
 //!
 //! It begins without batches. Its first attempt is a short interval, a share of the mean response time; if batches then have nothing to
 //! group it ends at once. After an attempt that finds nothing the next waits twice as long. Where batches help, the interval grows and
@@ -19,9 +23,13 @@
 
 mod averages;
 mod block;
+mod choose;
+mod coin;
 mod compare;
+mod conclude;
 mod explain;
 mod ledger;
+mod noise;
 mod pace;
 mod tuning;
 
@@ -35,35 +43,27 @@ use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use averages::{Average, Load};
 use block::{Period, is_in_force};
-use compare::{Comparison, Move, Verdict};
+use coin::Coin;
+use compare::{Comparison, Means, Move};
 use explain::{OBSERVES, Why, reason};
 use headroom_units::{Lever, Seconds, Setting};
 use ledger::Ledger;
-use pace::{LONGEST, Pace};
+use noise::{Noise, Scale};
+use pace::Pace;
 
-/// The interval of the next attempt while none is in force: after one that cost more so many times as long, after one that made no
-/// difference the other; and the shortest and the longest, as shares of the mean response time, beyond which the first is tried again.
-const AFTER_DEAR: f64 = 0.4;
-const AFTER_EQUAL: f64 = 2.0;
+/// The shortest and the longest interval of an attempt, as shares of the mean response time, beyond which the first is tried again.
 const SHARES: (f64, f64) = (0.03, 1.0);
-/// An attempt costs more where it added this share of the response time.
-const DEAR: f64 = 0.03;
-/// Periods, or blocks where these are more, that an attempt may wait for what it is expected to add: it is shortened until it need not wait
-/// for longer.
-const PATIENCE: (f64, f64) = (60.0, 4.0);
-/// The finest ratio of two intervals, and the least that an interval must differ by to be another.
-const FINEST_RATIO: f64 = 1.2;
-const ANOTHER: f64 = 1.05;
+/// Comparisons of other intervals after which the next one is with none.
+const JUDGED: u32 = 4;
 /// Intervals below this many seconds, or this share of the mean response time, are none.
 const LEAST_S: f64 = 0.001;
 const LEAST_SHARE: f64 = 0.02;
 
-/// A rate or a mean response time that differs by this factor is another load; one that differs by the second ends a comparison.
+/// A rate or a mean response time that differs by this factor is another load; one that differs by the second ends a comparison that waits.
 const ANOTHER_LOAD: f64 = 1.25;
 const FAR: f64 = 2.0;
-
-/// A gain, as a logarithm, after which it is not tried again at the same load whether no batches are better.
-const UNDOUBTED: f64 = 0.3;
+/// The same within a comparison, where what was held still drains now and then.
+const OUTLASTED: f64 = 3.0;
 
 /// What it does.
 #[derive(Clone, Debug)]
@@ -97,6 +97,8 @@ pub struct Seek {
     gain: f64,
     /// That was found by trying none at this load, and is much.
     is_undoubted: bool,
+    /// Comparisons of other intervals since that was found.
+    unjudged: u32,
     load: Load,
     /// The interval that was in force last, and for how many periods before that.
     last: Option<f64>,
@@ -104,6 +106,10 @@ pub struct Seek {
     /// Mean response time in periods, with whatever interval is in force, and what follows from it.
     lag: Average,
     pace: Pace,
+    /// What the load alone does to a pair of blocks, and how long they are for that; `None` while it is not known.
+    noise: Noise,
+    scale: Option<Scale>,
+    coin: Coin,
     /// The SLO's percentile with the present interval, and with none.
     late: Average,
     late_without: Average,
@@ -134,11 +140,15 @@ impl Seek {
             retry: tuning.retry_periods,
             gain: 0.0,
             is_undoubted: false,
+            unjudged: 0,
             load: Load::default(),
             last: None,
             steady: 0,
             lag: Average::default(),
             pace: Pace::of(0.0, &tuning),
+            noise: Noise::default(),
+            scale: None,
+            coin: Coin::new(tuning.seed),
             late: Average::default(),
             late_without: Average::default(),
             tuning,
@@ -172,12 +182,21 @@ impl Seek {
         }
         self.pace = Pace::of(self.lag.mean().unwrap_or(0.0), &self.tuning);
         self.ledger.observe(period, &self.pace);
+        if !self.is_off() && !is_in_force(period.interval, self.none()) {
+            self.ledger.hold(period, self.gain);
+        }
         let stays = self.last.is_some_and(|last| is_in_force(period.interval, last));
         self.steady = if stays { self.steady.saturating_add(1) } else { 0 };
         self.last = period.interval;
         // Before it is settled, what is answered was in part held as before.
-        if self.steady >= self.pace.settle {
+        let is_settled = self.steady >= self.pace.settle;
+        if is_settled {
             self.learn_settled(period);
+        }
+        if is_settled && is_in_force(period.interval, self.interval) {
+            self.noise.push(period, &self.pace, self.tuning.energy_weight);
+        } else {
+            self.noise.interrupt();
         }
         self.pace.requests = self.load.rate().unwrap_or(0.0) * period.length;
     }
@@ -188,10 +207,14 @@ impl Seek {
             self.late_without.push(period.at_slo);
         }
         if is_in_force(period.interval, self.interval) {
-            self.load.push(period, self.pace.lag);
+            // Where the load differs from block to block, that is not yet another load.
+            let spans = match self.scale {
+                Some(scale) if scale.times > 1 => self.scaled().block(),
+                _ => self.pace.lag,
+            };
+            self.load.push(period, spans);
             if answered {
                 self.late.push(period.at_slo);
-                self.ledger.save(period.answers * period.response * self.gain);
             }
         }
     }
@@ -208,151 +231,6 @@ impl Seek {
             self.late = self.late_without;
         }
         self.load.forget_response();
-    }
-
-    /// What to compare with next; `None` where there is nothing.
-    fn next(&mut self) -> Option<Comparison> {
-        let (limit, response) = (self.limit()?, self.load.response()?);
-        let none = self.none();
-        let least = none + LEAST_S.max(LEAST_SHARE * response);
-        let settle = self.pace.settle.saturating_sub(self.steady);
-        if self.is_off() {
-            let share = self.share.min(self.affordable(response));
-            let wanted = self.remembered.unwrap_or(none + share * response).min(limit);
-            let other = self.bounds.fit(Seconds::new(wanted)).get();
-            return (other >= least).then(|| Comparison::new(none, other, Move::Up, settle));
-        }
-        loop {
-            let opposite = if self.way == Move::Up {
-                Move::Down
-            } else {
-                Move::Up
-            };
-            let order = [self.way, opposite, Move::Off];
-            let Some(way) = order.into_iter().find(|way| !self.tried.contains(way)) else {
-                if self.ratio <= FINEST_RATIO {
-                    return None;
-                }
-                self.ratio = self.ratio.sqrt().max(FINEST_RATIO);
-                // Whether none is better does not depend on the ratio.
-                self.tried.retain(|way| *way == Move::Off);
-                continue;
-            };
-            let wanted = match way {
-                Move::Up => (self.interval * self.ratio).min(limit),
-                Move::Down => self.interval / self.ratio,
-                Move::Off => none,
-            };
-            let other = self.bounds.fit(Seconds::new(wanted)).get();
-            let is_another = match way {
-                Move::Up => other > self.interval * ANOTHER,
-                Move::Down => other < self.interval / ANOTHER && other >= least,
-                // What was found to help by so much at this load is not doubted.
-                Move::Off => !self.is_undoubted,
-            };
-            if is_another {
-                return Some(Comparison::new(self.interval, other, way, settle));
-            }
-            self.tried.push(way);
-        }
-    }
-
-    /// The share of the mean response time that an attempt can have without waiting for long: half of it is added to each response time
-    /// of a block.
-    fn affordable(&self, response: f64) -> f64 {
-        let usual = self.pace.requests * response;
-        let budget = self.tuning.budget;
-        let patience = PATIENCE.0.max(PATIENCE.1 * self.pace.block());
-        let soon = self.ledger.left(budget) + patience * budget * usual;
-        let share = soon / (0.5 * self.pace.block() * usual);
-        share.max(SHARES.0)
-    }
-
-    /// Why not even the shortest attempt would come to an end soon, where that is so.
-    fn endless(&self) -> Option<String> {
-        let periods = self.pace.comparison(0.5 * SHARES.0, self.tuning.budget);
-        (periods > LONGEST).then(|| {
-            format!(
-                "a response takes {:.1} periods of this loop, so that a comparison takes {periods:.0} or more; over {LONGEST:.0} \
-                 none is made",
-                self.pace.lag
-            )
-        })
-    }
-
-    /// Chooses the interval of the next attempt after one that found nothing.
-    fn next_share(&mut self, comparison: &Comparison, verdict: Verdict) {
-        let is_dear = verdict == Verdict::TooDear || comparison.mean().is_some_and(|mean| mean > DEAR);
-        let tried = self
-            .load
-            .response()
-            .map_or(self.share, |response| comparison.other / response);
-        let next = tried * if is_dear { AFTER_DEAR } else { AFTER_EQUAL };
-        self.share = match next >= SHARES.0 && next <= SHARES.1 {
-            true => next,
-            false => self.tuning.first_share,
-        };
-    }
-
-    fn wait(&mut self, why: impl Into<Why>) {
-        self.load.settle();
-        let most = f64::from(self.tuning.max_retry_periods);
-        let stretched = (f64::from(self.retry) * self.pace.stretch).min(most);
-        self.phase = Phase::Wait((stretched as u32).max(self.retry), why.into());
-        self.retry = self.retry.saturating_mul(2).min(self.tuning.max_retry_periods);
-    }
-
-    /// Goes on after a comparison.
-    fn conclude(&mut self, comparison: &Comparison, verdict: Verdict) -> Option<Reason> {
-        let (from, to) = (comparison.base * 1e3, comparison.other * 1e3);
-        if let Verdict::Better(share) = verdict {
-            if comparison.way == Move::Off {
-                // What cost more here was too long.
-                self.next_share(comparison, Verdict::TooDear);
-            }
-            self.take(comparison.other);
-            self.gain = match comparison.way {
-                Move::Off => 0.0,
-                _ if comparison.base <= self.none() => share,
-                _ => self.gain + share,
-            };
-            self.retry = self.tuning.retry_periods;
-            let text = format!("{to:.0} ms costs {:.1} % less than {from:.0} ms", share * 100.0);
-            let numbers = [("interval_ms", to), ("gain", share)];
-            // Back to where it came from is known to be worse.
-            (self.way, self.tried) = match comparison.way {
-                Move::Up if comparison.base <= self.none() => (Move::Up, vec![Move::Off]),
-                Move::Up => (Move::Up, vec![Move::Down]),
-                Move::Down => (Move::Down, vec![Move::Up]),
-                Move::Off => (Move::Up, Vec::new()),
-            };
-            if comparison.way == Move::Off {
-                self.remembered = None;
-                self.wait(format!(
-                    "no batches cost {:.1} % less than {from:.0} ms",
-                    share * 100.0
-                ));
-            } else {
-                self.phase = Phase::Wait(0, OBSERVES);
-            }
-            return Some(reason("seek-moved", text, &numbers));
-        }
-        let why = comparison.why(verdict);
-        if self.is_off() {
-            match self.remembered.take() {
-                Some(_) => self.share = self.tuning.first_share,
-                None => self.next_share(comparison, verdict),
-            }
-            self.wait(why);
-        } else {
-            if let (Move::Off, Some(mean)) = (comparison.way, comparison.mean()) {
-                self.gain = mean.max(0.0);
-                self.is_undoubted = mean > UNDOUBTED;
-            }
-            self.tried.push(comparison.way);
-            self.phase = Phase::Wait(0, why.into());
-        }
-        None
     }
 
     /// Shortens an interval with which the SLO is missed or nearly so.
@@ -391,14 +269,19 @@ impl Seek {
         let mut moved = None;
         match &mut self.phase {
             Phase::Compare(comparison) => {
-                let verdict = comparison.observe(period, &mut self.ledger, &self.pace, &self.tuning);
-                let (comparison, ends) = (comparison.clone(), verdict.is_some());
-                if let Some(verdict) = verdict {
-                    moved = self.conclude(&comparison, verdict);
-                }
-                if !ends && self.load.is_another_by(FAR) {
-                    // What was measured is of another load.
-                    self.seek_anew();
+                let mut means = Means {
+                    ledger: &mut self.ledger,
+                    coin: &mut self.coin,
+                    pace: &self.pace,
+                    tuning: &self.tuning,
+                };
+                let verdict = comparison.observe(period, &mut means);
+                let comparison = comparison.clone();
+                match verdict {
+                    Some(verdict) => moved = self.conclude(&comparison, verdict),
+                    None if comparison.waits() && self.load.is_another_by(FAR) => self.seek_anew(),
+                    None if comparison.is_outlasted(OUTLASTED) => self.seek_anew(),
+                    None => {}
                 }
             }
             Phase::Wait(left, _) if *left > 0 => {
@@ -407,27 +290,34 @@ impl Seek {
                     self.seek_anew();
                 }
             }
-            Phase::Wait(..) => match self.next() {
-                Some(_) if let Some(why) = self.endless() => {
-                    if !self.is_off() {
-                        self.take(self.none());
-                        (self.gain, self.is_undoubted) = (0.0, false);
-                    }
-                    self.wait(why);
-                }
-                Some(comparison) => {
-                    self.load.settle();
-                    self.phase = Phase::Compare(comparison);
-                }
-                None if self.load.response().is_none() || self.limit().is_none() => {}
-                None if self.is_off() => self.wait("the SLO leaves no time to hold requests"),
-                None => {
-                    self.tried.clear();
-                    self.wait("neither longer nor shorter is better");
-                }
-            },
+            Phase::Wait(..) => self.go_on(),
         }
         (self.wanted(), moved.unwrap_or_else(|| self.why()))
+    }
+
+    /// Begins what is next, as soon as enough is known.
+    fn go_on(&mut self) {
+        if let Some(why) = self.endless() {
+            if !self.is_off() {
+                self.take(self.none());
+                (self.gain, self.is_undoubted) = (0.0, false);
+            }
+            return self.wait(why);
+        }
+        match self.next_by_noise() {
+            // Where a comparison has outlasted the load.
+            Some(_) if self.load.is_another_by(FAR) => self.seek_anew(),
+            Some(comparison) => {
+                self.load.settle();
+                self.phase = Phase::Compare(comparison);
+            }
+            None if !self.is_known() => {}
+            None if self.is_off() => self.wait("the SLO leaves no time to hold requests"),
+            None => {
+                self.tried.clear();
+                self.wait("neither longer nor shorter is better");
+            }
+        }
     }
 
     fn seek_anew(&mut self) {
@@ -437,6 +327,8 @@ impl Seek {
         self.tried.clear();
         self.share = self.tuning.first_share;
         (self.gain, self.is_undoubted) = (0.0, false);
+        self.ledger.settle();
+        self.unjudged = JUDGED;
         self.load = Load::default();
         if !self.is_off() {
             // What was late without batches says nothing of this load.
@@ -485,7 +377,7 @@ impl Law for Seek {
     fn forget(&mut self) {
         self.take(self.none());
         (self.gain, self.is_undoubted) = (0.0, false);
-        self.load = Load::default();
+        (self.load, self.noise) = (Load::default(), Noise::default());
         (self.last, self.steady, self.lag) = (None, 0, Average::default());
         (self.late, self.late_without) = (Average::default(), Average::default());
         self.phase = Phase::Wait(0, OBSERVES);

@@ -19,7 +19,7 @@ pub struct SeekTuning {
     pub ratio: f64,
     /// Periods after a change of the interval that are not counted, for what was in flight; two mean response times where these are more. 1.
     pub settle_periods: u32,
-    /// Periods that are then measured; four mean response times where these are more. 4.
+    /// The fewest periods that are then measured; four mean response times where these are more. 4.
     pub block_periods: u32,
     /// Standard errors by which an interval must be better to be taken, as for many measurements; of few more, and 0.8 more to hold
     /// requests at all. 2.2.
@@ -35,6 +35,8 @@ pub struct SeekTuning {
     pub retry_periods: u32,
     /// The most of them.
     pub max_retry_periods: u32,
+    /// Seed of the coin that says in which order two intervals are compared, and for how long. 1.
+    pub seed: u64,
 }
 
 impl Default for SeekTuning {
@@ -53,6 +55,7 @@ impl Default for SeekTuning {
             least_group: 1.05,
             retry_periods: 30,
             max_retry_periods: 1_920,
+            seed: 1,
         }
     }
 }

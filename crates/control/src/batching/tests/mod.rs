@@ -4,6 +4,7 @@ mod laws;
 mod least;
 mod model;
 mod seek;
+mod seek_cycles;
 mod seek_late;
 
 use crate::common::{frequencies, plant};

@@ -3,8 +3,12 @@
 //!
 //! `bench_seek CALIBRATION [SEEDS] [WORD]` reads the service of `crates/lab/batching-paper.toml`, changes its users and its work so that
 //! a response takes as long as is said, and prints for each world the mean response time without batches and by how much more it is under
-//! the law, seed by seed; only worlds whose line has the word.
+//! the law, seed by seed; only worlds whose line has the word. After those come worlds of formulas whose load cycles ([`cycles`]): for each the
+//! least and the most of the seeds, then for each effect of batches the most of all its cycles.
 
+mod cycles;
+
+use cycles::Cycling;
 use headroom_control::stack::Part;
 use headroom_control::{Constant, Law, LawConfig, LawContext, Stack};
 use headroom_sim::run_many;
@@ -12,6 +16,7 @@ use headroom_sim::tiers::{PageFigures, TiersScenario, TiersTotals, run};
 use headroom_units::{Lever, PerSecond, Setting};
 use headroom_workload::Shape;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 #[derive(Deserialize)]
 struct Calibration {
@@ -40,6 +45,8 @@ struct World {
     target_s: f64,
     /// Before what is measured, and that, seconds.
     lengths_s: (f64, f64),
+    /// The users come and go by this share, once in so many periods.
+    cycle: Option<(f64, u32)>,
 }
 
 /// Users, each of whom thinks for a second in the mean.
@@ -81,20 +88,30 @@ impl World {
         scenario.batch.max_interval_s = self.target_s;
         scenario.sample_s = self.period_s * 10.0;
         (scenario.warm_up_s, scenario.duration_s) = (self.lengths_s.0, self.lengths_s.0 + self.lengths_s.1);
+        if let Some((share, cycle)) = self.cycle {
+            let hold_s = self.period_s * f64::from(cycle) * 0.5;
+            let steps = (scenario.duration_s / hold_s).ceil() as usize;
+            let count = |step| f64::from(USERS) * if step % 2 == 0 { 1.0 + share } else { 1.0 - share };
+            scenario.users.hold_s = hold_s;
+            scenario.users.counts = (0..steps).map(|step| count(step) as u32).collect();
+        }
         scenario
     }
 }
 
+fn context(scenario: &TiersScenario) -> LawContext {
+    LawContext {
+        slo: scenario.slo().expect("an SLO"),
+        plant: scenario.plant().expect("a plant"),
+        service_rate: PerSecond::new(1.0),
+        machines: vec![scenario.machine.clone()],
+    }
+}
+
 fn measure(scenario: &TiersScenario, seek: bool, seed: u64) -> TiersTotals {
-    let plant = scenario.plant().expect("a plant");
+    let context = context(scenario);
     let law: Box<dyn Law> = match seek {
         true => {
-            let context = LawContext {
-                slo: scenario.slo().expect("an SLO"),
-                plant,
-                service_rate: PerSecond::new(1.0),
-                machines: vec![scenario.machine.clone()],
-            };
             let config = LawConfig::of("seek".parse().expect("a law"));
             config.build(&context).expect("a law")
         }
@@ -103,7 +120,7 @@ fn measure(scenario: &TiersScenario, seek: bool, seed: u64) -> TiersTotals {
             Box::new(Constant::new(none).expect("a setting"))
         }
     };
-    let mut stack = Stack::new(vec![Part::new(law)], plant, 5).expect("a stack");
+    let mut stack = Stack::new(vec![Part::new(law)], context.plant, 5).expect("a stack");
     run(scenario, &mut stack, seed, &mut |_| {}).expect("a run")
 }
 
@@ -125,6 +142,7 @@ fn main() {
                         objects: 2_000_000,
                         target_s,
                         lengths_s: (90.0, measured_s),
+                        cycle: None,
                     });
                 }
             }
@@ -147,7 +165,29 @@ fn main() {
             objects: 20,
             target_s: 3.0 * response_s,
             lengths_s: (90.0, 3_600.0),
+            cycle: None,
         });
+    }
+    // Users who come and go.
+    for (slow, objects) in [
+        (Slow::Delay, 2_000_000),
+        (Slow::Queue, 2_000_000),
+        (Slow::Delay, 20),
+        (Slow::Queue, 20),
+    ] {
+        for share in [0.3, 0.6] {
+            for cycle in [4, 10, 20, 40] {
+                worlds.push(World {
+                    slow,
+                    response_s: 0.5,
+                    period_s: 1.0,
+                    objects,
+                    target_s: 4.0,
+                    lengths_s: (90.0, 3_600.0),
+                    cycle: Some((share, cycle)),
+                });
+            }
+        }
     }
     worlds.retain(|world| format!("{world:?}").contains(&word));
     let jobs: Vec<(usize, u64, bool)> = (0..worlds.len())
@@ -170,5 +210,37 @@ fn main() {
             })
             .collect();
         println!("{world:?}: {:.2} s, {}", runs[0].0, each.join(", "));
+    }
+    measure_cycles(&calibration.service, seeds, &word);
+}
+
+/// The worlds of formulas: an hour of each, and a day.
+fn measure_cycles(service: &TiersScenario, seeds: u64, word: &str) {
+    let mut scenario = service.clone();
+    (scenario.target_s, scenario.batch.max_interval_s) = (4.0, 1.0);
+    let context = context(&scenario);
+    for periods in [3_600, 86_400] {
+        let mut worlds = Cycling::all(periods);
+        worlds.retain(|world| format!("{world:?}").contains(word));
+        let jobs: Vec<(usize, u64)> = (0..worlds.len())
+            .flat_map(|world| (1..=seeds).map(move |seed| (world, seed)))
+            .collect();
+        let done = run_many(&jobs, 2, |_, (world, seed)| {
+            worlds[*world].measure(&context, *seed)
+        });
+        let mut most: BTreeMap<String, f64> = BTreeMap::new();
+        for (world, runs) in worlds.iter().zip(done.chunks(seeds as usize)) {
+            let more = runs.iter().map(|run| (run.0 - 1.0) * 100.0);
+            let (low, high) = more.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), one| {
+                (low.min(one), high.max(one))
+            });
+            let held = runs.iter().map(|run| run.1 * 1e3).sum::<f64>() / seeds as f64;
+            println!("{world:?}: {low:+.2} to {high:+.2} % ({held:.0} ms)");
+            let worst = most.entry(world.group()).or_insert(high);
+            *worst = worst.max(high);
+        }
+        for (group, worst) in most {
+            println!("the most of {group}, {periods} periods: {worst:+.2} %");
+        }
     }
 }

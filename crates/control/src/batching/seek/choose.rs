@@ -1,0 +1,107 @@
+//! What it compares next, and with which interval an attempt can be afforded.
+
+use super::compare::{Comparison, Move};
+use super::ledger::Ledger;
+use super::pace::{LONGEST, Pace, SEARCHES};
+use super::{JUDGED, LEAST_S, LEAST_SHARE, SHARES, Seek};
+use headroom_units::Seconds;
+
+/// Periods, or blocks where these are more, that an attempt may wait for what it is expected to add: it is shortened until it need not wait
+/// for longer.
+const PATIENCE: (f64, f64) = (60.0, 4.0);
+/// The finest ratio of two intervals, and the least that an interval must differ by to be another.
+const FINEST_RATIO: f64 = 1.2;
+const ANOTHER: f64 = 1.05;
+
+impl Seek {
+    /// How long settling and measuring take with blocks as long as the noise of the load asks for.
+    pub(super) fn scaled(&self) -> Pace {
+        self.pace.scaled(self.scale.map_or(1, |scale| scale.times))
+    }
+
+    /// Whether enough is known to compare.
+    pub(super) fn is_known(&self) -> bool {
+        self.load.response().is_some() && self.limit().is_some() && self.scale.is_some()
+    }
+
+    /// What to compare with next, in blocks as long as the noise now asks for.
+    pub(super) fn next_by_noise(&mut self) -> Option<Comparison> {
+        self.scale = self.noise.scale(&self.pace, self.tuning.max_pairs);
+        self.next()
+    }
+
+    /// What to compare with next; `None` where there is nothing.
+    fn next(&mut self) -> Option<Comparison> {
+        let (limit, response) = (self.limit()?, self.load.response()?);
+        let scale = self.scale?;
+        let none = self.none();
+        let least = none + LEAST_S.max(LEAST_SHARE * response);
+        if self.is_off() {
+            let share = self.share.min(self.affordable(response));
+            let wanted = self.remembered.unwrap_or(none + share * response).min(limit);
+            let other = self.bounds.fit(Seconds::new(wanted)).get();
+            return (other >= least).then(|| Comparison::new(none, other, Move::Up, response, scale));
+        }
+        loop {
+            let opposite = if self.way == Move::Up {
+                Move::Down
+            } else {
+                Move::Up
+            };
+            // What is owed may be owed to the present interval, and what was found of it long ago or at another load says little.
+            let owes = self.ledger.left(self.tuning.budget) < 0.0;
+            let order = match owes || self.unjudged >= JUDGED {
+                true => [Move::Off, self.way, opposite],
+                false => [self.way, opposite, Move::Off],
+            };
+            let Some(way) = order.into_iter().find(|way| !self.tried.contains(way)) else {
+                if self.ratio <= FINEST_RATIO {
+                    return None;
+                }
+                self.ratio = self.ratio.sqrt().max(FINEST_RATIO);
+                // Whether none is better does not depend on the ratio.
+                self.tried.retain(|way| *way == Move::Off);
+                continue;
+            };
+            let wanted = match way {
+                Move::Up => (self.interval * self.ratio).min(limit),
+                Move::Down => self.interval / self.ratio,
+                Move::Off => none,
+            };
+            let other = self.bounds.fit(Seconds::new(wanted)).get();
+            let is_another = match way {
+                Move::Up => other > self.interval * ANOTHER,
+                Move::Down => other < self.interval / ANOTHER && other >= least,
+                // What was found to help by so much at this load is not doubted.
+                Move::Off => !self.is_undoubted,
+            };
+            if is_another {
+                return Some(Comparison::new(self.interval, other, way, response, scale));
+            }
+            self.tried.push(way);
+        }
+    }
+
+    /// The share of the mean response time that an attempt can have without waiting for long: half of it is added to each response time
+    /// of a block.
+    fn affordable(&self, response: f64) -> f64 {
+        let usual = self.pace.requests * response;
+        let (budget, pace) = (self.tuning.budget, self.scaled());
+        let patience = PATIENCE.0.max(PATIENCE.1 * pace.block());
+        let soon = self.ledger.left(budget) + Ledger::income(patience, usual, budget);
+        let share = soon / (0.5 * pace.holds(SEARCHES) * usual);
+        share.max(SHARES.0)
+    }
+
+    /// Why not even the shortest attempt would come to an end soon, where that is so.
+    pub(super) fn endless(&self) -> Option<String> {
+        let periods = self.scaled().comparison(0.5 * SHARES.0, self.tuning.budget);
+        (periods > LONGEST).then(|| {
+            format!(
+                "a response takes {:.1} periods of this loop, so that a comparison takes {periods:.0} or more; over {LONGEST:.0} \
+                 none is made",
+                self.pace.lag
+            )
+        })
+    }
+}

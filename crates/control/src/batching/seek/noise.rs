@@ -1,0 +1,232 @@
+//! By how much blocks of periods differ while nothing is tried: a comparison is believed only where it differs from that, and its blocks
+//! are as long as that asks for.
+//!
+//! A comparison of few pairs cannot tell by itself how far they are off: under a load that cycles all of its pairs may be off by as much
+//! and agree by chance. While one interval stays in force every pair of blocks that lie side by side as a comparison's do shows what the
+//! load alone does to a pair, at every phase of it.
+
+use super::block::{Outcome, Period, difference};
+use super::pace::Pace;
+use super::tuning::MIN_PAIRS;
+use std::collections::VecDeque;
+
+/// How many times as long blocks can be as they must be for what is in flight.
+const SCALES: [u32; 4] = [1, 2, 4, 8];
+/// The average goes over this many pairs of blocks, one after the other.
+const MEMORY: f64 = 8.0;
+/// Once it is known, a difference counts as so many times it at the most, or as the second: a load that steps once is no noise, and one that
+/// does so over and over is soon believed.
+const OUTLIER: f64 = 3.0;
+const LEAST: f64 = 0.1;
+/// A gain, as a logarithm, that a comparison should be long enough to find, and the standard errors by which it should.
+const GAIN: f64 = 0.1;
+const ERRORS: f64 = 3.0;
+
+/// Sums from the beginning of a run of periods.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    answers: f64,
+    total: f64,
+    energy: f64,
+    /// Periods without an energy.
+    unmetered: u32,
+}
+
+impl Sums {
+    fn with(self, period: &Period) -> Self {
+        Self {
+            answers: self.answers + period.answers,
+            total: self.total + period.answers * period.response,
+            energy: self.energy + period.energy.unwrap_or(0.0),
+            unmetered: self.unmetered + u32::from(period.energy.is_none()),
+        }
+    }
+
+    /// What the periods since were like; `None` where nothing was answered in them.
+    fn since(&self, before: &Self) -> Option<Outcome> {
+        let answers = self.answers - before.answers;
+        let energy = (self.energy - before.energy) / answers;
+        (answers > 0.5).then(|| Outcome {
+            response: (self.total - before.total) / answers,
+            energy: (self.unmetered == before.unmetered).then_some(energy),
+        })
+    }
+}
+
+/// The mean square of the differences of pairs of blocks of one length.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    squares: f64,
+    places: f64,
+}
+
+/// The noise of a load.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Noise {
+    /// Of the present run of periods with one interval in force, the latest ones.
+    run: VecDeque<Sums>,
+    spreads: [Spread; SCALES.len()],
+}
+
+impl Noise {
+    /// Takes a period with the present interval in force, and settled; the pace is that of the shortest blocks.
+    pub(super) fn push(&mut self, period: &Period, pace: &Pace, energy_weight: f64) {
+        if self.run.is_empty() {
+            self.run.push_back(Sums::default());
+        }
+        let now = self.run[self.run.len() - 1].with(period);
+        self.run.push_back(now);
+        let last = self.run.len() - 1;
+        let back = |periods: u32| last.checked_sub(periods as usize).map(|at| self.run[at]);
+        for (spread, scale) in self.spreads.iter_mut().zip(SCALES) {
+            let measured = pace.measured.saturating_mul(scale);
+            let block = measured.saturating_add(pace.settle);
+            let Some(begin) = back(block.saturating_add(measured)) else {
+                break;
+            };
+            let ends = back(block).zip(back(measured));
+            let first = ends.and_then(|(end, _)| end.since(&begin));
+            let second = ends.and_then(|(_, begin)| now.since(&begin));
+            if let Some((first, second)) = first.zip(second) {
+                let square = difference(&second, &first, energy_weight).powi(2);
+                let is_known = spread.places >= f64::from(measured);
+                let most = match is_known {
+                    true => (OUTLIER * OUTLIER * spread.squares).max(LEAST * LEAST),
+                    false => f64::INFINITY,
+                };
+                spread.places += 1.0;
+                let memory = spread.places.min(MEMORY * f64::from(block));
+                spread.squares += (square.min(most) - spread.squares) / memory;
+            }
+        }
+        let longest = SCALES[SCALES.len() - 1].saturating_mul(pace.measured);
+        let needed = longest.saturating_mul(2).saturating_add(pace.settle) as usize;
+        while self.run.len() > needed + 1 {
+            self.run.pop_front();
+        }
+    }
+
+    /// Another interval is in force: blocks do not lie side by side over that.
+    pub(super) fn interrupt(&mut self) {
+        self.run.clear();
+    }
+
+    /// The root of the mean square, once pairs were seen that begin at as many places as a block has periods.
+    fn spread(&self, at: usize, pace: &Pace) -> Option<f64> {
+        let (spread, scale) = self.spreads.get(at).zip(SCALES.get(at))?;
+        let needed = f64::from(pace.measured) * f64::from(*scale);
+        (spread.places >= needed).then(|| spread.squares.sqrt())
+    }
+
+    /// How many times as long as they must be blocks should be for a comparison to end soonest, and by how much pairs of them differ; the
+    /// pace is that of the shortest. `None` while that is not known.
+    pub(super) fn scale(&self, pace: &Pace, max_pairs: u32) -> Option<Scale> {
+        let mut best: Option<(f64, Scale)> = None;
+        for (at, times) in SCALES.into_iter().enumerate() {
+            let block = pace.scaled(times).block();
+            let soonest = f64::from(MIN_PAIRS) * block;
+            if best.as_ref().is_some_and(|(periods, _)| *periods <= soonest) {
+                break;
+            }
+            let spread = self.spread(at, pace)?;
+            let pairs = (ERRORS * spread / GAIN).powi(2).max(f64::from(MIN_PAIRS));
+            let longer = self.spread(at + 1, pace).unwrap_or(0.0);
+            let one = Scale {
+                times,
+                spread,
+                longer: spread.max(longer),
+                shortest: self.spread(0, pace)?,
+            };
+            // Where none has an end in time, the longest comes nearest to it.
+            let ends = pairs <= f64::from(max_pairs);
+            if !ends || best.as_ref().is_none_or(|(periods, _)| pairs * block < *periods) {
+                best = Some((if ends { pairs * block } else { f64::INFINITY }, one));
+            }
+        }
+        best.map(|(_, scale)| scale)
+    }
+}
+
+/// How long blocks are, and by how much pairs of them differ where nothing is tried, as a logarithm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scale {
+    /// So many times as long as they must be.
+    pub(super) times: u32,
+    /// Root of the mean square.
+    pub(super) spread: f64,
+    /// The same of longer blocks, where that is more.
+    pub(super) longer: f64,
+    /// The same of the shortest blocks.
+    pub(super) shortest: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batching::seek::SeekTuning;
+
+    fn period(response: f64) -> Period {
+        Period {
+            interval: Some(0.0),
+            response,
+            answers: 10.0,
+            at_slo: 1.0,
+            length: 1.0,
+            energy: None,
+            batched: None,
+        }
+    }
+
+    fn after(periods: u32, response: impl Fn(u32) -> f64) -> (Noise, Pace) {
+        let pace = Pace::of(0.5, &SeekTuning::default());
+        let mut noise = Noise::default();
+        for number in 0..periods {
+            noise.push(&period(response(number)), &pace, 0.1);
+        }
+        (noise, pace)
+    }
+
+    #[test]
+    fn a_quiet_load_asks_for_the_shortest_blocks_once_all_places_of_a_block_were_seen() {
+        // Two blocks of four with one between them, and three periods more.
+        assert_eq!(after(11, |_| 1.0).0.scale(&after(11, |_| 1.0).1, 24), None);
+        let (noise, pace) = after(12, |_| 1.0);
+        let quiet = Scale {
+            times: 1,
+            spread: 0.0,
+            longer: 0.0,
+            shortest: 0.0,
+        };
+        assert_eq!(noise.scale(&pace, 24), Some(quiet));
+    }
+
+    #[test]
+    fn a_load_that_cycles_in_two_blocks_is_seen_and_asks_for_longer_ones() {
+        let square = |number: u32| if number % 10 < 5 { 1.3 } else { 0.7 };
+        // What the shortest blocks say is known, and not enough.
+        let (noise, pace) = after(16, square);
+        assert!(noise.spread(0, &pace).unwrap() > 0.3);
+        assert_eq!(noise.scale(&pace, 24), None);
+        let (noise, pace) = after(300, square);
+        // With the phase at which all of a block is in one half of the cycle they differ by ln(1.3 / 0.7), and by less at the others.
+        let spread = noise.spread(0, &pace).unwrap();
+        assert!((0.35..0.62).contains(&spread), "{spread}");
+        let scale = noise.scale(&pace, 24).unwrap();
+        assert!(scale.times > 1 && scale.spread < 0.3 * spread, "{scale:?}");
+        assert_eq!(scale.shortest, spread);
+    }
+
+    #[test]
+    fn a_run_that_is_interrupted_begins_anew_and_what_was_seen_is_kept() {
+        let (mut noise, pace) = after(12, |number| 1.0 + 0.1 * f64::from(number % 2));
+        let spread = noise.spread(0, &pace);
+        assert!(spread.is_some());
+        noise.interrupt();
+        for _ in 0..8 {
+            noise.push(&period(9.0), &pace, 0.1);
+        }
+        assert_eq!(noise.spread(0, &pace), spread, "no two blocks side by side yet");
+        noise.push(&period(90.0), &pace, 0.1);
+        assert!(noise.spread(0, &pace) > spread);
+    }
+}
