@@ -49,10 +49,9 @@ impl Seek {
         if comparison.way == Move::Off || self.is_off() {
             self.unjudged = 0;
         }
-        if comparison.way == Move::Off {
-            if comparison.is_measured() || matches!(verdict, Verdict::NotBetter(_)) {
-                self.ledger.judge(comparison.mean().unwrap_or(0.0));
-            }
+        let says = comparison.is_measured() || matches!(verdict, Verdict::NotBetter(_));
+        if comparison.way == Move::Off && says {
+            self.ledger.judge(comparison.mean().unwrap_or(0.0));
         }
         if let Verdict::Better(share) = verdict {
             if comparison.way == Move::Off {
