@@ -180,13 +180,16 @@ impl<L: Layer> Batcher<L> {
     }
 }
 
-/// The end of the interval in which now is, where one ended then: intervals follow one another without a gap, also those in which
-/// nothing was held.
-fn interval_end(last: Option<Instant>, now: Instant, interval: Duration) -> Instant {
-    let Some(since) = last.and_then(|last| now.checked_duration_since(last)) else {
+/// The end of the interval in which now is, by the end of one: intervals follow one another without a gap, also those in which nothing was
+/// held. One that was longer ends no later than a new one would.
+fn interval_end(known: Option<Instant>, now: Instant, interval: Duration) -> Instant {
+    let Some(known) = known else {
         return now + interval;
     };
-    let into = since.as_nanos() % interval.as_nanos().max(1);
+    if known > now {
+        return known.min(now + interval);
+    }
+    let into = (now - known).as_nanos() % interval.as_nanos().max(1);
     now + interval - Duration::from_nanos(u64::try_from(into).unwrap_or(0))
 }
 
@@ -242,7 +245,13 @@ mod tests {
             let ends = interval_end(Some(start), now, interval);
             assert_eq!(ends, start + Duration::from_millis(ends_ms), "{after_ms}");
         }
-        // The end may be still to come where the interval was changed.
+        // The end may be still to come: where nobody was held for it, or where the interval was changed.
+        let soon = start + interval / 4;
+        assert_eq!(interval_end(Some(soon), start, interval), soon);
+        assert_eq!(
+            interval_end(Some(start + 3 * interval), start, interval),
+            start + interval
+        );
         assert_eq!(
             interval_end(Some(start + interval), start, interval),
             start + interval

@@ -148,6 +148,21 @@ fn nobody_waits_past_what_is_promised_for_those_before() {
 }
 
 #[test]
+fn there_is_time_for_the_answer_in_what_is_promised() {
+    // An answer takes a quarter of it, and an interval is as long as all of it.
+    let slow = Slow::new(Duration::from_millis(200), |config| {
+        config.batch.interval_ms = Some(800);
+        config.target_ms = Some(800);
+    });
+    for _ in 0..3 {
+        all_answered(slow.send(80, Duration::from_millis(800)));
+    }
+    let batch = take(&slow.handle).batch;
+    // Those that come early in an interval pass at once, and the rest is held to its end.
+    assert!((60..=220).contains(&batch.requests), "{batch:?}");
+}
+
+#[test]
 fn those_that_are_stuck_are_not_waited_for() {
     let backend = Backend::http(|request| {
         if request.start.contains("stuck") {
