@@ -20,6 +20,13 @@ pub(crate) fn utc_text(ms: i64) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
+/// The number of milliseconds since the Unix epoch of what [`utc_text`] wrote; `None` of another text.
+pub(crate) fn utc_ms(text: &str) -> Option<i64> {
+    let time = jiff::civil::DateTime::strptime("%Y-%m-%d %H:%M:%S UTC", text).ok()?;
+    let time = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    Some(time.timestamp().as_millisecond())
+}
+
 /// Names this process so that a later one can tell whether it still lives: boot, pid namespace, pid and start
 /// time. `None` where `/proc` does not tell.
 pub(crate) fn this_process() -> Option<String> {
@@ -62,6 +69,8 @@ mod tests {
         assert_eq!(utc_text(951_782_400_000), "2000-02-29 00:00:00 UTC");
         assert_eq!(utc_text(1_709_251_199_999), "2024-02-29 23:59:59 UTC");
         assert_eq!(utc_text(4_107_542_400_000), "2100-03-01 00:00:00 UTC");
+        assert_eq!(utc_ms("2000-02-29 00:00:00 UTC"), Some(951_782_400_000));
+        assert_eq!(utc_ms("yesterday"), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A saving is a difference of two energies, and says something of the laws only where all else was the same. Whatever was
 //! not is a reason why the comparison does not hold, in words; where there is one, there is no saving.
 
+use crate::arrivals;
 use crate::model::RunId;
 use crate::summary::RunSummary;
 use headroom_units::{Ratio, Source};
@@ -38,7 +39,14 @@ pub struct Comparison {
     /// The share of the reference's energy that was saved, negative where more was used; `None` where the comparison does
     /// not hold. Periods of the run whose energy is unknown count at the mean of its others.
     pub saving: Option<Ratio>,
+    /// What is not known of the comparison and does not refuse it, each in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
+
+/// What is said beside a saving where the load of one of the runs is not known.
+const LOAD_NOT_KNOWN: &str =
+    "whether the load was the same is not known: give --load for each run (`headroom load --json` prints it)";
 
 impl Comparison {
     /// A run against a reference.
@@ -46,8 +54,9 @@ impl Comparison {
     /// It holds where both are the same experiment (world, trace, seed, SLO, nodes, length within 2 %, requests offered
     /// within 2 %), the energy of each has one and the same source and meter, with the same zones, and is known in 95 % of its periods, all levers were in
     /// force throughout, latencies are known in 95 % of the periods and late in at most 2 % of the reference's, nodes were
-    /// missing in at most 5 % of the periods, and other programs used at most 10 % of the machine, in either within 5
-    /// points of the other.
+    /// missing in at most 5 % of the periods, the same load was offered, and other programs used at most 10 % of the machine, in either within 5
+    /// points. Where what was offered is not known of both, the arrivals over time must not differ by more than chance and a tenth
+    /// of them, and a note says what is not known.
     pub fn of(run: &RunSummary, reference: &RunSummary) -> Self {
         let mut why = different_experiments(run, reference);
         for one in [reference, run] {
@@ -72,6 +81,10 @@ impl Comparison {
             holds: saving.is_some(),
             why,
             saving,
+            notes: match (offered(run), offered(reference)) {
+                (Some(_), Some(_)) => Vec::new(),
+                _ => vec![LOAD_NOT_KNOWN.to_owned()],
+            },
         }
     }
 
@@ -107,10 +120,42 @@ fn percent(share: f64) -> String {
 /// The fingerprint of what was offered, by the run itself or by what its generator says.
 fn offered(run: &RunSummary) -> Option<&String> {
     let of_generator = run.provenance.offered_load.as_ref();
-    run.provenance
-        .load
-        .as_ref()
-        .or_else(|| of_generator?.origin.load.as_ref())
+    run.provenance.load.as_ref().or_else(|| {
+        of_generator
+            .filter(|load| load.doubt.is_none())?
+            .origin
+            .load
+            .as_ref()
+    })
+}
+
+/// Why two runs were not offered the same, as far as that is known.
+fn another_load(run: &RunSummary, reference: &RunSummary) -> Option<String> {
+    let sent = |run: &RunSummary| {
+        let load = run.provenance.offered_load.as_ref()?;
+        Some((
+            load.origin.date.clone(),
+            load.origin.host.clone(),
+            load.origin.load.clone(),
+        ))
+    };
+    if sent(run).is_some() && sent(run) == sent(reference) {
+        return Some(
+            "one and the same sending of a load is given for both: each served another part of it".to_owned(),
+        );
+    }
+    match (offered(reference), offered(run)) {
+        (Some(one), Some(other)) if one != other => {
+            Some("another load: the fingerprints of what was offered differ".to_owned())
+        }
+        (Some(_), Some(_)) => None,
+        _ => arrivals::apart(&reference.conditions.arrivals, &run.conditions.arrivals).map(|apart| {
+            format!(
+                "another load: {} of the requests arrived at other times of the run",
+                percent(apart)
+            )
+        }),
+    }
 }
 
 /// In what two runs are not the same experiment.
@@ -135,11 +180,7 @@ fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String
         }
     };
     differ("set of nodes", nodes(reference), nodes(run));
-    if let (Some(one), Some(other)) = (offered(reference), offered(run))
-        && one != other
-    {
-        why.push("another load: the fingerprints of what was offered differ".to_owned());
-    }
+    why.extend(another_load(run, reference));
     let (meter, other) = (&reference.provenance.meter, &run.provenance.meter);
     if meter != other {
         let named = |meter: &Option<String>| meter.clone().unwrap_or_else(|| "an unknown meter".to_owned());

@@ -242,3 +242,62 @@ fn of_runs_in_pairs_each_is_compared_with_that_beside_it() {
     assert!(table.contains("joint (run 4)"), "{table}");
     assert!(table.contains("saving against the last fixed before"), "{table}");
 }
+
+/// A run with a load of this fingerprint, begun at this time.
+fn under(mut run: RunSummary, load: &str, date: &str) -> RunSummary {
+    let mut offered = crate::OfferedLoad::default();
+    offered.origin.load = Some(load.to_owned());
+    offered.origin.date = date.to_owned();
+    run.served(offered);
+    run
+}
+
+#[test]
+fn a_saving_under_loads_that_are_not_known_says_so_and_other_arrivals_are_another_load() {
+    let (one, reference) = (run("headroom", 750.0), run("fixed", 1000.0));
+    let (with, of) = (
+        under(one.clone(), "a", "later"),
+        under(reference.clone(), "a", "before"),
+    );
+    let known = Comparison::of(&with, &of);
+    assert!(known.holds && known.notes.is_empty(), "{known:?}");
+    for (one, reference) in [(&one, &reference), (&with, &reference), (&one, &of)] {
+        let unknown = Comparison::of(one, reference);
+        assert!(unknown.holds, "{unknown:?}");
+        assert!(unknown.notes[0].contains("whether the load was the same is not known"));
+        let table = summary_table(&[reference.clone(), one.clone()]);
+        assert!(
+            table.contains("25.0 (load not known)") && table.contains("give --load for each run"),
+            "{table}"
+        );
+    }
+    let refused = |one: &RunSummary, of: &RunSummary, said: &str| {
+        let comparison = Comparison::of(one, of);
+        assert!(comparison.saving.is_none(), "{comparison:?}");
+        assert!(
+            comparison.why.iter().any(|why| why.contains(said)),
+            "{comparison:?}"
+        );
+    };
+    refused(&under(one.clone(), "b", "later"), &of, "fingerprints");
+    refused(
+        &under(one.clone(), "a", "before"),
+        &of,
+        "one and the same sending",
+    );
+    let course = |run: &RunSummary, from: f64, by: f64| {
+        let mut run = run.clone();
+        run.conditions.arrivals = (0..10).map(|n| from + by * f64::from(n)).collect();
+        run
+    };
+    let (steady, ramp) = (course(&reference, 1_000.0, 0.0), course(&one, 100.0, 200.0));
+    refused(&ramp, &steady, "arrived at other times");
+    assert!(Comparison::of(&course(&one, 1_010.0, 0.0), &steady).holds);
+    // What is known of the load goes before: users come later where answers do.
+    let known = Comparison::of(&under(ramp, "a", "later"), &under(steady, "a", "before"));
+    assert!(known.holds, "{known:?}");
+    // A load that may have gone elsewhere decides nothing.
+    let mut doubtful = with;
+    doubtful.provenance.offered_load.as_mut().unwrap().doubt = Some("elsewhere".to_owned());
+    assert!(!Comparison::of(&doubtful, &of).notes.is_empty());
+}

@@ -1,5 +1,6 @@
 //! The figures of a summary: their names, units and decimals, once for every table that shows them.
 
+use crate::offered::LoadResults;
 use crate::summary::RunSummary;
 use headroom_units::{Cores, Joules, PerSecond, Ratio, Watts};
 
@@ -25,6 +26,11 @@ const fn figure(
     }
 }
 
+/// What its load's generator counted, where it was given.
+fn at_client(run: &RunSummary) -> Option<LoadResults> {
+    run.provenance.offered_load.as_ref()?.results
+}
+
 /// What energy was used.
 #[rustfmt::skip] // one line for each figure
 pub(crate) const ENERGY: [Figure; 3] = [
@@ -38,7 +44,7 @@ pub(crate) const OVER: &str = "periods over the target";
 
 /// What was answered, how fast and on what.
 #[rustfmt::skip] // one line for each figure
-pub(crate) const SERVICE: [Figure; 17] = [
+pub(crate) const SERVICE: [Figure; 22] = [
     figure("latency, mean", "ms", 1, |run| run.latency_ms.mean),
     figure("latency P50", "ms", 1, |run| run.latency_ms.p50),
     figure("latency P95", "ms", 1, |run| run.latency_ms.p95),
@@ -55,5 +61,10 @@ pub(crate) const SERVICE: [Figure; 17] = [
     figure("capacity at the end", "1/s", 1, |run| run.capacity_per_s.map(PerSecond::get)),
     figure("energy by the model", "J", 1, |run| run.always_on().map(|(consumed, ..)| consumed.get())),
     figure("energy with every server on, by the model", "J", 1, |run| run.energy_always_on_j.map(Joules::get)),
+    figure("latency P95 at the client", "ms", 1, |run| at_client(run)?.p95_ms),
+    figure("failed at the client", "", 0, |run| Some(at_client(run)?.failed as f64)),
+    figure("of these not in time", "", 0, |run| Some(at_client(run)?.timeouts as f64)),
+    figure("of these another page", "", 0, |run| Some(at_client(run)?.wrong_pages as f64)),
+    figure("connects retried by the client", "", 0, |run| Some(at_client(run)?.connects_retried as f64)),
     figure("saving against every server on", "%", 1, |run| run.saving_against_always_on.map(Ratio::as_percent)),
 ];

@@ -65,6 +65,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod arrivals;
 
 mod clock;
 mod compare;
@@ -95,7 +96,7 @@ pub use compare::{Comparison, compare_with_reference, late_reference};
 pub use error::Error;
 pub use limits::Limits;
 pub use model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
-pub use offered::OfferedLoad;
+pub use offered::{LoadFile, LoadResults, OfferedLoad};
 pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use summary::{

@@ -174,6 +174,15 @@ pub fn host() -> String {
         .map_or("unknown".to_owned(), |name| name.trim().to_owned())
 }
 
+/// The SHA-256 of some bytes, in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(ring::digest::digest(&ring::digest::SHA256, bytes))
+}
+
+fn hexadecimal(digest: ring::digest::Digest) -> String {
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The SHA-256 of some parts one after the other, each with its length before it, in hexadecimal digits.
 pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
@@ -181,8 +190,7 @@ pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
         context.update(&(part.len() as u64).to_le_bytes());
         context.update(part);
     }
-    let digest = context.finish();
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(context.finish())
 }
 
 /// The [`fingerprint`] of numbers, as of a trace: its step, its rates, its seed.

@@ -2,6 +2,7 @@
 
 use crate::compare::Comparison;
 use crate::model::{RunId, World, percentile_name};
+use crate::offered::OfferedLoad;
 use crate::provenance::Provenance;
 use crate::text::trimmed;
 use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Source, Watts};
@@ -90,6 +91,12 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
+    /// Takes what a generator says that it sent to the run and what came of it; a doubt whether it did becomes a note.
+    pub fn served(&mut self, load: OfferedLoad) {
+        self.notes.extend(load.doubt.clone());
+        self.provenance = std::mem::take(&mut self.provenance).with_offered_load(load);
+    }
+
     /// By the model, where there is one: the energy consumed, that of every server on, and the share saved.
     pub(crate) fn always_on(&self) -> Option<(Joules, Joules, Ratio)> {
         let (all, saved) = self.energy_always_on_j.zip(self.saving_against_always_on)?;
@@ -112,6 +119,9 @@ pub struct Conditions {
     /// The share of the machine's processors that programs other than the run's own used meanwhile; `None` where nobody
     /// counted.
     pub bystanders: Option<Ratio>,
+    /// Requests that arrived in each tenth of the run; empty where they were not read for a comparison.
+    #[serde(skip)]
+    pub arrivals: Vec<f64>,
 }
 
 /// The nodes of a run by state.

@@ -99,7 +99,17 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         let comparison = Comparison::of(summary, &summaries[of]);
         savings.push(match comparison.saving {
             // No minus before nothing.
-            Some(share) => format!("{:.1}", share.as_percent()).replace("-0.0", "0.0"),
+            Some(share) => {
+                let share = format!("{:.1}", share.as_percent()).replace("-0.0", "0.0");
+                match comparison.notes.is_empty() {
+                    true => share,
+                    false => {
+                        let notes = comparison.notes.iter();
+                        remarks.extend(notes.map(|note| format!("{label} against {against}: {note}")));
+                        format!("{share} (load not known)")
+                    }
+                }
+            }
             None => {
                 let why = comparison.refusal().unwrap_or_default();
                 remarks.push(format!("{label} against {against}: {why}"));

@@ -330,6 +330,7 @@ impl RunTotals {
                 nodes: meta.nodes.clone(),
                 nodes_missing_periods: counts.nodes_missing,
                 bystanders: None,
+                arrivals: Vec::new(),
             },
             provenance: meta.provenance.clone(),
             comparison: None,

@@ -169,6 +169,19 @@ impl Lever {
         }
     }
 
+    /// What a line of current values calls it, where its unit does not say it.
+    pub const fn in_short(self) -> &'static str {
+        match self {
+            Self::Cores => "",
+            Self::Cap => "cap",
+            Self::Frequency => "at most",
+            Self::Servers => "servers",
+            Self::Coalescing => "coalescing",
+            Self::BatchInterval => "interval",
+            Self::CacheSize => "cache",
+        }
+    }
+
     /// Its name.
     pub const fn name(self) -> &'static str {
         self.info().name

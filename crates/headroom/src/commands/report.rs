@@ -9,6 +9,7 @@ use headroom_record::report::runs_under_html;
 use headroom_record::{Archive, OfferedLoad, RunInfo, compare_with_reference, summary_table, table};
 use std::fs::File;
 use std::io::BufWriter;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Runs that a list has at most: the latest.
@@ -35,7 +36,8 @@ pub struct ReportArgs {
     /// The HTML file to write.
     #[arg(long, default_value = "out/report.html", value_name = "FILE")]
     pub out: PathBuf,
-    /// What `headroom load --json` printed for the load that a run served: shown with it. May be given for each run, in their order.
+    /// What `headroom load --json` printed for the load that a run served: shown with it, and what its
+    /// clients saw. May be given for each run, in their order; one that was not sent while the run was is refused.
     #[arg(long, value_name = "FILE")]
     pub load: Vec<PathBuf>,
     /// Write the periods of one run as CSV to this file too; where the run has parts (nodes, gateways), those as well, beside
@@ -93,10 +95,19 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
             runs.len()
         )));
     }
-    let loads = args.load.iter().map(|file| OfferedLoad::read(file));
-    let loads = loads.collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
+    let loads = args
+        .load
+        .iter()
+        .zip(&runs)
+        .map(|(file, run)| served_by(file, run));
+    let loads = loads.collect::<Result<Vec<_>, Failure>>()?;
     for (summary, load) in summaries.iter_mut().zip(&loads) {
-        summary.provenance = summary.provenance.clone().with_offered_load(load.clone());
+        summary.served(load.clone());
+    }
+    if let [_, _, ..] = runs.as_slice() {
+        for (summary, run) in summaries.iter_mut().zip(&runs) {
+            summary.conditions.arrivals = archive.arrivals_in_tenths(run.id)?;
+        }
     }
     compare_with_reference(&mut summaries);
     let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
@@ -131,6 +142,54 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     }
 }
 
+/// The load of a file that is given for a run, with what makes it doubtful that the run served it.
+fn served_by(file: &Path, run: &RunInfo) -> Result<OfferedLoad, Failure> {
+    let mut load = OfferedLoad::read(file).map_err(Failure::usage)?;
+    load.can_be_of(run)
+        .map_err(|why| Failure::usage(anyhow::anyhow!("{}: {why}", file.display())))?;
+    let url = load.parameters.get("url").and_then(|url| url.as_str());
+    load.doubt = url.and_then(|url| doubt(url, &run.meta.config));
+    Ok(load)
+}
+
+/// Why a load that was sent to this URL may not have come to the run with this configuration. A proxy or another network may stand
+/// between: that is no reason to refuse it.
+fn doubt(url: &str, configuration: &str) -> Option<String> {
+    let (port, ports) = (port_of(url)?, listened_on(configuration));
+    // Port 0 is one that the kernel chose.
+    if ports.is_empty() || ports.contains(&port) || ports.contains(&0) {
+        return None;
+    }
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    Some(format!(
+        "the load was sent to {url}, and the run listened on port {}: whether it came to this run is not known, and it decides nothing about \
+         a comparison",
+        ports.join(", ")
+    ))
+}
+
+/// The port that a URL names, or that its scheme has.
+fn port_of(url: &str) -> Option<u16> {
+    let url: http::Uri = url.parse().ok()?;
+    url.port_u16().or(match url.scheme_str()? {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    })
+}
+
+/// The ports that a run's gateway served on, as far as its recorded configuration says; empty where it does not.
+fn listened_on(configuration: &str) -> Vec<u16> {
+    let parsed = configuration.parse::<toml::Table>().ok();
+    let gateway = parsed.as_ref().and_then(|all| all.get("gateway"));
+    let own = gateway.and_then(|gateway| gateway.get("listen")?.as_array());
+    let tls = gateway.and_then(|gateway| gateway.get("tls")?.as_array());
+    let tls = tls.into_iter().flatten().filter_map(|one| one.get("listen"));
+    let all = own.into_iter().flatten().chain(tls);
+    all.filter_map(|address| Some(address.as_str()?.parse::<SocketAddr>().ok()?.port()))
+        .collect()
+}
+
 fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
     let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(BufWriter::new(file))
@@ -159,5 +218,26 @@ pub fn runs(args: &RunsArgs) -> Result<(), Failure> {
             (run, summary.inspect_err(unreadable).ok())
         });
         say::result(table::runs_table(&listed.collect::<Vec<_>>()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_that_was_sent_to_a_port_that_the_run_did_not_listen_on_is_doubtful() {
+        let run = "[gateway]\nlisten = [\"0.0.0.0:8080\"]\ntls = [{ listen = \"[::]:443\", certificate = \"a\", key = \"b\" }]\n";
+        for url in ["http://web:8080/", "https://web/"] {
+            assert_eq!(doubt(url, run), None, "{url}");
+        }
+        let said = doubt("http://web/", run).unwrap();
+        assert!(
+            said.contains("http://web/") && said.contains("port 8080, 443"),
+            "{said}"
+        );
+        for unknown in ["", "[telemetry]\n", "[gateway]\nlisten = [\"127.0.0.1:0\"]\n"] {
+            assert_eq!(doubt("http://web/", unknown), None, "{unknown}");
+        }
     }
 }

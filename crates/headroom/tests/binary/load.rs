@@ -178,6 +178,13 @@ fn a_load_says_all_that_repeats_it_and_another_seed_is_another_load() {
     );
     assert_eq!(offered(&words)["load"], one["load"], "the same load, again");
     assert_ne!(offered(&format!("{words} --seed 2"))["load"], one["load"]);
+    let file = &one["files"][0];
+    assert_eq!(one["files"].as_array().map(Vec::len), Some(1), "{one}");
+    assert_eq!((&file["option"], &file["bytes"]), (&"trace".into(), &6.into()));
+    assert_eq!(file["contents"], "20\n40\n");
+    // As `printf '20\n40\n' | sha256sum` prints it.
+    let hash = "fe6d6200cfe472b02f132944322460a71bd78c22b24ad6cb3ee26ce3ec990edd";
+    assert_eq!(file["sha256"], hash);
     fs::write(&trace, "20\n41\n").unwrap();
     assert_ne!(offered(&words)["load"], one["load"], "the same name, other rates");
 
@@ -187,6 +194,16 @@ fn a_load_says_all_that_repeats_it_and_another_seed_is_another_load() {
     assert_eq!(users["parameters"]["users"], "ramp:from=2,to=4,over=1s");
     assert_eq!(users["parameters"]["new_connections"], true);
     assert_eq!(users["what"], "up to 4 users in 1 s");
+    assert!(users["files"].is_null(), "{users}");
+
+    let paths = folder.path().join("paths.txt");
+    fs::write(&paths, "/a\n").unwrap();
+    let (trace, paths) = (trace.display(), paths.display());
+    let users = offered(&format!(
+        "--url {url} --users trace:file={trace},step=100ms --paths {paths}"
+    ));
+    let options = [&users["files"][0]["option"], &users["files"][1]["option"]];
+    assert_eq!(options, [&"users", &"paths"].map(|option| option), "{users}");
 }
 
 #[test]

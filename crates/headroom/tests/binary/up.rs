@@ -176,14 +176,41 @@ fn the_load_is_shown_beside_its_run(config: &Config, page: &str, summary: &serde
     };
     fs::write(&load, "{\"url\": \"http://127.0.0.1/\"}").unwrap();
     refused(report(), &["load.json", "headroom load --json"]);
-    let said = serde_json::json!({ "offered_load": {
-        "command": "headroom load --seed 7", "what": "up to 9 users in 3 s", "load": "abc", "parameters": { "seed": 7, "users": "9" },
-    }});
-    fs::write(&load, said.to_string()).unwrap();
+    let said = |date: &str, url: &str| {
+        let said = serde_json::json!({
+            "offered_load": {
+                "command": "headroom load --seed 7", "what": "up to 9 users in 3 s", "load": "abc", "date": date,
+                "parameters": { "seed": 7, "users": "9", "length_s": 3.0, "url": url },
+            },
+            "duration_s": 3.0, "failed_total": 4, "failed": { "timeout": 3, "wrong": 1 }, "connects_retried": 2,
+            "latency_ms": { "p95": 71.5 },
+        });
+        fs::write(&load, said.to_string()).unwrap();
+    };
+    let (began, here) = (
+        summary["provenance"]["date"].as_str().unwrap(),
+        "http://127.0.0.1/",
+    );
+    said("2020-01-01 00:00:00 UTC", &here);
+    refused(
+        report(),
+        &[
+            "load.json",
+            "from 2020-01-01 00:00:00 UTC to 2020-01-01 00:00:04 UTC",
+            began,
+            "the run cannot have served it",
+        ],
+    );
+    said(began, here);
     let json = succeeds(report()).json();
     let provenance = &json["provenance"];
     assert_eq!(provenance["offered_load"]["parameters"]["seed"], 7);
     assert!(provenance["load_note"].is_null(), "{provenance}");
+    assert_eq!(provenance["offered_load"]["results"]["p95_ms"], 71.5);
+    assert!(
+        !json["notes"].to_string().contains("the load was sent to"),
+        "{json}"
+    );
     let page = fs::read_to_string(&html).unwrap();
     assert_has(
         &page,
@@ -192,6 +219,8 @@ fn the_load_is_shown_beside_its_run(config: &Config, page: &str, summary: &serde
             "up to 9 users in 3 s",
             "seed 7, users 9",
             "SHA-256 abc",
+            "latency P95 at the client",
+            "71.5",
         ],
     );
     refused(

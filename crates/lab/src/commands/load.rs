@@ -138,8 +138,9 @@ pub struct LoadArgs {
     /// Time that a request may take, in milliseconds.
     #[arg(long, default_value_t = 10_000.0, value_name = "MS")]
     pub timeout_ms: f64,
-    /// Print the result as JSON on standard output, and nothing else there. Its first key, `offered_load`, has all that repeats the load;
-    /// `headroom report RUN --load FILE` shows it beside the run that served it.
+    /// Print the result as JSON on standard output, and nothing else there. Its first key, `offered_load`, has all that repeats the load: the
+    /// command, each parameter, the seed, and of each file that it was made of the name, the bytes and the SHA-256, with the contents where
+    /// that is text of at most 64 KiB. `headroom report RUN --load FILE` shows it, and what the clients saw, beside the run that served it.
     #[arg(long)]
     pub json: bool,
 }

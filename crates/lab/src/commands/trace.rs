@@ -120,6 +120,14 @@ pub fn read_log(file: &Path) -> Result<AccessLog, Failure> {
     Ok(log)
 }
 
+/// Whether a trace is one of those that have a name of their own; any other is a file.
+pub fn is_named(name: &str) -> bool {
+    NAMED.contains(&name)
+}
+
+/// The traces that have a name of their own.
+const NAMED: [&str; 3] = ["wikipedia", "azure", "clarknet-like"];
+
 /// The trace that a name (`wikipedia`: one day, `azure`: 24 hours, `clarknet-like`: two weeks) or a file stands for; each
 /// value held `step`.
 ///

@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(super) const FILE: &str = "undo.json";
-const LOCK: &str = "lock";
+pub(super) const LOCK: &str = "lock";
 const VERSION: u32 = 1;
 /// Larger than any ledger of [`super::MAX_RECORDS`] records that we write.
 const MAX_BYTES: u64 = 16 << 20;
@@ -377,64 +377,6 @@ pub(super) fn take(lock: &File) -> Result<(), rustix::io::Errno> {
             result => return result,
         }
     }
-}
-
-/// Whether a run directory has a record of something that is to be put back. It may be that of a running process.
-pub fn is_recorded(dir: &Path) -> bool {
-    dir.join(FILE).exists()
-}
-
-/// What a run directory says before anything is done with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Nothing is to be put back.
-    Nothing,
-    /// A running process keeps it; its process number, as it wrote it down.
-    OfRunning(String),
-    /// A process that was killed left something in force.
-    OfKilled,
-}
-
-/// Looks at a run directory and changes nothing.
-pub fn left(dir: &Path) -> Left {
-    let lock = dir.join(LOCK);
-    let Ok(mut owner) = File::open(&lock) else {
-        return match is_recorded(dir) {
-            true => Left::OfKilled,
-            false => Left::Nothing,
-        };
-    };
-    if take(&owner) == Err(rustix::io::Errno::WOULDBLOCK) {
-        let mut pid = String::new();
-        let _ = (&mut owner).take(32).read_to_string(&mut pid);
-        return Left::OfRunning(pid.trim().into());
-    }
-    // As when a directory is given back: a child between fork and exec shares the lock.
-    let _ = rustix::fs::flock(&owner, FlockOperation::Unlock);
-    match is_recorded(dir) {
-        true => Left::OfKilled,
-        false => Left::Nothing,
-    }
-}
-
-/// Whether [`RunDir::take`] would refuse a run directory for what it is; that it is in use is no such thing. Changes nothing:
-/// one that is missing is not made.
-///
-/// # Errors
-/// [`LedgerError`]: it is none, or not ours.
-pub fn usable(dir: &Path) -> Result<(), LedgerError> {
-    if let Some(there) = dir.ancestors().find(|folder| folder.exists()) {
-        // It is there: this makes nothing, and refuses what is no directory.
-        DirBuilder::new()
-            .recursive(true)
-            .create(there)
-            .map_err(|cause| LedgerError::Io {
-                action: "make",
-                path: dir.to_path_buf(),
-                cause,
-            })?;
-    }
-    if dir.exists() { check_ours(dir) } else { Ok(()) }
 }
 
 /// Puts back what a dead process left in a run directory, and leaves the directory free for the next.

@@ -11,6 +11,7 @@
 //! While the ledger cannot be saved (a full or read-only disk), nothing is written but what was found: that is in the
 //! ledger already, so whatever ends this process finds nothing in force that it would not recognise.
 
+mod found;
 mod ledger;
 mod lever;
 mod lift;
@@ -18,7 +19,8 @@ mod operator;
 mod undo;
 mod watch;
 
-pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover, usable};
+pub use found::{Left, is_recorded, left, usable};
+pub use ledger::{Ledger, LedgerError, RunDir, recover};
 pub use lift::lift;
 pub use operator::Standing;
 pub use undo::{FileValue, FileValues, Outcome, Undo};

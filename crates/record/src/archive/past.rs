@@ -82,7 +82,7 @@ impl Archive {
     }
 
     /// Start, length and arrivals of each of a run's periods of which telemetry was there.
-    fn arrivals(&self, id: RunId, mut visit: impl FnMut(f64, f64, f64)) -> Result<(), Error> {
+    pub(crate) fn arrivals(&self, id: RunId, mut visit: impl FnMut(f64, f64, f64)) -> Result<(), Error> {
         let failed = |source| self.row_error(id, "a period", source);
         let asked = "SELECT t_s, duration_s, arrivals FROM periods WHERE run = ?1 AND telemetry_lost = 0 ORDER BY idx";
         let mut statement = self.connection.prepare_cached(asked).map_err(failed)?;

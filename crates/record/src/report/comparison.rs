@@ -117,7 +117,11 @@ fn verdict(summaries: &[RunSummary]) -> String {
                 Some(over) => format!(", with {} % {}", figure(over.as_percent()), summary.slo.missing()),
                 None => String::new(),
             };
-            Some(format!("{energy}{source}{slo}."))
+            let unknown: String = match comparison.saving {
+                Some(_) => comparison.notes.iter().map(|note| format!("; {note}")).collect(),
+                None => String::new(),
+            };
+            Some(format!("{energy}{source}{slo}{unknown}."))
         })
         .collect();
     sentences.join(" ")

@@ -37,6 +37,7 @@ use crate::archive::Archive;
 use crate::error::Error;
 use crate::model::RunId;
 use crate::offered::OfferedLoad;
+use crate::summary::RunSummary;
 
 /// The report of one run, or the comparison of several.
 ///
@@ -57,12 +58,23 @@ pub fn runs_under_html(archive: &Archive, runs: &[RunId], loads: &[OfferedLoad])
     let loaded = runs.iter().map(|&run| data::RunData::load(archive, run));
     let mut loaded = loaded.collect::<Result<Vec<_>, Error>>()?;
     for (run, load) in loaded.iter_mut().zip(loads) {
-        run.summary.provenance = run.summary.provenance.clone().with_offered_load(load.clone());
+        run.summary.served(load.clone());
     }
+    with_arrivals(archive, loaded.iter_mut().map(|run| &mut run.summary))?;
     Ok(match loaded.as_slice() {
         [one] => run::render(one),
         several => comparison::render(several),
     })
+}
+
+/// Reads when requests arrived in runs that are to be compared.
+fn with_arrivals<'a>(archive: &Archive, runs: impl Iterator<Item = &'a mut RunSummary>) -> Result<(), Error> {
+    for run in runs {
+        if let Some(id) = run.run {
+            run.conditions.arrivals = archive.arrivals_in_tenths(id)?;
+        }
+    }
+    Ok(())
 }
 
 /// The report of one run: headline numbers, fallbacks, panels over time, its nodes and gateways, the distribution of latency,
@@ -83,9 +95,8 @@ pub fn comparison_html(archive: &Archive, runs: &[RunId]) -> Result<String, Erro
     if runs.is_empty() {
         return Err(Error::NothingToCompare);
     }
-    let loaded: Result<Vec<_>, Error> = runs
-        .iter()
-        .map(|&run| data::RunData::load(archive, run))
-        .collect();
-    Ok(comparison::render(&loaded?))
+    let loaded = runs.iter().map(|&run| data::RunData::load(archive, run));
+    let mut loaded = loaded.collect::<Result<Vec<_>, Error>>()?;
+    with_arrivals(archive, loaded.iter_mut().map(|run| &mut run.summary))?;
+    Ok(comparison::render(&loaded))
 }

@@ -339,6 +339,7 @@ fn lost_levers_missing_nodes_and_unknown_energies_are_counted_by_period() {
         nodes: meta.nodes.clone(),
         nodes_missing_periods: 1,
         bystanders: None,
+        arrivals: Vec::new(),
     };
     assert_eq!(summary.conditions, expected);
     assert!(

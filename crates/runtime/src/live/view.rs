@@ -148,18 +148,25 @@ impl Screen {
         let is_small = height < SMALL;
         let held = self.target().is_some();
         let rows = parts.len().min(if is_small { 3 } else { MAX_PARTS });
-        let [head, progress, latency, middle, table, reasons] = Layout::vertical([
+        // Where no plot but that of latency has room, the values of the others have a line.
+        let is_line = is_small && held;
+        let [head, progress, now, latency, middle, table, reasons] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(1),
+            Constraint::Length(is_line.into()),
             // Without an SLO there is no latency to be shown.
             Constraint::Fill(if held { 3 } else { 0 }),
-            Constraint::Fill(if is_small && held { 0 } else { 3 }),
+            Constraint::Fill(if is_line { 0 } else { 3 }),
             Constraint::Length(if rows > 0 { rows as u16 + 2 } else { 0 }),
             Constraint::Length(if is_small { 6 } else { REASONS as u16 + 2 }),
         ])
         .areas(frame.area());
         self.head(frame, head);
         self.progress(frame, progress);
+        if is_line {
+            let values = cut(&self.now(), usize::from(now.width));
+            frame.render_widget(Paragraph::new(values), now);
+        }
         let target = self.target().map(Seconds::as_millis);
         let guard = self.latest.as_ref().and_then(|tick| tick.guard);
         self.chart(
@@ -213,6 +220,22 @@ impl Screen {
             Paragraph::new(lines).block(Block::bordered().title(title)),
             reasons,
         );
+    }
+
+    /// Each lever as it is, the power and how much the cache answers: `4.0 cores  cap 50.0 W  interval 20 ms  power 31.2 W`.
+    fn now(&self) -> String {
+        let latest =
+            |quantity: Quantity| Some(self.series.get(&quantity)?.back()?.1 * quantity.info().shown.1);
+        let levers = Lever::ALL
+            .into_iter()
+            .map(|lever| (Quantity::from(lever), lever.in_short()));
+        let sensors = [(Sensor::Power, "power"), (Sensor::CacheHitRatio, "hit rate")];
+        let sensors = sensors.map(|(sensor, name)| (Quantity::from(sensor), name));
+        let values = levers.chain(sensors).filter_map(|(quantity, name)| {
+            let value = quantity.info().read(latest(quantity)?);
+            Some(format!("{name} {value}").trim_start().to_owned())
+        });
+        values.collect::<Vec<_>>().join("  ")
     }
 
     /// The lines of the newest reasons, wrapped, and how many reasons have no room; a reason that alone has none ends in a sign.
@@ -282,10 +305,7 @@ impl Screen {
     fn head(&self, frame: &mut Frame<'_>, area: Rect) {
         let Some(heading) = &self.heading else { return };
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let mut first = vec![
-            Span::styled(format!("headroom  law {}  ", heading.law), bold),
-            Span::raw(format!("trace {}  ", heading.trace)),
-        ];
+        let mut first = vec![Span::styled(format!("headroom  law {}  ", heading.law), bold)];
         if self.target().is_some() {
             let over = Style::new().fg(if self.over > 0 { Color::Red } else { Color::Green });
             first.push(Span::styled(
@@ -299,6 +319,12 @@ impl Screen {
         )));
         if let Some(source) = self.source {
             first.push(Span::raw(format!(" {source}")));
+        }
+        // What drives the load is known to whoever started it: on a narrow screen the figures go before.
+        let trace = Span::raw(format!("trace {}  ", heading.trace));
+        let width: usize = first.iter().chain([&trace]).map(Span::width).sum();
+        if width <= usize::from(area.width) {
+            first.insert(1, trace);
         }
         let notes = Line::styled(heading.notes.join("; "), Style::new().fg(Color::DarkGray));
         frame.render_widget(
@@ -506,10 +532,29 @@ mod tests {
         for sensor in [Sensor::LatencyAtSlo, Sensor::ArrivalRate] {
             screen.series.insert(sensor.into(), points.clone());
         }
+        let values: [(Quantity, f64); 5] = [
+            (Lever::Cores.into(), 4.0),
+            (Lever::Cap.into(), 50.0),
+            (Lever::BatchInterval.into(), 20.0),
+            (Sensor::Power.into(), 31.25),
+            (Sensor::CacheHitRatio.into(), 64.0),
+        ];
+        screen
+            .series
+            .extend(values.map(|(quantity, value)| (quantity, VecDeque::from([(9.0, value)]))));
+        screen.heading = Some(Heading {
+            law: "seek-batch + headroom".to_owned(),
+            trace: "live traffic".to_owned(),
+            length: None,
+            notes: Vec::new(),
+        });
         let lines = drawn(&screen, 80, 24);
         let text = lines.join("\n");
-        assert!(lines[3].contains("Latency at the SLO's percentile"), "{text}");
-        let plot = lines[4..12].concat();
+        assert!(lines[0].contains("0 failed  0 J"), "{text}");
+        let now = "4.0 cores  cap 50.0 W  interval 20 ms  power 31.2 W  hit rate 64.0 %";
+        assert_eq!(lines[3].trim_end(), now, "{text}");
+        assert!(lines[4].contains("Latency at the SLO's percentile"), "{text}");
+        let plot = lines[5..12].concat();
         assert!(
             plot.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c)),
             "{text}"
@@ -519,7 +564,7 @@ mod tests {
             "the agent cannot be reached",
             "…│",
             "Power with every server on 185.0 W",
-            "2 of the parts in the record only; 1 of the plots in the record only",
+            "2 of the parts in the record only; 5 of the plots in the record only",
             "9.0 s  scale-up:",
             "full speed",
             "7 of the reasons in the record only",

@@ -73,6 +73,12 @@ pub enum UserCurve {
 }
 
 impl UserCurve {
+    /// The file that a curve names, as it is written on a command line; `None` where it names none.
+    pub fn file_of(text: &str) -> Option<&Path> {
+        let figures = text.strip_prefix("trace:")?;
+        Figures::read(figures).ok()?.take("file").map(Path::new)
+    }
+
     /// Reads a curve as it is written on a command line: a number, or a kind with its figures, as
     /// `sinusoid:mean=100,amplitude=80,period=10m`. `trace:` reads its file.
     ///
@@ -357,6 +363,8 @@ mod tests {
         std::fs::write(&file, "5\n20\n").unwrap();
         let text = format!("trace:file={},step=2s", file.display());
         assert_eq!((at(&text, 1.0), at(&text, 2.0), at(&text, 4.0)), (5.0, 20.0, 0.0));
+        assert_eq!(UserCurve::file_of(&text), Some(file.as_path()));
+        assert_eq!(UserCurve::file_of("ramp:to=3,over=1m"), None);
         std::fs::write(&file, "5\nmany\n").unwrap();
         let message = UserCurve::parse(&text).unwrap_err().to_string();
         assert!(message.contains("users.txt:2"), "{message}");

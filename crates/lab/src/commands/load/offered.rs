@@ -2,12 +2,16 @@
 
 use super::{LoadArgs, Offer};
 use crate::args::Spacing;
+use crate::commands::trace;
 use crate::origin;
+use anyhow::Context;
 use headroom_console::Failure;
 use headroom_load::http::LoadResult;
-use headroom_record::{OfferedLoad, fingerprint};
+use headroom_record::{LoadFile, OfferedLoad, fingerprint};
+use headroom_workload::users::UserCurve;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// What `--json` prints: the load first, then what came of it.
 #[derive(Serialize)]
@@ -23,7 +27,7 @@ const NAMES: [&str; 5] = ["url", "trace", "users", "replay", "paths"];
 /// The load that these arguments ask for, begun now.
 ///
 /// # Errors
-/// A file of paths that cannot be read.
+/// A file that cannot be read.
 pub(super) fn load(args: &LoadArgs, offer: &Offer) -> Result<OfferedLoad, Failure> {
     let parameters = parameters(args, offer);
     let counts = parameters
@@ -34,12 +38,33 @@ pub(super) fn load(args: &LoadArgs, offer: &Offer) -> Result<OfferedLoad, Failur
         Some(file) => super::read_paths(file)?.join("\n"),
         None => String::new(),
     };
+    let files = files(args).into_iter().map(|(option, name)| {
+        let bytes = std::fs::read(name).with_context(|| format!("{} cannot be read", name.display()));
+        Ok(LoadFile::new(option, name, &bytes.map_err(Failure::Usage)?))
+    });
     let hash = fingerprint([counts.join("\n").as_bytes(), &offer.contents, paths.as_bytes()]);
     Ok(OfferedLoad {
         origin: origin::provenance().with_load(Some(hash)),
         what: format!("{} in {:.0} s", offer.what, offer.length.get()),
         parameters,
+        files: files.collect::<Result<Vec<_>, Failure>>()?,
+        results: None,
+        doubt: None,
     })
+}
+
+/// The files that these arguments name, each after the option that names it.
+fn files(args: &LoadArgs) -> Vec<(&'static str, &Path)> {
+    let named = args.trace.as_deref().filter(|name| !trace::is_named(name));
+    let users = args.users.as_deref().and_then(UserCurve::file_of);
+    let files = [
+        ("trace", named.map(Path::new)),
+        ("users", users),
+        ("replay", args.replay.as_deref()),
+        ("paths", args.paths.as_deref()),
+    ];
+    let given = files.into_iter();
+    given.filter_map(|(option, file)| Some((option, file?))).collect()
 }
 
 /// Each parameter that has a say in what is sent, also where it is a default.
