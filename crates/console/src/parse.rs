@@ -118,7 +118,8 @@ impl Document {
 
     /// What is wrong, with the key that it is about: an error of a whole file names the table to add, not the first line's.
     fn refusal(&self, command: &str, place: Option<&Place>, error: &Error) -> ConfigError {
-        let (why, span) = (error.message().trim(), error.span().unwrap_or_default());
+        let (why, span) = (plain(error.message().trim()), error.span().unwrap_or_default());
+        let why = why.as_str();
         let quoted = self.quote(&span);
         let what = match (missing(error), place) {
             (Some(table), Some(place)) if place.0.is_empty() => {
@@ -135,6 +136,17 @@ impl Document {
             line: error.span().map(|span| self.line_of(&span)),
             message: format!("{what}. `headroom {command} --example` prints every key with its meaning"),
         }
+    }
+}
+
+/// What `serde` says, without names of types that only programmers know.
+fn plain(why: &str) -> String {
+    const WHOLE: [&str; 5] = ["u8", "u16", "u32", "u64", "usize"];
+    match why.rsplit_once("expected ") {
+        Some((before, kind)) if WHOLE.contains(&kind) => {
+            format!("{before}expected a whole number of 0 or more")
+        }
+        _ => why.to_owned(),
     }
 }
 

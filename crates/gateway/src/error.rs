@@ -72,7 +72,7 @@ fn bind_remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => {
             "; another process has this port, which `ss -ltnp` names: stop it or choose another `listen`. The gateway \
-             of a killed `up` serves on; the next `up` with its `control.run_dir` takes it over"
+             of a killed `up` serves on; the next `up` with the same `--run-dir` takes it over"
         }
         io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",

@@ -104,8 +104,8 @@ fn closed(url: &str, seconds: f64, keep_alive: bool) -> Outcome<Figures> {
     Ok(vec![
         result.completed_per_second.get(),
         cpu_us(&result),
-        latency.p50,
-        latency.p99,
+        latency.p50.unwrap_or(f64::NAN),
+        latency.p99.unwrap_or(f64::NAN),
     ])
 }
 
@@ -117,12 +117,12 @@ fn open(url: &str, (rate, connections): (f64, usize), seconds: f64, seed: u64) -
     let result = run(config)?;
     let error = result.send_error_us;
     Ok(vec![
-        error.p50,
-        error.p99,
-        error.p999,
+        error.p50.unwrap_or(f64::NAN),
+        error.p99.unwrap_or(f64::NAN),
+        error.p999.unwrap_or(f64::NAN),
         cpu_us(&result),
-        result.latency_ms.p50,
-        result.latency_ms.p99,
+        result.latency_ms.p50.unwrap_or(f64::NAN),
+        result.latency_ms.p99.unwrap_or(f64::NAN),
     ])
 }
 

@@ -431,7 +431,9 @@ fn constant(config: &LawConfig, context: &LawContext) -> Built {
         if let Some((min, max)) = context.plant.bounds(lever)
             && !(min..=max).contains(&value)
         {
-            return Err(constant_value(lever, format!("is {value}: {min} to {max} here")));
+            let unit = lever.info().unit;
+            let why = format!("is {value} {unit}: {min} to {max} {unit} here");
+            return Err(constant_value(lever, why));
         }
     }
     match Constant::new(setting) {

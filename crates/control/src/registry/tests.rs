@@ -103,9 +103,9 @@ fn a_constant_outside_the_range_of_its_lever_is_refused_by_name() {
     let key = "law.constant.setting";
     assert_eq!(
         refused(r#"{"cores": 99}"#),
-        format!("{key}.cores: is 99: 0.2 to 2 here")
+        format!("{key}.cores: is 99 cores: 0.2 to 2 cores here")
     );
-    assert!(refused(r#"{"cap": -5}"#).starts_with(&format!("{key}.cap: is -5: 6.2 to ")));
+    assert!(refused(r#"{"cap": -5}"#).starts_with(&format!("{key}.cap: is -5 watts: 6.2 to ")));
     let mut none = LawConfig::of("constant".parse().unwrap());
     none.constant.setting = Setting::default().with(Lever::Coalescing, Some(f64::NAN));
     assert_eq!(none.check().unwrap_err().key, format!("{key}.coalescing"));

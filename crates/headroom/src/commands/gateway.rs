@@ -85,8 +85,10 @@ pub struct GatewayArgs {
     #[arg(long, requires = "cache")]
     pub cache_no_collapse: bool,
     /// Hold GET and HEAD requests until the end of intervals of so many milliseconds, grouped by what they ask for; then the largest
-    /// group goes first. For a small --cache before a slow service under heavy load; it makes light load slower. At most --target-ms
-    /// and --batch-max-wait. With 0 none is held until a controller's law sets an interval, over --control. By default there is no batcher.
+    /// group goes first. What the cache can answer is held too. For a small --cache before a slow service under heavy load; it makes light
+    /// load slower. At most --target-ms and --batch-max-wait, and of a request at most the wait that it grants by `Prefer: wait`,
+    /// `grpc-timeout` or `x-envoy-expected-rq-timeout-ms`. With 0 none is held until a controller's law sets an interval, over --control. By
+    /// default there is no batcher.
     #[arg(long, value_name = "MS", value_parser = milliseconds)]
     pub batch: Option<u64>,
     /// The longest that a request is held, whatever interval a controller's law sets, in milliseconds.
@@ -234,6 +236,11 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         ..GatewayConfig::default()
     };
     let control = control_places(args)?;
+    if args.batch == Some(0) && control.is_empty() {
+        say::note!(
+            "note: --batch 0 holds nothing, and without --control no law can ever set another interval: give --control"
+        );
+    }
     let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
     let rules =
         Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;

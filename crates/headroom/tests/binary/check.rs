@@ -150,7 +150,7 @@ fn a_gateway_s_user_that_there_is_not_is_refused_by_both() {
     both_refuse(
         &config,
         "gateway.user",
-        "gateway.user: there is no user \"nosuchuser\" on this machine: make it, or name another as gateway.user\n",
+        "gateway.user: there is no user \"nosuchuser\" on this machine: make it, or name another\n",
     );
 }
 

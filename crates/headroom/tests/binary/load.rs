@@ -1,6 +1,6 @@
 //! `headroom load` and `headroom trace` beyond the trace: users, logs, curves, a site's files.
 
-use crate::common::{Server, assert_has, headroom, number, refused, succeeds};
+use crate::common::{Server, assert_has, headroom, number, refused, run, succeeds};
 use std::fs;
 use std::time::Duration;
 
@@ -217,4 +217,25 @@ fn a_trace_ends_when_it_is_asked_to_within_a_step() {
     let length = number(&program.json(), "duration_s");
     assert!((1.0..5.0).contains(&length), "{length} s");
     assert_has(program.err(), &["requests in 2 s to"]);
+}
+
+#[test]
+fn a_load_of_which_all_failed_has_no_latency_and_ends_in_an_error() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    fs::write(trace.path(), "20\n").unwrap();
+    let file = trace.path().display();
+    let program = run(headroom(format!(
+        "load --url http://{port}/ --trace {file} --step 1 --json"
+    )));
+    assert_eq!(program.code(), Some(1), "{}", program.err());
+    assert!(program.err().contains("requests to"), "{}", program.err());
+    let json = program.json();
+    assert_eq!(number(&json, "completed"), 0.0);
+    for percentile in ["mean", "p50", "p95", "max"] {
+        assert!(json["latency_ms"][percentile].is_null(), "{json}");
+    }
 }

@@ -104,10 +104,11 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
             args.held_out
         ))
     })?;
+    let fitted = (first.iter().flatten().count(), lags);
     // What is used is fitted to all of it.
     let model = identify(&series, lags)
         .map_err(of_run)?
-        .judged(is_of_use(&errors));
+        .judged(of_no_use(&errors, fitted).is_none());
     let toml = table(&model)?;
     let text = format!(
         "# Fitted to run {} ({}), {} periods. One period ahead, over the last {} % of it, which the judged fit had not seen:\n{}{toml}",
@@ -115,7 +116,7 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
         found.meta.name,
         series.iter().flatten().count(),
         args.held_out,
-        judgement(&errors),
+        judgement(&errors, fitted),
     );
     if args.json {
         let (fuzzy, linear, last) = (errors.fuzzy, errors.arx, errors.last_value);
@@ -130,7 +131,7 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
             file::write(path, &text)?;
             say::result(format_args!(
                 "{}the model of {} rules is in {}",
-                judgement(&errors),
+                judgement(&errors, fitted),
                 model.rules().len(),
                 path.display()
             ))
@@ -151,13 +152,28 @@ fn series(archive: &Archive, run: RunId) -> Result<Vec<Option<Sample>>, headroom
     Ok(series)
 }
 
-/// Whether it predicts better than the last value, and than the mean: of an error as large as the spread that would have been as good.
-fn is_of_use(errors: &PredictionErrors) -> bool {
-    errors.fuzzy.rmse < errors.last_value.rmse && errors.fuzzy.nrmse < 1.0
+/// The largest share of the spread that the error of a model of use may be: the mean of all has 1.
+const MAX_OF_SPREAD: f64 = 0.9;
+/// Periods for each parameter of one rule that a fit needs at least.
+const PERIODS_PER_PARAMETER: usize = 5;
+
+/// Why a model is of no use, where it is: it was fitted to too few periods to know, or predicts no better than the last value, or hardly
+/// better than the mean.
+fn of_no_use(errors: &PredictionErrors, (periods, lags): (usize, Lags)) -> Option<String> {
+    let needed = PERIODS_PER_PARAMETER * (lags.antecedents() + 1);
+    if periods < needed {
+        return Some(format!(
+            "is fitted to {periods} periods, and a model of these lags needs {needed} at least"
+        ));
+    }
+    if errors.fuzzy.rmse < errors.last_value.rmse && errors.fuzzy.nrmse < MAX_OF_SPREAD {
+        return None;
+    }
+    Some("is no better than the last value, or hardly better than the mean of all".to_owned())
 }
 
 /// The three errors as comments of a file.
-fn judgement(errors: &PredictionErrors) -> String {
+fn judgement(errors: &PredictionErrors, fitted: (usize, Lags)) -> String {
     let line = |name: &str, error: PredictionError| {
         let rmse: Seconds = error.rmse;
         format!(
@@ -167,17 +183,16 @@ fn judgement(errors: &PredictionErrors) -> String {
             error.periods
         )
     };
-    let verdict = match is_of_use(errors) {
-        true => "",
-        false => {
-            "#   This model is no better than the last value, or the mean of all: do not use it. Record a longer run, whose interval varies under a steady load.\n"
-        }
-    };
+    let verdict = of_no_use(errors, fitted).map_or_else(String::new, |why| {
+        format!(
+            "#   This model {why}: do not use it. Record a longer run, whose interval varies under a steady load.\n"
+        )
+    });
     [
         line("fuzzy model", errors.fuzzy),
         line("linear ARX", errors.arx),
         line("last value", errors.last_value),
-        verdict.to_owned(),
+        verdict,
     ]
     .concat()
 }
@@ -204,14 +219,21 @@ mod tests {
             arx: error(194.0),
             last_value: error(191.0),
         };
-        let warns = |fuzzy: f64| judgement(&of(fuzzy)).contains("do not use it");
+        let fitted = (100, Lags::DEFAULT);
+        let warns = |fuzzy: f64| judgement(&of(fuzzy), fitted).contains("do not use it");
         assert!(warns(292.2) && warns(191.0) && warns(f64::NAN) && !warns(30.0));
+        assert!(warns(185.0), "0.93 of the spread");
+        let few = judgement(&of(30.0), (9, Lags::DEFAULT));
+        assert!(
+            few.contains("fitted to 9 periods") && few.contains("do not use it"),
+            "{few}"
+        );
         // Better than the last value, and no better than the mean.
         let spread = PredictionErrors {
             last_value: error(248.9),
             ..of(235.2)
         };
-        assert!(judgement(&spread).contains("do not use it"));
+        assert!(judgement(&spread, fitted).contains("do not use it"));
     }
 
     #[test]

@@ -54,7 +54,9 @@ Examples:
 A server whose accept queue is full drops the packets that open connections (SYN); the client's
 kernel sends them again after 1 s and more. `connects retried` counts those: the service is beyond
 its capacity, even if every request is answered in the end. With --new-connections every request
-passes through the accept queue.";
+passes through the accept queue.
+
+The exit status is 1 where every request failed, and 0 where one was completed.";
 
 /// Who sends no trace. `requires` does not see it: what is required is in one group with these, of which one is enough.
 const NOT_A_TRACE: [&str; 3] = ["users", "replay", "write_files"];
@@ -154,7 +156,7 @@ const FILES: usize = 2000;
 /// Offers the load until it ends or a signal comes, with a line of progress a second.
 ///
 /// # Errors
-/// A trace, a curve, a log, a URL or a setting that makes no sense; a generator that broke.
+/// A trace, a curve, a log, a URL or a setting that makes no sense; a generator that broke; a load of which all failed.
 pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.write_files {
         return write_files(args, folder);
@@ -188,9 +190,16 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         say::result(serde_json::to_string(&offered::Told {
             offered_load: &offered,
             result: &result,
-        })?)
+        })?)?;
     } else {
-        say::result(table(&result, args.users.is_some()))
+        say::result(table(&result, args.users.is_some()))?;
+    }
+    match (result.counts.completed, result.failed_total) {
+        (0, 1..) => Err(Failure::Run(anyhow!(
+            "all {} requests to {url} failed",
+            result.failed_total
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -273,37 +273,40 @@ fn kind_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_US, 2).expect("the bounds are constants that the library accepts")
 }
 
-/// Percentiles of a histogram, in the unit that the field's name states.
+/// Percentiles of a histogram, in the unit that the field's name states; `None` where nothing was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The mean.
-    pub mean: f64,
+    pub mean: Option<f64>,
     /// The median.
-    pub p50: f64,
+    pub p50: Option<f64>,
     /// The 90th percentile.
-    pub p90: f64,
+    pub p90: Option<f64>,
     /// The 95th percentile.
-    pub p95: f64,
+    pub p95: Option<f64>,
     /// The 99th percentile.
-    pub p99: f64,
+    pub p99: Option<f64>,
     /// The 99.9th percentile.
-    pub p999: f64,
+    pub p999: Option<f64>,
     /// The largest value.
-    pub max: f64,
+    pub max: Option<f64>,
 }
 
 impl Summary {
     /// Of a histogram of microseconds, each value divided by `micros_per_unit` (1,000 for milliseconds).
     pub fn of(histogram: &Histogram<u64>, micros_per_unit: f64) -> Self {
-        let at = |percentile| histogram.value_at_percentile(percentile) as f64 / micros_per_unit;
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        let at = |percentile| Some(histogram.value_at_percentile(percentile) as f64 / micros_per_unit);
         Self {
-            mean: histogram.mean() / micros_per_unit,
+            mean: Some(histogram.mean() / micros_per_unit),
             p50: at(50.0),
             p90: at(90.0),
             p95: at(95.0),
             p99: at(99.0),
             p999: at(99.9),
-            max: histogram.max() as f64 / micros_per_unit,
+            max: Some(histogram.max() as f64 / micros_per_unit),
         }
     }
 }
@@ -405,9 +408,10 @@ mod tests {
         );
         assert_eq!(period.outstanding, 0);
         assert_eq!((period.latency.len(), period.service.len()), (3, 2));
-        assert!(Summary::of(&period.latency, 1000.0).max >= 2000.0);
+        assert!(Summary::of(&period.latency, 1000.0).max.unwrap() >= 2000.0);
+        assert_eq!(Summary::of(&period.connect, 1000.0).p95, None);
         let service = Summary::of(&period.service, 1000.0);
-        assert!((service.max - 2.0).abs() < 0.01, "{service:?}");
+        assert!((service.max.unwrap() - 2.0).abs() < 0.01, "{service:?}");
     }
 
     #[test]

@@ -64,7 +64,8 @@ pub enum CgroupError {
     #[error(
         "{what} is in the root cgroup of {controller} ({group}), and a limit there would be one on the whole \
          machine: put the service in a cgroup of its own (run it as a systemd unit with CPUAccounting=yes, in a \
-         container, or make a group and move it: mkdir {example} && echo PID > {example}/cgroup.procs)"
+         container, or make a group and move it: mkdir {example} && echo PID > {example}/cgroup.procs{})",
+        counting.as_ref().map_or_else(String::new, |dir| format!("; and, for its CPU time to be counted, mkdir {dir} && echo PID > {dir}/cgroup.procs"))
     )]
     Root {
         /// What was asked for.
@@ -75,6 +76,8 @@ pub enum CgroupError {
         group: String,
         /// A group that could be made.
         example: String,
+        /// The group that counts its CPU time, where that hierarchy is mounted apart (version 1).
+        counting: Option<String>,
     },
     /// The process's group lies outside what this mount shows (a container with its own cgroup namespace).
     #[error(

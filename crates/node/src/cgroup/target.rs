@@ -100,6 +100,15 @@ pub struct Target {
     pub cpuset: Option<CpusetDir>,
 }
 
+/// Of a group `web` below the root of `cpu`, the one that counts its CPU time, where another hierarchy does (version 1).
+fn counting_beside(hierarchies: &Hierarchies, version: Version, cpu: &Mount) -> Option<String> {
+    let counting = match version {
+        Version::V1 => hierarchies.v1("cpuacct")?,
+        Version::V2 => return None,
+    };
+    (counting.point != cpu.point).then(|| counting.point.join("web").display().to_string())
+}
+
 impl Target {
     /// Finds the group. Reads only.
     ///
@@ -195,6 +204,7 @@ impl Target {
                 controller: "cpu",
                 group: cpu_dir.display().to_string(),
                 example: cpu_dir.join("web").display().to_string(),
+                counting: counting_beside(hierarchies, version, cpu_mount),
             });
         }
         if !cpu_dir.is_dir() {

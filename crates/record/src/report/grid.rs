@@ -96,6 +96,14 @@ pub(super) fn framed(class: &str, head: &[Cell], lines: impl IntoIterator<Item =
     html
 }
 
+/// A table in a frame that scrolls, which becomes a list in a narrow window: for columns of words.
+pub(super) fn listed(head: &[Cell], lines: impl IntoIterator<Item = Vec<Cell>>) -> String {
+    let mut html = String::from("<div class=\"scroll stacks\"><table>");
+    let heads: Vec<String> = head.iter().map(|(_, text)| text.clone()).collect();
+    rows(&mut html, head, &heads, lines);
+    html
+}
+
 /// The rows below their head; before each cell stands what is in `heads`, for where its head does not stand above it.
 fn rows(html: &mut String, head: &[Cell], heads: &[String], lines: impl IntoIterator<Item = Vec<Cell>>) {
     html.push_str("<thead><tr>");

@@ -1,7 +1,7 @@
 //! The report of one run.
 
 use super::data::RunData;
-use super::grid::{Cell, framed, table};
+use super::grid::{Cell, framed, listed, table};
 use super::html::{banner, card, escape, figure, header, page, thinning, thousands, with_unit};
 use super::key::{Key, headed};
 use super::origin::provenance;
@@ -348,7 +348,7 @@ fn decisions(chosen: &[Decision], target_ms: Option<f64>) -> String {
         ("", "why"),
         ("", "shown as"),
     ];
-    let table = framed("", &heads(&head), chosen.iter().map(line));
+    let table = listed(&heads(&head), chosen.iter().map(line));
     format!("<h2>Decisions worth reading</h2>\n{table}")
 }
 

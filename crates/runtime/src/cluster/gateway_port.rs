@@ -424,8 +424,16 @@ impl gateway_server::Gateway for Control {
                     tracing::warn!(%peer, "levers were not set: {refusal}");
                 }
             })?;
-        if changed && let Some(peer) = peer.filter(|peer| limiter::admits(&peer.key(), "levers set")) {
-            tracing::info!(%peer, ?settings, "a controller set levers");
+        // A law of the interval sets it in every period, which is no news.
+        let is_routine = settings
+            .iter()
+            .all(|set| set.lever == headroom_units::Lever::BatchInterval.name());
+        if let Some(peer) = peer.filter(|_| changed) {
+            if is_routine {
+                tracing::debug!(%peer, ?settings, "a controller set the batch interval");
+            } else if limiter::admits(&peer.key(), "levers set") {
+                tracing::info!(%peer, ?settings, "a controller set levers");
+            }
         }
         Ok(Response::new(proto::LeversSet {
             settings: self.levers.now(),

@@ -92,7 +92,7 @@ fn find(user: Option<&str>) -> anyhow::Result<(Uid, Gid)> {
             }
         }
         bail!(
-            "there is neither a user {} nor {}: name one as gateway.user",
+            "there is neither a user {} nor {}: name one that there is",
             USUAL[0],
             USUAL[1]
         );
@@ -103,7 +103,7 @@ fn find(user: Option<&str>) -> anyhow::Result<(Uid, Gid)> {
     // A container's users often have numbers only; its group has the same then.
     let number: Option<u32> = name.parse().ok().filter(|number| *number < u32::MAX);
     let Some(number) = number else {
-        bail!("there is no user {name:?} on this machine: make it, or name another as gateway.user");
+        bail!("there is no user {name:?} on this machine: make it, or name another");
     };
     Ok((Uid::from_raw(number), Gid::from_raw(number)))
 }
@@ -119,7 +119,7 @@ mod tests {
         let error = find(Some("no-such-user")).unwrap_err();
         assert_eq!(
             format!("{error:#}"),
-            "there is no user \"no-such-user\" on this machine: make it, or name another as gateway.user"
+            "there is no user \"no-such-user\" on this machine: make it, or name another"
         );
     }
 

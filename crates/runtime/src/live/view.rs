@@ -564,7 +564,7 @@ mod tests {
             "the agent cannot be reached",
             "…│",
             "Power with every server on 185.0 W",
-            "2 of the parts in the record only; 5 of the plots in the record only",
+            "2 of the parts in the record only; 4 of the plots in the record only",
             "9.0 s  scale-up:",
             "full speed",
             "7 of the reasons in the record only",

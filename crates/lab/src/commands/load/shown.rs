@@ -1,7 +1,7 @@
 //! What `headroom load` says while it sends, and at its end.
 
 use headroom_console::{Stop, say};
-use headroom_load::http::{LoadHandle, LoadResult};
+use headroom_load::http::{LoadHandle, LoadResult, Summary};
 use headroom_units::Seconds;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_
             return;
         }
         let Ok(period) = load.take_period() else { return };
-        let at = |percentile| period.latency.value_at_percentile(percentile) as f64 / 1e3;
+        let latency = Summary::of(&period.latency, 1e3);
         let seconds = period.duration.get().max(1e-9);
         let people = if has_users {
             let pages = period.counts.pages_completed as f64 / seconds;
@@ -25,13 +25,13 @@ pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_
             String::new()
         };
         say::note!(
-            "{:>6.0} of {:.0} s{people}  {:>7.0} requests/s  P50 {:.1} ms  P95 {:.1} ms  failed {}  outstanding {}  \
+            "{:>6.0} of {:.0} s{people}  {:>7.0} requests/s  P50 {} ms  P95 {} ms  failed {}  outstanding {}  \
              connects retried {}",
             begin.elapsed().as_secs_f64(),
             length.get(),
             period.counts.offered as f64 / seconds,
-            at(50.0),
-            at(95.0),
+            shown(latency.p50, 1),
+            shown(latency.p95, 1),
             period.counts.failed.total(),
             period.outstanding,
             period.counts.connects_retried,
@@ -40,6 +40,11 @@ pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_
             return;
         }
     }
+}
+
+/// A figure with so many decimals; `-` where there is none.
+fn shown(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
 /// The result for people.
@@ -72,13 +77,13 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
     let mut kinds = String::new();
     for kind in &result.by_kind {
         kinds.push_str(&format!(
-            "\n{:<20} {:>8} completed ({:.1}/s), {} failed, mean {:.2} ms, P95 {:.2}",
+            "\n{:<20} {:>8} completed ({:.1}/s), {} failed, mean {} ms, P95 {}",
             kind.page,
             kind.completed,
             kind.completed as f64 / result.duration_s.get().max(1e-9),
             kind.failed,
-            kind.latency_ms.mean,
-            kind.latency_ms.p95,
+            shown(kind.latency_ms.mean, 2),
+            shown(kind.latency_ms.p95, 2),
         ));
     }
     let no_port = match counts.no_local_port {
@@ -91,11 +96,11 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
     format!(
         "{users}requests    {} offered, {} completed ({:.1}/s), {} failed\n\
          failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait){wrong}\n\
-         latency     from the intended send time: mean {:.2} ms, P50 {:.2}, P95 {:.2}, P99 {:.2}, P99.9 {:.2}, \
-         max {:.2}\n\
-         connects    {} opened: P50 {:.2} ms, P99 {:.2}, max {:.2}; {} took 0.99 s or more (a SYN sent again), {} given \
+         latency     from the intended send time: mean {} ms, P50 {}, P95 {}, P99 {}, P99.9 {}, \
+         max {}\n\
+         connects    {} opened: P50 {} ms, P99 {}, max {}; {} took 0.99 s or more (a SYN sent again), {} given \
          up{no_port}\n\
-         send error  P50 {:.0} us, P99 {:.0} us, max {:.0} us\n\
+         send error  P50 {} us, P99 {} us, max {} us\n\
          generator   {:.2} s of CPU in {:.1} s{kinds}",
         counts.offered,
         counts.completed,
@@ -106,21 +111,21 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
         failed.status,
         failed.protocol,
         failed.dropped,
-        latency.mean,
-        latency.p50,
-        latency.p95,
-        latency.p99,
-        latency.p999,
-        latency.max,
+        shown(latency.mean, 2),
+        shown(latency.p50, 2),
+        shown(latency.p95, 2),
+        shown(latency.p99, 2),
+        shown(latency.p999, 2),
+        shown(latency.max, 2),
         counts.connections,
-        connect.p50,
-        connect.p99,
-        connect.max,
+        shown(connect.p50, 2),
+        shown(connect.p99, 2),
+        shown(connect.max, 2),
         counts.connects_retried,
         counts.connects_given_up,
-        result.send_error_us.p50,
-        result.send_error_us.p99,
-        result.send_error_us.max,
+        shown(result.send_error_us.p50, 0),
+        shown(result.send_error_us.p99, 0),
+        shown(result.send_error_us.max, 0),
         result.generator_cpu_s.get(),
         result.duration_s.get(),
     )

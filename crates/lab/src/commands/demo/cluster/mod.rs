@@ -335,7 +335,9 @@ fn bearable(sites: &[Site; DAYS], slo: Slo, most: PerSecond, stop: &Stop) -> Res
         };
         let ((left, left_busy), (right, right_busy)) = (left, right);
         let busy = (left_busy + right_busy) / 2.0 / f64::from(hardware::CORES) / SERVERS as f64;
-        let slowest = left.latency_ms.p95.max(right.latency_ms.p95);
+        // Where one answered nothing it failed, which is looked at first.
+        let p95 = [left.latency_ms.p95, right.latency_ms.p95];
+        let slowest = p95.into_iter().flatten().fold(0.0, f64::max);
         let failed = left.failed_total + right.failed_total;
         say::note!(
             "tried {:.0} pages/s on each: P95 {slowest:.0} ms with everything on, cores {:.0} % busy",
