@@ -2,7 +2,7 @@
 
 use crate::offered::LoadResults;
 use crate::summary::RunSummary;
-use headroom_units::{Cores, Joules, PerSecond, Ratio, Watts};
+use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Watts};
 
 /// One figure of a run.
 pub(crate) struct Figure {
@@ -44,7 +44,7 @@ pub(crate) const OVER: &str = "periods over the target";
 
 /// What was answered, how fast and on what.
 #[rustfmt::skip] // one line for each figure
-pub(crate) const SERVICE: [Figure; 22] = [
+pub(crate) const SERVICE: [Figure; 24] = [
     figure("latency, mean", "ms", 1, |run| run.latency_ms.mean),
     figure("latency P50", "ms", 1, |run| run.latency_ms.p50),
     figure("latency P95", "ms", 1, |run| run.latency_ms.p95),
@@ -58,6 +58,8 @@ pub(crate) const SERVICE: [Figure; 22] = [
     figure("power allocated, mean", "W", 1, |run| run.power_w.allocated_mean.map(Watts::get)),
     figure("power ratio", "", 2, |run| run.power_w.ratio.map(Ratio::get)),
     figure("utilisation, mean", "%", 1, |run| run.utilisation_mean.map(Ratio::as_percent)),
+    figure("batch interval, mean", "ms", 1, |run| run.batch_interval_mean_s.map(Seconds::as_millis)),
+    figure("cache hit rate, mean", "%", 1, |run| run.cache_hit_ratio_mean.map(Ratio::as_percent)),
     figure("capacity at the end", "1/s", 1, |run| run.capacity_per_s.map(PerSecond::get)),
     figure("energy by the model", "J", 1, |run| run.always_on().map(|(consumed, ..)| consumed.get())),
     figure("energy with every server on, by the model", "J", 1, |run| run.energy_always_on_j.map(Joules::get)),

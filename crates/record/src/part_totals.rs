@@ -2,7 +2,8 @@
 
 use crate::model::{MAX_PARTS, PeriodRecord};
 use crate::summary::NodesSummary;
-use headroom_units::{Joules, Part, Ratio, Reading, Role, Seconds, Sensor, Source, Watts};
+use crate::totals::Weighted;
+use headroom_units::{Joules, Lever, Part, Quantity, Ratio, Reading, Role, Seconds, Sensor, Source, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -23,6 +24,9 @@ pub(crate) struct PartTotals {
     as_it_was_j: f64,
     /// The capacity of the whole as it was last known, in requests per second.
     pub(crate) capacity_per_s: Option<f64>,
+    /// How long requests were held and what the cache answered of them, where the whole has a batcher or a cache.
+    pub(crate) batch_interval_s: Weighted,
+    pub(crate) cache_hit_ratio: Weighted,
     /// Periods of which not all parts were recorded.
     pub(crate) cut_periods: u64,
 }
@@ -36,11 +40,18 @@ impl PartTotals {
                 self.add_state(&node.name, state, period.duration);
             }
         }
-        let mut capacities = parts.iter().filter(|part| part.role == Role::Cluster);
-        let capacity = capacities.find_map(|part| part.get(Sensor::Capacity));
-        self.capacity_per_s = capacity
-            .filter(|capacity| capacity.is_finite())
-            .or(self.capacity_per_s);
+        let of_whole = |quantity: Quantity| {
+            let mut wholes = parts.iter().filter(|part| part.role == Role::Cluster);
+            let value = wholes.find_map(|part| part.values.get(&quantity).copied());
+            value.filter(|value: &f64| value.is_finite())
+        };
+        self.capacity_per_s = of_whole(Sensor::Capacity.into()).or(self.capacity_per_s);
+        if let Some(interval) = of_whole(Lever::BatchInterval.into()) {
+            self.batch_interval_s.add(interval, period.duration);
+        }
+        if let Some(ratio) = of_whole(Sensor::CacheHitRatio.into()) {
+            self.cache_hit_ratio.add(ratio, period.duration);
+        }
         let power = period.mean_power();
         let model = parts.iter().find_map(|part| always_on(part, power));
         if let Some((always_on, as_it_was)) = model {

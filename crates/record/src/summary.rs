@@ -54,6 +54,12 @@ pub struct RunSummary {
     /// The capacity of the whole as it was last known; `None` where nothing estimated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_per_s: Option<PerSecond>,
+    /// How long requests were held at most, the mean over time; `None` where nothing holds any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_interval_mean_s: Option<Seconds>,
+    /// The share of requests that the cache answered, the mean over time; `None` where there is no cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_hit_ratio_mean: Option<Ratio>,
     /// Energy that the same work would have needed with every server on, by the model that gives the power of the servers as
     /// they were; over the periods in which both are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]

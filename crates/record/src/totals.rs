@@ -75,18 +75,18 @@ pub(crate) struct Counts {
 
 /// A sum of values, each times the seconds it held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Weighted {
+pub(crate) struct Weighted {
     sum: f64,
     seconds: f64,
 }
 
 impl Weighted {
-    fn add(&mut self, value: f64, seconds: Seconds) {
+    pub(crate) fn add(&mut self, value: f64, seconds: Seconds) {
         self.sum += value * seconds.get();
         self.seconds += seconds.get();
     }
 
-    fn mean(self) -> Option<f64> {
+    pub(crate) fn mean(self) -> Option<f64> {
         (self.seconds > 0.0).then(|| self.sum / self.seconds)
     }
 }
@@ -316,6 +316,8 @@ impl RunTotals {
             utilisation_mean: counts.utilisation.mean().map(Ratio::new),
             nodes: counts.parts.nodes(),
             capacity_per_s: counts.parts.capacity_per_s.map(PerSecond::new),
+            batch_interval_mean_s: counts.parts.batch_interval_s.mean().map(Seconds::new),
+            cache_hit_ratio_mean: counts.parts.cache_hit_ratio.mean().map(Ratio::new),
             energy_always_on_j: always_on.map(|(joules, _)| joules),
             saving_against_always_on: always_on.map(|(_, saved)| saved),
             run: None,

@@ -386,3 +386,29 @@ fn a_run_that_estimates_a_capacity_says_it_and_has_no_row_without_a_value() {
     let head = both.lines().next().unwrap();
     assert!(head.contains("(first") && head.contains("(second"), "{head}");
 }
+
+#[test]
+fn a_run_with_a_batcher_and_a_cache_says_their_means_in_the_table_and_another_does_not() {
+    let periods = |of: &dyn Fn(u64) -> Part| -> Vec<_> {
+        (0..20).map(|index| period(index, vec![of(index)])).collect()
+    };
+    let held = |index: u64| {
+        Part::new("cluster", Role::Cluster)
+            .with(Lever::BatchInterval, Some(if index < 10 { 0.1 } else { 0.3 }))
+            .with(Sensor::CacheHitRatio, Some(0.25))
+    };
+    let (_folder, _path, _id, summary) = recorded(meta("seek"), &periods(&held));
+    let interval = summary.batch_interval_mean_s.unwrap().get();
+    assert!((interval - 0.2).abs() < 1e-9, "{interval}");
+    let table = summary_table(std::slice::from_ref(&summary));
+    let line = |what: &str| table.lines().find(|line| line.contains(what)).unwrap().to_owned();
+    assert!(line("batch interval, mean").ends_with(" 200.0"), "{table}");
+    assert!(line("cache hit rate, mean").ends_with(" 25.0"), "{table}");
+    let plain = |_| Part::new("cluster", Role::Cluster);
+    let (_folder, _path, _id, summary) = recorded(meta("fixed"), &periods(&plain));
+    let table = summary_table(&[summary]);
+    assert!(
+        !table.contains("batch interval") && !table.contains("hit rate"),
+        "{table}"
+    );
+}
