@@ -305,27 +305,34 @@ impl Screen {
     fn head(&self, frame: &mut Frame<'_>, area: Rect) {
         let Some(heading) = &self.heading else { return };
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let mut first = vec![Span::styled(format!("headroom  law {}  ", heading.law), bold)];
-        if self.target().is_some() {
-            let over = Style::new().fg(if self.over > 0 { Color::Red } else { Color::Green });
-            first.push(Span::styled(
-                format!("{} of {} periods over the target  ", self.over, self.periods),
-                over,
-            ));
-        }
-        first.push(Span::raw(format!(
-            "{} failed  {:.0} J",
-            self.failures, self.energy_j
-        )));
-        if let Some(source) = self.source {
-            first.push(Span::raw(format!(" {source}")));
-        }
-        // What drives the load is known to whoever started it: on a narrow screen the figures go before.
-        let trace = Span::raw(format!("trace {}  ", heading.trace));
-        let width: usize = first.iter().chain([&trace]).map(Span::width).sum();
-        if width <= usize::from(area.width) {
-            first.insert(1, trace);
-        }
+        let over = Style::new().fg(if self.over > 0 { Color::Red } else { Color::Green });
+        let first = |is_short: bool| {
+            let name = if is_short { "" } else { "headroom  " };
+            let mut first = vec![Span::styled(format!("{name}law {}  ", heading.law), bold)];
+            if self.target().is_some() {
+                let of = match is_short {
+                    true => format!("{}/{} late  ", self.over, self.periods),
+                    false => format!("{} of {} periods over the target  ", self.over, self.periods),
+                };
+                first.push(Span::styled(of, over));
+            }
+            let source = self
+                .source
+                .map_or_else(String::new, |source| format!(" {source}"));
+            let (failures, energy_j) = (self.failures, self.energy_j);
+            first.push(Span::raw(format!("{failures} failed  {energy_j:.0} J{source}")));
+            first
+        };
+        let fits =
+            |spans: &[Span<'_>]| spans.iter().map(Span::width).sum::<usize>() <= usize::from(area.width);
+        // A figure and its unit stay on one line: on a narrow screen there are fewer words. What drives the load is known to whoever
+        // started it, and goes first.
+        let mut whole = first(false);
+        whole.insert(1, Span::raw(format!("trace {}  ", heading.trace)));
+        let first = [whole, first(false)]
+            .into_iter()
+            .find(|spans| fits(spans))
+            .unwrap_or_else(|| first(true));
         let notes = Line::styled(heading.notes.join("; "), Style::new().fg(Color::DarkGray));
         frame.render_widget(
             Paragraph::new(vec![Line::from(first), notes]).wrap(Wrap { trim: true }),
@@ -550,7 +557,10 @@ mod tests {
         });
         let lines = drawn(&screen, 80, 24);
         let text = lines.join("\n");
-        assert!(lines[0].contains("0 failed  0 J"), "{text}");
+        assert!(
+            lines[0].contains("law seek-batch + headroom  0/9 late  0 failed  0 J"),
+            "{text}"
+        );
         let now = "4.0 cores  cap 50.0 W  interval 20 ms  power 31.2 W  hit rate 64.0 %";
         assert_eq!(lines[3].trim_end(), now, "{text}");
         assert!(lines[4].contains("Latency at the SLO's percentile"), "{text}");
