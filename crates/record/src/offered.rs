@@ -7,6 +7,7 @@ use crate::archive::RunInfo;
 use crate::clock::{unix_ms, utc_ms, utc_text};
 use crate::error::Error;
 use crate::provenance::{Provenance, sha256};
+use crate::text::number_or_none;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs;
@@ -204,6 +205,15 @@ impl OfferedLoad {
             ("load program", of.program()),
             ("load began", format!("{}, on {}", of.date, of.host)),
         ];
+        let results = self.results.iter().map(|of| {
+            let p95 = number_or_none(of.p95_ms, 1);
+            let (failed, late, wrong, retried) = (of.failed, of.timeouts, of.wrong_pages, of.connects_retried);
+            let text = format!(
+                "P95 {p95} ms at the client; {failed} failed, of which {late} not in time and {wrong} another page; {retried} connects retried"
+            );
+            ("load results", text)
+        });
+        let lines = lines.into_iter().chain(results);
         let fingerprint = of.load.iter();
         let fingerprint = fingerprint.map(|hash| ("load fingerprint", format!("SHA-256 {hash}")));
         let files = self.files.iter().map(|file| {
@@ -220,7 +230,7 @@ impl OfferedLoad {
                 ),
             )
         });
-        lines.into_iter().chain(fingerprint).chain(files).collect()
+        lines.chain(fingerprint).chain(files).collect()
     }
 }
 

@@ -181,12 +181,7 @@ impl GatewayConfig {
 
     /// What the cache and the batcher may be given.
     fn check_front(&self, wrong: &mut Wrong) {
-        let has_target = self.target_ms != Some(0);
-        let allowed = "1 or more: no answer takes 0 ms";
-        wrong.need(has_target, "target_ms", 0, allowed);
-        if let (Some(interval), Some(most), true) =
-            (self.batch.interval_ms, self.max_batch_interval(), has_target)
-        {
+        if let (Some(interval), Some(most)) = (self.batch.interval_ms, self.max_batch_interval()) {
             let by = match self.target_ms {
                 Some(target) if ms(target) == most => "the latency that is promised, `target_ms`",
                 _ => "the longest that a request may be held, `batch.max_wait_ms`",

@@ -107,7 +107,7 @@ pub struct GatewayArgs {
     pub failed_status: FailedStatus,
     /// The latency SLO, in milliseconds: a client that goes away after it has waited longer for an answer counts as
     /// failed by the backend.
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub target_ms: Option<u64>,
     /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
     /// certificates. May be given more than once.

@@ -191,7 +191,7 @@ fn the_load_is_shown_beside_its_run(config: &Config, page: &str, summary: &serde
         summary["provenance"]["date"].as_str().unwrap(),
         "http://127.0.0.1/",
     );
-    said("2020-01-01 00:00:00 UTC", &here);
+    said("2020-01-01 00:00:00 UTC", here);
     refused(
         report(),
         &[
@@ -219,8 +219,7 @@ fn the_load_is_shown_beside_its_run(config: &Config, page: &str, summary: &serde
             "up to 9 users in 3 s",
             "seed 7, users 9",
             "SHA-256 abc",
-            "latency P95 at the client",
-            "71.5",
+            "P95 71.5 ms at the client; 4 failed, of which 3 not in time and 1 another page; 2 connects retried",
         ],
     );
     refused(
