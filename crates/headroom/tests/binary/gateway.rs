@@ -90,6 +90,7 @@ fn flags_of_the_cache_and_the_batcher_are_checked_and_named_with_a_right_value()
     for (flags, said) in [
         ("--cache 64", &["--cache", "no unit", "64MiB"][..]),
         ("--cache 64MBytes", &["--cache", "64MiB"]),
+        ("--batch 100 --target-ms 0", &["--target-ms", "0 is not in 1.."]),
         ("--batch 100ms", &["--batch", "without a unit", "write 100"]),
         (
             "--batch 2000",
