@@ -217,7 +217,7 @@ fn the_load_is_shown_beside_its_run(config: &Config, page: &str, summary: &serde
         &[
             "headroom load --seed 7",
             "up to 9 users in 3 s",
-            "seed 7, users 9",
+            "length_s 3.0, seed 7, url http://127.0.0.1/, users 9",
             "SHA-256 abc",
             "P95 71.5 ms at the client; 4 failed, of which 3 not in time and 1 another page; 2 connects retried",
         ],
