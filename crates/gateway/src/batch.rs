@@ -130,8 +130,8 @@ impl<L: Layer> Batcher<L> {
         [patience, target].into_iter().flatten().fold(most, Instant::min)
     }
 
-    /// Holds a request of this key until the end of the interval; at once where none may be held.
-    async fn hold(&self, key: Bytes, call: &Call, interval: Duration) -> Option<Member> {
+    /// Holds a request of this key until the end of the interval; where none may be held it goes by itself, at once.
+    async fn hold(&self, key: Bytes, call: &Call, interval: Duration) -> Member {
         let (sender, released) = oneshot::channel();
         let latest = self.latest(call);
         let ends = {
@@ -145,11 +145,11 @@ impl<L: Layer> Batcher<L> {
                 if !held.is_timed {
                     held.ends = Some(ends);
                 }
-                return None;
+                return self.release.passes();
             }
             if held.count + self.release.waiting() >= self.max_held {
                 self.core.stats.borrow_mut().batch.full += 1;
-                return None;
+                return self.release.passes();
             }
             held.count += 1;
             let began = held.groups.len();
@@ -171,10 +171,12 @@ impl<L: Layer> Batcher<L> {
         call.watch.enter(Phase::Untimed);
         let deadline = latest.max(ends + GRACE);
         match tokio::time::timeout_at(deadline.into(), released).await {
-            Ok(member) => member.ok(),
+            Ok(Ok(member)) => member,
+            // Its batch is gone, as at the end of the gateway.
+            Ok(Err(_)) => self.release.passes(),
             Err(_) => {
                 self.core.stats.borrow_mut().batch.expired += 1;
-                Some(self.release.passes())
+                self.release.passes()
             }
         }
     }
@@ -222,7 +224,7 @@ impl<L: Layer> Layer for Batcher<L> {
             false => self.key(&call),
         };
         let member = match key {
-            Some(key) => self.hold(key, &call, interval).await,
+            Some(key) => Some(self.hold(key, &call, interval).await),
             None => None,
         };
         call.batched = member.as_ref().is_some_and(Member::is_of_batch);

@@ -381,7 +381,7 @@ impl Default for CacheConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchConfig {
-    /// The interval, in milliseconds, at most `max_wait_ms` and `target_ms`. Absent, the default, there is no batcher. With 0 there is one
+    /// The interval, in milliseconds, at most `max_wait_ms` and half of `target_ms`. Absent, the default, there is no batcher. With 0 there is one
     /// that holds nothing until it is given another interval while it runs ([`crate::Handle::set_batch_interval`]), as by a law.
     pub interval_ms: Option<u64>,
     /// The longest that a request is held, whatever the interval, in milliseconds; no longer than `target_ms` either, but that its batch is
@@ -466,12 +466,12 @@ impl Default for ForwardingConfig {
 }
 
 impl GatewayConfig {
-    /// The longest interval that its batcher can be given: `batch.max_wait_ms`, and not more than `target_ms`; `None` without a
-    /// batcher.
+    /// The longest interval that its batcher can be given: `batch.max_wait_ms`, and not more than half of `target_ms`, for what is held for
+    /// an interval may take another to be let go; `None` without a batcher.
     pub fn max_batch_interval(&self) -> Option<Duration> {
         self.batch.interval_ms?;
-        let most = self.target_ms.unwrap_or(u64::MAX).min(self.batch.max_wait_ms);
-        Some(ms(most))
+        let most = ms(self.batch.max_wait_ms);
+        Some(self.target_ms.map_or(most, |target| most.min(ms(target) / 2)))
     }
 
     /// The bytes that its cache can be given while it runs: from what has room for one object of the largest size, with its head, in

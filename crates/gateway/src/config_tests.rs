@@ -189,5 +189,7 @@ fn an_interval_over_its_limit_is_told_the_limit_and_whose_it_is() {
     let by_wait = "batch.interval_ms = 2000: allowed is 0 to 1000: the longest that a request may be held, `batch.max_wait_ms`";
     assert_eq!(refused(None), by_wait);
     assert_eq!(refused(Some(5_000)), by_wait);
-    assert!(refused(Some(250)).contains("allowed is 0 to 250: the latency that is promised, `target_ms`"));
+    assert!(
+        refused(Some(250)).contains("allowed is 0 to 125: half of the latency that is promised, `target_ms`")
+    );
 }

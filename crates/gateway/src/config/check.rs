@@ -183,7 +183,7 @@ impl GatewayConfig {
     fn check_front(&self, wrong: &mut Wrong) {
         if let (Some(interval), Some(most)) = (self.batch.interval_ms, self.max_batch_interval()) {
             let by = match self.target_ms {
-                Some(target) if ms(target) == most => "the latency that is promised, `target_ms`",
+                Some(target) if ms(target) / 2 == most => "half of the latency that is promised, `target_ms`",
                 _ => "the longest that a request may be held, `batch.max_wait_ms`",
             };
             let allowed = format!("0 to {}: {by}", most.as_millis());

@@ -264,14 +264,14 @@ fn a_client_that_waits_for_no_longer_is_not_held() {
 
 #[test]
 fn a_batcher_that_is_off_holds_nothing_until_it_is_given_an_interval() {
-    let batched = Batched::new(0, |config| config.target_ms = Some(400));
+    let batched = Batched::new(0, |config| config.target_ms = Some(800));
     assert_eq!(batched.handle.batch_interval(), Some(Duration::ZERO));
     assert_eq!(batched.get("/").receive().text(), "/");
     assert_eq!(
         take(&batched.handle).batch,
         headroom_gateway::BatchCounts::default()
     );
-    // Not more than the promise.
+    // Not more than half of the promise.
     let longest = Duration::from_millis(400);
     assert_eq!(
         batched.handle.set_batch_interval(Duration::from_secs(9)),
