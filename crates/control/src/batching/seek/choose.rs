@@ -9,6 +9,10 @@ use headroom_units::Seconds;
 /// Periods, or blocks where these are more, that an attempt may wait for what it is expected to add: it is shortened until it need not wait
 /// for longer.
 const PATIENCE: (f64, f64) = (60.0, 4.0);
+/// Periods, or blocks where these are more, with batches after which they are compared with none.
+const UNJUDGED: (f64, f64) = (300.0, 20.0);
+/// The share of the response time that this may add in the long run.
+const DOUBTS: f64 = 0.01;
 /// The finest ratio of two intervals, and the least that an interval must differ by to be another.
 const FINEST_RATIO: f64 = 1.2;
 const ANOTHER: f64 = 1.05;
@@ -49,8 +53,8 @@ impl Seek {
                 Move::Up
             };
             // What is owed may be owed to the present interval, and what was found of it long ago or at another load says little.
-            let owes = self.ledger.left(self.tuning.budget) < 0.0;
-            let order = match owes || self.unjudged >= JUDGED {
+            let is_due = self.is_none_due();
+            let order = match is_due {
                 true => [Move::Off, self.way, opposite],
                 false => [self.way, opposite, Move::Off],
             };
@@ -72,14 +76,28 @@ impl Seek {
             let is_another = match way {
                 Move::Up => other > self.interval * ANOTHER,
                 Move::Down => other < self.interval / ANOTHER && other >= least,
-                // What was found to help by so much at this load is not doubted.
-                Move::Off => !self.is_undoubted,
+                // What was found to help by so much at this load is not doubted for a while.
+                Move::Off => !self.is_undoubted || self.is_long_unjudged(),
             };
             if is_another {
                 return Some(Comparison::new(self.interval, other, way, response, scale));
             }
             self.tried.push(way);
         }
+    }
+
+    /// Whether none is to be compared with before anything else: something is owed, or it is long ago. What makes batches help may end and
+    /// leave the response with them as it was.
+    fn is_none_due(&self) -> bool {
+        self.ledger.left(self.tuning.budget) < 0.0 || self.unjudged >= JUDGED || self.is_long_unjudged()
+    }
+
+    /// Whether batches have been in force for so long that they are to be compared with none, whatever it waits for.
+    pub(super) fn is_long_unjudged(&self) -> bool {
+        // A block without batches adds what these save.
+        let dear = UNJUDGED.1.max(self.gain.exp_m1() / DOUBTS);
+        let most = UNJUDGED.0.max(dear * self.scaled().block());
+        !self.is_off() && f64::from(self.since_judged) >= most
     }
 
     /// The share of the mean response time that an attempt can have without waiting for long: half of it is added to each response time

@@ -47,7 +47,7 @@ impl Seek {
         }
         self.unjudged = self.unjudged.saturating_add(1);
         if comparison.way == Move::Off || self.is_off() {
-            self.unjudged = 0;
+            (self.unjudged, self.since_judged) = (0, 0);
         }
         let says = comparison.is_measured() || matches!(verdict, Verdict::NotBetter(_));
         if comparison.way == Move::Off && says {

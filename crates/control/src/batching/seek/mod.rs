@@ -99,6 +99,8 @@ pub struct Seek {
     is_undoubted: bool,
     /// Comparisons of other intervals since that was found.
     unjudged: u32,
+    /// Periods with batches since then.
+    since_judged: u32,
     load: Load,
     /// The interval that was in force last, and for how many periods before that.
     last: Option<f64>,
@@ -141,6 +143,7 @@ impl Seek {
             gain: 0.0,
             is_undoubted: false,
             unjudged: 0,
+            since_judged: 0,
             load: Load::default(),
             last: None,
             steady: 0,
@@ -263,10 +266,15 @@ impl Seek {
 
     fn step(&mut self, period: &Period) -> (f64, Reason) {
         self.learn(period);
+        self.since_judged = match self.is_off() {
+            true => 0,
+            false => self.since_judged.saturating_add(1),
+        };
         if let Some(reason) = self.keep_slo() {
             return (self.interval, reason);
         }
         let mut moved = None;
+        let long_unjudged = self.is_long_unjudged();
         match &mut self.phase {
             Phase::Compare(comparison) => {
                 let mut means = Means {
@@ -286,6 +294,10 @@ impl Seek {
             }
             Phase::Wait(left, _) if *left > 0 => {
                 *left -= 1;
+                if long_unjudged {
+                    *left = 0;
+                    self.tried.retain(|way| *way != Move::Off);
+                }
                 if self.load.is_another_by(ANOTHER_LOAD) {
                     self.seek_anew();
                 }

@@ -5,6 +5,7 @@ mod least;
 mod model;
 mod seek;
 mod seek_cycles;
+mod seek_doubt;
 mod seek_late;
 
 use crate::common::{frequencies, plant};
