@@ -24,7 +24,8 @@ fn while_everything_fails_nothing_is_taken_and_a_backend_that_comes_back_is_foun
     // Down: every request is answered, with 502.
     let answer = get(up.gateway, "/").unwrap();
     assert_eq!(answer.status, 502, "{answer:?}");
-    let down = succeeds(load("3"));
+    let mut down = Program::start(load("3"));
+    assert_eq!(down.wait().code(), Some(1), "nothing was answered");
     let down = down.json();
     assert_eq!(number(&down, "offered"), 180.0);
     assert_eq!(number(&down, "failed.status"), 180.0, "{down}");

@@ -98,7 +98,7 @@ fn flags_of_the_cache_and_the_batcher_are_checked_and_named_with_a_right_value()
         ),
         (
             "--batch 300 --target-ms 250",
-            &["--batch 300: allowed is 0 to 250", "--target-ms"],
+            &["--batch 300: allowed is 0 to 125", "--target-ms"],
         ),
         (
             "--batch 0 --batch-max-held 0",
