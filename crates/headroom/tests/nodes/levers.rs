@@ -50,7 +50,7 @@ fn interval_of(address: &Address) -> Option<f64> {
 
 #[test]
 fn what_is_set_over_the_control_port_holds_for_its_lease_and_is_as_configured_else() {
-    let words = "--batch 20 --cache 8MiB --cache-object 64KiB --target-ms 250";
+    let words = "--batch 20 --cache 8MiB --cache-object 64KiB --target-ms 500";
     let gateway = Gateway::start_with(&["127.0.0.1:9".parse().unwrap()], words);
     let address = gateway.control().parse().unwrap();
     block_on(async {
