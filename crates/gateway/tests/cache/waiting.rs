@@ -67,7 +67,7 @@ fn what_was_held_in_a_batch_is_fetched_once_however_long_it_was_held() {
         |_, number| answer("cache-control: max-age=60\r\n", &number.to_string()),
         |config| {
             config.target_ms = Some(2_000);
-            config.batch.interval_ms = Some(1_500);
+            config.batch.interval_ms = Some(1_000);
             config.batch.max_wait_ms = 2_000;
         },
     );
