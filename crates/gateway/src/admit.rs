@@ -148,7 +148,6 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         te_trailers: hop.te_trailers,
         body,
         client: client.identity.clone(),
-        batched: false,
         place: None,
         arrived: ticket.arrived(),
         watch,

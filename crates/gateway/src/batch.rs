@@ -227,7 +227,6 @@ impl<L: Layer> Layer for Batcher<L> {
             Some(key) => Some(self.hold(key, &call, interval).await),
             None => None,
         };
-        call.batched = member.as_ref().is_some_and(Member::is_of_batch);
         call.place = member.map(Rc::new);
         self.inner.call(call).await
     }

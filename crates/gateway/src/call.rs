@@ -23,8 +23,6 @@ pub(crate) struct Call {
     pub te_trailers: bool,
     pub body: Option<RequestBody>,
     pub client: Rc<ClientIdentity>,
-    /// It was held in a batch: others that ask for the same came with it.
-    pub batched: bool,
     /// Its place among those that a batcher let go; until the end of what answers it, where that comes from a backend.
     pub place: Option<Rc<Member>>,
     /// When its head was received: latencies count from here, deadlines of a layer too.
@@ -34,6 +32,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// It was held in a batch: others that ask for the same came with it.
+    pub(crate) fn is_batched(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.is_of_batch())
+    }
+
     /// The answer has begun, and nobody asks for the request's head any more: its memory is freed before a long body.
     pub(crate) fn forget_head(&mut self) {
         self.parts.headers = http::HeaderMap::new();

@@ -379,8 +379,8 @@ impl Handle {
         self.batch.as_ref().map(|interval| interval.get())
     }
 
-    /// Holds requests for so long from the next interval on; zero holds none. It is bounded by `batch.max_wait_ms` and half of `target_ms`: what
-    /// is in force then, or `None` without a batcher.
+    /// Holds requests for so long from the next interval on; zero holds none. It is bounded by `batch.max_wait_ms` and half of
+    /// `target_ms`: what is in force then, or `None` without a batcher.
     pub fn set_batch_interval(&self, interval: Duration) -> Option<Duration> {
         let batch = self.batch.as_ref()?;
         batch.set(interval.min(self.config.max_batch_interval()?));

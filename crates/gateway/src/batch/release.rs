@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::window::{FEW, Window};
+use super::window::Window;
 use crate::core::Core;
 
 /// The least time between two looks at whose turn it is: what tokio's timer resolves.
@@ -40,7 +40,7 @@ pub(crate) struct Member {
 
 impl Member {
     /// Whether it went with its batch.
-    pub(super) fn is_of_batch(&self) -> bool {
+    pub(crate) fn is_of_batch(&self) -> bool {
         self.batch.is_some()
     }
 }
@@ -85,7 +85,6 @@ pub(super) struct Release {
     on_their_way: Cell<usize>,
     /// So many may go before the next tick.
     credits: Cell<usize>,
-    few: usize,
     waiting: RefCell<VecDeque<(Rc<Batch>, Waiting)>>,
     is_watched: Cell<bool>,
     last: RefCell<Option<Rc<Batch>>>,
@@ -107,7 +106,6 @@ impl Release {
             pace: Cell::new(pace),
             on_their_way: Cell::default(),
             credits: Cell::default(),
-            few: FEW.div_ceil(cores),
             waiting: RefCell::default(),
             is_watched: Cell::default(),
             last: RefCell::default(),
@@ -136,7 +134,11 @@ impl Release {
         }
         if let Some(exchanges) = &self.core.exchanges {
             let seen = exchanges.take();
-            self.window.borrow_mut().follow(seen, interval, now);
+            let mut window = self.window.borrow_mut();
+            // What was seen while nothing was held, for hours perhaps, says nothing of now.
+            if now - self.pace.get().began <= 2 * interval.max(window.response()) {
+                window.follow(seen, interval, now);
+            }
         }
         self.forget_gone();
         let batch = Rc::new(Batch {
@@ -185,7 +187,8 @@ impl Release {
         let pace = self.pace.get();
         let came = pace.requests as f64 * TICK.as_secs_f64() / pace.interval.max(TICK).as_secs_f64();
         // A cast from f64 saturates.
-        self.few.max((2.0 * came).ceil() as usize)
+        let few = self.window.borrow().few();
+        few.max((2.0 * came).ceil() as usize)
     }
 
     fn tick(self: &Rc<Self>) {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::exchanges::Seen;
 
 /// The least window, over all cores; of one it is one at least.
-pub(super) const FEW: usize = 4;
+const FEW: usize = 4;
 /// Over all cores: fewer that wait at backends let the window grow, more make it smaller.
 const QUEUED_LEAST: f64 = 2.0;
 const QUEUED_MOST: f64 = 4.0;
@@ -102,6 +102,11 @@ impl Window {
         } else {
             self.size as usize
         }
+    }
+
+    /// So many may be at least.
+    pub(super) fn few(&self) -> usize {
+        self.few as usize
     }
 
     /// What an answer takes after it was let go; zero where that is not known.

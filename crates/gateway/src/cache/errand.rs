@@ -203,7 +203,6 @@ impl<L: Layer> Errand<L> {
             te_trailers: self.te_trailers,
             body: None,
             client: self.client.clone(),
-            batched: false,
             place: self.place.clone(),
             arrived: Instant::now(),
             watch: self.watch.watch.clone(),

@@ -229,7 +229,7 @@ impl<L: Layer + 'static> Cache<L> {
 
     /// Whether a request may wait for another: its answer could be of use, and it has the time.
     fn may_wait(&self, call: &Call, request: &Directives) -> bool {
-        let collapses = call.batched || self.core.config.cache.collapse;
+        let collapses = call.is_batched() || self.core.config.cache.collapse;
         collapses && !request.no_cache && !self.patience(call).is_zero()
     }
 
@@ -238,7 +238,7 @@ impl<L: Layer + 'static> Cache<L> {
     /// they were held for is no reason not to ask once for all of them, and counts against what their clients grant alone.
     fn patience(&self, call: &Call) -> Duration {
         let over = call.arrived.elapsed();
-        let over_of_promise = if call.batched { Duration::ZERO } else { over };
+        let over_of_promise = if call.is_batched() { Duration::ZERO } else { over };
         let half = |time: Duration, over| (time / 2).saturating_sub(over);
         let promised = self
             .core
