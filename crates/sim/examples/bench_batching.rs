@@ -6,18 +6,14 @@
 //! under the law, seed by seed, and the share of periods whose median is over the target without and with it; only worlds whose line has
 //! the word, `batching` where no other law is named.
 
-use headroom_control::stack::Part;
-use headroom_control::{Constant, Decision, Law, LawConfig, LawContext, Observation, Stack};
-use headroom_sim::run_many;
-use headroom_sim::tiers::{PageFigures, TiersScenario, run};
-use headroom_units::{Hertz, Lever, PerSecond, Setting};
-use headroom_workload::Shape;
-use serde::Deserialize;
+mod service;
 
-#[derive(Deserialize)]
-struct Calibration {
-    service: TiersScenario,
-}
+use headroom_control::stack::Part;
+use headroom_control::{Decision, Law, Observation, Stack};
+use headroom_sim::run_many;
+use headroom_sim::tiers::{TiersScenario, run};
+use headroom_units::{Hertz, Lever, Setting};
+use service::Asked;
 
 /// Where a response's time goes.
 #[derive(Clone, Copy, Debug)]
@@ -47,44 +43,32 @@ struct World {
     lengths_s: (f64, f64),
 }
 
-/// Users, each of whom thinks for a second in the mean.
-const USERS: u32 = 400;
-const THINK_S: f64 = 1.0;
 /// Seconds from one slow second to the next, and how fast the processors are in it.
 const EVERY_S: f64 = 12.0;
 const SLOW_GHZ: f64 = 0.8;
 
 impl World {
     fn scenario(&self, service: &TiersScenario) -> TiersScenario {
-        let mut scenario = service.clone();
-        let site = scenario.auction.take().expect("an auction site");
-        // A closed loop answers so many requests a second.
-        let rate = f64::from(USERS) / (THINK_S + self.response_s);
-        let (work_s, delay_s) = match self.slow {
-            Slow::Queue => (1.0 / rate, 0.0),
-            Slow::Delay => (0.3 / rate, self.response_s),
-            Slow::Pauses => (0.5 / rate, 0.0),
+        let (load, delay_s) = match self.slow {
+            Slow::Queue => (1.0, 0.0),
+            Slow::Delay => (0.3, self.response_s),
+            Slow::Pauses => (0.5, 0.0),
         };
-        scenario.users.think_s = THINK_S;
-        scenario.users.counts = vec![USERS];
-        scenario.pages = vec![PageFigures {
-            name: "page".to_owned(),
-            weight: 1.0,
-            objects: self.objects,
-            zipf: 0.0,
-            bytes: f64::from(site.mean_bytes),
-            bytes_shape: Shape::Deterministic {},
-            front_s: 0.1 * work_s,
-            application_s: work_s,
-            database_s: 0.35 * work_s,
+        let asked = Asked {
+            response_s: self.response_s,
+            load,
             delay_s,
-            writes: false,
-            changes: Vec::new(),
-        }];
+            objects: self.objects,
+            period_s: self.period_s,
+            target_s: self.target_s,
+            lengths_s: self.lengths_s,
+        };
+        let mut scenario = asked.of(service);
+        let page_bytes = scenario.pages[0].bytes as u64;
         match (self.cached, &mut scenario.cache) {
             (0, cache) => *cache = None,
             (objects, Some(cache)) => {
-                cache.bytes = objects * u64::from(site.mean_bytes);
+                cache.bytes = objects * page_bytes;
                 cache.max_object_bytes = cache.max_object_bytes.min(cache.bytes);
             }
             (_, None) => unreachable!("the calibration has a cache"),
@@ -93,11 +77,6 @@ impl World {
             scenario.frequencies_ghz = vec![SLOW_GHZ, 2.83];
             scenario.machine.processor.frequency.lowest = Hertz::new(SLOW_GHZ * 1e9);
         }
-        scenario.period_s = self.period_s;
-        scenario.target_s = self.target_s;
-        scenario.batch.max_interval_s = self.target_s;
-        scenario.sample_s = self.period_s * 10.0;
-        (scenario.warm_up_s, scenario.duration_s) = (self.lengths_s.0, self.lengths_s.0 + self.lengths_s.1);
         scenario
     }
 }
@@ -131,30 +110,15 @@ struct Ran {
     missed: f64,
 }
 
-fn measure(world: &World, service: &TiersScenario, name: Option<&str>, seed: u64) -> Ran {
-    let scenario = world.scenario(service);
-    let plant = scenario.plant().expect("a plant");
-    let law: Box<dyn Law> = match name {
-        Some(name) => {
-            let context = LawContext {
-                slo: scenario.slo().expect("an SLO"),
-                plant,
-                service_rate: PerSecond::new(1.0),
-                machines: vec![scenario.machine.clone()],
-            };
-            let config = LawConfig::of(name.parse().expect("a law"));
-            config.build(&context).expect("a law")
-        }
-        None => {
-            let none = Setting::default().with(Lever::BatchInterval, Some(0.0));
-            Box::new(Constant::new(none).expect("a setting"))
-        }
-    };
+fn measure(world: &World, calibrated: &TiersScenario, name: Option<&str>, seed: u64) -> Ran {
+    let scenario = world.scenario(calibrated);
+    let context = service::context(&scenario);
+    let law = service::law(name, &context);
     let mut parts = vec![Part::new(law)];
     if let Slow::Pauses = world.slow {
         parts.push(Part::new(Box::new(Pauses)));
     }
-    let mut stack = Stack::new(parts, plant, 5).expect("a stack");
+    let mut stack = Stack::new(parts, context.plant, 5).expect("a stack");
     let (mut periods, mut missed) = (0u32, 0u32);
     let totals = run(&scenario, &mut stack, seed, &mut |step| {
         let traffic = step.observation.traffic.as_ref();
@@ -219,8 +183,7 @@ const PAUSES_TARGETS_S: [f64; 3] = [0.1, 0.14, 0.2];
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let text = std::fs::read_to_string(&args[0]).expect("a calibration");
-    let Calibration { service } = toml::from_str(&text).expect("a calibration");
+    let calibrated = service::read(&args[0]);
     let seeds: u64 = args.get(1).map_or(2, |text| text.parse().expect("a number"));
     let word = args.get(2).cloned().unwrap_or_default();
     let law = args.get(3).cloned().unwrap_or_else(|| "batching".to_owned());
@@ -231,7 +194,7 @@ fn main() {
         .flat_map(|world| (1..=seeds).flat_map(move |seed| [(*world, seed, false), (*world, seed, true)]))
         .collect();
     let done = run_many(&jobs, 2, |_, (world, seed, has_law)| {
-        measure(world, &service, has_law.then_some(law.as_str()), *seed)
+        measure(world, &calibrated, has_law.then_some(law.as_str()), *seed)
     });
     for (world, runs) in worlds.iter().zip(done.chunks(2 * seeds as usize)) {
         let each: Vec<String> = runs

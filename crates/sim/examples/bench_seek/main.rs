@@ -7,21 +7,16 @@
 //! least and the most of the seeds, then for each effect of batches the most of all its cycles.
 
 mod cycles;
+#[path = "../service/mod.rs"]
+mod service;
 
 use cycles::Cycling;
+use headroom_control::Stack;
 use headroom_control::stack::Part;
-use headroom_control::{Constant, Law, LawConfig, LawContext, Stack};
 use headroom_sim::run_many;
-use headroom_sim::tiers::{PageFigures, TiersScenario, TiersTotals, run};
-use headroom_units::{Lever, PerSecond, Setting};
-use headroom_workload::Shape;
-use serde::Deserialize;
+use headroom_sim::tiers::{TiersScenario, TiersTotals, run};
+use service::{Asked, USERS};
 use std::collections::BTreeMap;
-
-#[derive(Deserialize)]
-struct Calibration {
-    service: TiersScenario,
-}
 
 /// Where a response's time goes.
 #[derive(Clone, Copy, Debug)]
@@ -49,45 +44,26 @@ struct World {
     cycle: Option<(f64, u32)>,
 }
 
-/// Users, each of whom thinks for a second in the mean.
-const USERS: u32 = 400;
-
 impl World {
     fn scenario(&self, service: &TiersScenario) -> TiersScenario {
-        let mut scenario = service.clone();
-        let site = scenario.auction.take().expect("an auction site");
-        let think_s = 1.0;
-        // A closed loop answers so many requests a second.
-        let rate = f64::from(USERS) / (think_s + self.response_s);
-        let (work_s, delay_s) = match self.slow {
-            Slow::Queue => (1.0 / rate, 0.0),
-            Slow::Delay => (0.3 / rate, self.response_s),
+        let (load, delay_s) = match self.slow {
+            Slow::Queue => (1.0, 0.0),
+            Slow::Delay => (0.3, self.response_s),
         };
-        scenario.users.think_s = think_s;
-        scenario.users.counts = vec![USERS];
-        scenario.pages = vec![PageFigures {
-            name: "page".to_owned(),
-            weight: 1.0,
-            objects: self.objects,
-            zipf: 0.0,
-            bytes: f64::from(site.mean_bytes),
-            bytes_shape: Shape::Deterministic {},
-            front_s: 0.1 * work_s,
-            application_s: work_s,
-            database_s: 0.35 * work_s,
+        let asked = Asked {
+            response_s: self.response_s,
+            load,
             delay_s,
-            writes: false,
-            changes: Vec::new(),
-        }];
+            objects: self.objects,
+            period_s: self.period_s,
+            target_s: self.target_s,
+            lengths_s: self.lengths_s,
+        };
+        let mut scenario = asked.of(service);
         if self.objects < 1_000 {
             // A cache would have them all.
             scenario.cache = None;
         }
-        scenario.period_s = self.period_s;
-        scenario.target_s = self.target_s;
-        scenario.batch.max_interval_s = self.target_s;
-        scenario.sample_s = self.period_s * 10.0;
-        (scenario.warm_up_s, scenario.duration_s) = (self.lengths_s.0, self.lengths_s.0 + self.lengths_s.1);
         if let Some((share, cycle)) = self.cycle {
             let hold_s = self.period_s * f64::from(cycle) * 0.5;
             let steps = (scenario.duration_s / hold_s).ceil() as usize;
@@ -99,35 +75,16 @@ impl World {
     }
 }
 
-fn context(scenario: &TiersScenario) -> LawContext {
-    LawContext {
-        slo: scenario.slo().expect("an SLO"),
-        plant: scenario.plant().expect("a plant"),
-        service_rate: PerSecond::new(1.0),
-        machines: vec![scenario.machine.clone()],
-    }
-}
-
 fn measure(scenario: &TiersScenario, seek: bool, seed: u64) -> TiersTotals {
-    let context = context(scenario);
-    let law: Box<dyn Law> = match seek {
-        true => {
-            let config = LawConfig::of("seek".parse().expect("a law"));
-            config.build(&context).expect("a law")
-        }
-        false => {
-            let none = Setting::default().with(Lever::BatchInterval, Some(0.0));
-            Box::new(Constant::new(none).expect("a setting"))
-        }
-    };
+    let context = service::context(scenario);
+    let law = service::law(seek.then_some("seek"), &context);
     let mut stack = Stack::new(vec![Part::new(law)], context.plant, 5).expect("a stack");
     run(scenario, &mut stack, seed, &mut |_| {}).expect("a run")
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let text = std::fs::read_to_string(&args[0]).expect("a calibration");
-    let calibration: Calibration = toml::from_str(&text).expect("a calibration");
+    let calibrated = service::read(&args[0]);
     let seeds: u64 = args.get(1).map_or(2, |text| text.parse().expect("a number"));
     let word = args.get(2).cloned().unwrap_or_default();
     let mut worlds = Vec::new();
@@ -194,7 +151,7 @@ fn main() {
         .flat_map(|world| (1..=seeds).flat_map(move |seed| [(world, seed, false), (world, seed, true)]))
         .collect();
     let done = run_many(&jobs, 2, |_, (world, seed, seek)| {
-        let totals = measure(&worlds[*world].scenario(&calibration.service), *seek, *seed);
+        let totals = measure(&worlds[*world].scenario(&calibrated), *seek, *seed);
         let mean_s = totals.counts.mean_response().map_or(f64::NAN, |mean| mean.get());
         (mean_s, totals.counts.mean_interval_s())
     });
@@ -211,14 +168,14 @@ fn main() {
             .collect();
         println!("{world:?}: {:.2} s, {}", runs[0].0, each.join(", "));
     }
-    measure_cycles(&calibration.service, seeds, &word);
+    measure_cycles(&calibrated, seeds, &word);
 }
 
 /// The worlds of formulas: an hour of each, and a day.
-fn measure_cycles(service: &TiersScenario, seeds: u64, word: &str) {
-    let mut scenario = service.clone();
+fn measure_cycles(calibrated: &TiersScenario, seeds: u64, word: &str) {
+    let mut scenario = calibrated.clone();
     (scenario.target_s, scenario.batch.max_interval_s) = (4.0, 1.0);
-    let context = context(&scenario);
+    let context = service::context(&scenario);
     for periods in [3_600, 86_400] {
         let mut worlds = Cycling::all(periods);
         worlds.retain(|world| format!("{world:?}").contains(word));
