@@ -111,6 +111,7 @@ impl IntervalControl {
                 interval: now.interval,
                 mean: now.response,
                 at_slo: traffic.latency_to_judge(),
+                bounds: true,
             });
         }
     }

@@ -7,9 +7,10 @@
 //!
 //! Periods differ: a service may be slow for one second in twelve. So batches begin only once [`ENOUGH`] was seen without them, and then
 //! the worst of the last [`REMEMBERED`] seconds counts, or periods where these are longer: of periods of which one in twelve is slow that
-//! holds none with a probability of (11/12)^60, half a percent. For as long as that a bad period shortens the interval, and no longer. A
-//! slow period that was over the target without batches says nothing of what an interval may take; with batches as many of them are put
-//! up with as without, twice over, and one.
+//! holds none with a probability of (11/12)^60, half a percent. For as long as that a bad period shortens the interval, and no longer;
+//! but where the target is missed by a wait again after that was forgotten, twice the time between the two is remembered from then on, up
+//! to [`REMEMBERED_MOST`] seconds, and half as much after each hour in which that was not so. A slow period that was over the target
+//! without batches says nothing of what an interval may take; with batches as many of them are put up with as without, twice over, and one.
 
 use headroom_units::Seconds;
 use std::collections::VecDeque;
@@ -17,14 +18,17 @@ use std::collections::VecDeque;
 /// The share of the target that the percentile is to reach at most: periods differ.
 const KEPT: f64 = 0.95;
 /// Seconds, or periods where these are longer, of which the worst counts.
-const REMEMBERED: usize = 60;
+const REMEMBERED: f64 = 60.0;
+/// The most that it may come to.
+const REMEMBERED_MOST: f64 = 3_600.0;
 /// The same without batches before there are any: one period in twelve is among them with 96 %. And when it is looked at again.
 const ENOUGH: f64 = 36.0;
 const ENOUGH_AGAIN: f64 = 12.0;
 /// A percentile beyond so many targets is as bad as this: that of failed requests is no number to reckon with.
-const WORST: f64 = 10.0;
-/// Where more of the periods without batches are missed, no interval causes it.
+pub(super) const WORST: f64 = 10.0;
+/// Where more of the periods without batches are missed, and so many were seen, no interval causes it.
 const MOSTLY: f64 = 0.5;
+const SAID_BY: f64 = 6.0;
 /// Seconds, or periods where these are longer, after which it is looked at again, where the law is free and the percentile is missed.
 const LOOKS_AGAIN: f64 = 120.0;
 /// The factor by which an interval may exceed the longest that was in force.
@@ -70,6 +74,8 @@ pub(super) struct Seen {
     pub(super) mean: Seconds,
     /// The SLO's percentile.
     pub(super) at_slo: Seconds,
+    /// Whether what it leaves to the target bounds the interval.
+    pub(super) bounds: bool,
 }
 
 /// What some periods, a second together or one that is longer, allow.
@@ -93,28 +99,73 @@ impl Bucket {
     };
 }
 
-/// The periods without batches: their weight, the share of them over the target, and the weight of all periods since.
-#[derive(Clone, Copy, Debug, Default)]
+/// The periods without batches: their weight and that which is needed, the share of them over the target, and the weight of all periods since.
+#[derive(Clone, Copy, Debug)]
 struct Without {
     seen: f64,
+    needed: f64,
     missed: f64,
     since: f64,
-    looks_again: bool,
 }
 
 impl Without {
+    /// Nothing is known, and so much is to be seen.
+    const fn needing(needed: f64) -> Self {
+        Self {
+            seen: 0.0,
+            needed,
+            missed: 0.0,
+            since: 0.0,
+        }
+    }
+
     fn observe(&mut self, weight: f64, is_missed: bool) {
         self.seen += weight;
         // A mean at first, which then forgets as slowly as what bounds.
-        let share = weight / self.seen.min(REMEMBERED as f64);
+        let share = weight / self.seen.min(REMEMBERED);
         self.missed += share * (f64::from(u8::from(is_missed)) - self.missed);
         self.since = 0.0;
     }
 
     fn is_known(&self) -> bool {
-        let enough = if self.looks_again { ENOUGH_AGAIN } else { ENOUGH };
         // Sums of lengths are rounded.
-        self.seen > enough - 1e-6
+        self.seen > self.needed - 1e-6
+    }
+}
+
+/// For how long what periods allow is remembered.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    /// Seconds, or periods where these are longer.
+    length: f64,
+    /// The same since the target was missed by nothing but a wait, and since it was or `length` became less.
+    since_missed: f64,
+    calm: f64,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            length: REMEMBERED,
+            since_missed: f64::INFINITY,
+            calm: 0.0,
+        }
+    }
+}
+
+impl Memory {
+    fn observe(&mut self, weight: f64, is_missed_by_waiting: bool) {
+        self.since_missed += weight;
+        self.calm += weight;
+        if is_missed_by_waiting {
+            if self.since_missed > self.length && self.since_missed <= REMEMBERED_MOST {
+                self.length = (2.0 * self.since_missed).min(REMEMBERED_MOST);
+            }
+            (self.since_missed, self.calm) = (0.0, 0.0);
+        } else if self.calm >= REMEMBERED_MOST {
+            self.length = (0.5 * self.length).max(REMEMBERED);
+            self.calm = 0.0;
+        }
     }
 }
 
@@ -125,7 +176,10 @@ pub(super) struct Keep {
     none: f64,
     most: f64,
     is_bound: bool,
+    /// Whether it asks for none to see what is without.
+    looks_again: bool,
     buckets: VecDeque<Bucket>,
+    memory: Memory,
     without: Without,
     /// The longest interval in force up to now.
     tried: f64,
@@ -145,11 +199,22 @@ impl Keep {
             none,
             most: range.1.get(),
             is_bound,
+            looks_again: true,
             buckets: VecDeque::from([Bucket::EMPTY]),
-            without: Without::default(),
+            memory: Memory::default(),
+            without: Without::needing(ENOUGH),
             tried: tried.get(),
             in_force: (none, none, f64::INFINITY),
             response: 0.0,
+        }
+    }
+
+    /// For a law that goes from one interval to another by itself and looks at none now and then: what bounds is said period by period, and
+    /// nothing else does.
+    pub(super) fn of_slow_periods(target: Seconds, range: (Seconds, Seconds)) -> Self {
+        Self {
+            looks_again: false,
+            ..Self::new(target, range, range.1, true)
         }
     }
 
@@ -175,18 +240,15 @@ impl Keep {
             true => interval,
             false => interval.min(self.in_force.1),
         };
-        self.push(
-            held,
-            is_settled,
-            seen.at_slo.get().min(WORST * self.target),
-            length,
-        );
+        self.push(held, is_settled, &seen);
     }
 
-    fn push(&mut self, held: f64, is_settled: bool, at_slo: f64, length: f64) {
-        let weight = length.min(1.0);
+    fn push(&mut self, held: f64, is_settled: bool, seen: &Seen) {
+        let weight = seen.length.get().min(1.0);
+        let at_slo = seen.at_slo.get().min(WORST * self.target);
         if self.buckets.back().is_none_or(|last| last.weight > 1.0 - 1e-6) {
-            if self.buckets.len() == REMEMBERED {
+            let longest = self.memory.length as usize;
+            while self.buckets.len() >= longest {
                 self.buckets.pop_front();
             }
             self.buckets.push_back(Bucket::EMPTY);
@@ -204,25 +266,36 @@ impl Keep {
         } else {
             self.without.since += weight;
         }
+        let is_within = at_slo - held <= self.target;
         match () {
-            () if is_without && is_missed => {}
-            () if is_failure || at_slo - held <= self.target => bucket.limit = bucket.limit.min(limit),
+            () if is_without && is_missed || !seen.bounds => {}
+            () if is_failure || is_within => bucket.limit = bucket.limit.min(limit),
             () => bucket.beyond = (bucket.beyond.0.min(limit), bucket.beyond.1 + weight),
         }
+        self.memory.observe(weight, is_missed && is_within && !is_without);
         if self.looks_again_due() {
-            (self.without.seen, self.without.missed) = (0.0, 0.0);
-            self.without.looks_again = true;
+            self.without = Without::needing(ENOUGH_AGAIN);
         }
     }
 
-    fn is_free(&self) -> bool {
-        self.without.missed > MOSTLY
+    /// Whether the target is mostly missed without batches.
+    pub(super) fn is_free(&self) -> bool {
+        self.without.missed > MOSTLY && self.without.seen > SAID_BY - 1e-6
+    }
+
+    /// The load is another than that at which it was seen what is missed without batches, and so what batches are not the cause of.
+    pub(super) fn forget_without(&mut self) {
+        self.without = Without::needing(SAID_BY);
+        for bucket in &mut self.buckets {
+            bucket.beyond = Bucket::EMPTY.beyond;
+        }
     }
 
     /// Whether the law is free, has not looked for long, and the percentile is missed.
     fn looks_again_due(&self) -> bool {
         let missed: f64 = self.buckets.iter().map(|one| one.missed).sum();
-        self.without.is_known()
+        self.looks_again
+            && self.without.is_known()
             && self.is_free()
             && missed > 0.0
             && self.without.since >= LOOKS_AGAIN.max(8.0 * self.response)
@@ -232,7 +305,8 @@ impl Keep {
     fn kept(&self) -> f64 {
         let sum = |of: fn(&Bucket) -> f64| self.buckets.iter().map(of).sum::<f64>();
         let least = |of: fn(&Bucket) -> f64| self.buckets.iter().map(of).fold(f64::INFINITY, f64::min);
-        let usual = 1.0 + 2.0 * self.without.missed * sum(|one| one.weight);
+        let seen = sum(|one| one.weight);
+        let usual = (seen / REMEMBERED).max(1.0) + 2.0 * self.without.missed * seen;
         let kept = least(|one| one.limit);
         match sum(|one| one.beyond.1) > usual {
             true => kept.min(least(|one| one.beyond.0)),
@@ -274,6 +348,7 @@ mod tests {
         interval: Seconds::ZERO,
         mean: Seconds::ZERO,
         at_slo: Seconds::ZERO,
+        bounds: true,
     };
 
     /// For a target of 800 ms and intervals up to 400 ms, of which 200 may be asked for at once.

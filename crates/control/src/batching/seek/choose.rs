@@ -106,7 +106,7 @@ impl Seek {
         let usual = self.pace.requests * response;
         let (budget, pace) = (self.tuning.budget, self.scaled());
         let patience = PATIENCE.0.max(PATIENCE.1 * pace.block());
-        let soon = self.ledger.left(budget) + Ledger::income(patience, usual, budget);
+        let soon = self.ledger.free(budget) + Ledger::income(patience, usual, budget);
         let share = soon / (0.5 * pace.holds(SEARCHES) * usual);
         share.max(SHARES.0)
     }

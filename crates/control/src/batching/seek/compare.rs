@@ -35,6 +35,8 @@ pub(super) enum Verdict {
     TooDear,
     /// The gateway does not do what it is asked to.
     NotFollowed,
+    /// Slow periods leave no more than this to the SLO's target, in seconds.
+    MissesSlo(f64),
 }
 
 /// Periods in a row in which the gateway may have another interval in force than the one asked for.
@@ -169,6 +171,11 @@ impl Comparison {
     /// Whether it waits for the budget: with the present interval in force, for longer than responses take.
     pub(super) fn waits(&self) -> bool {
         self.pair.is_none()
+    }
+
+    /// The longer of the two.
+    pub(super) fn longest(&self) -> f64 {
+        self.base.max(self.other)
     }
 
     /// The interval that is to be in force.

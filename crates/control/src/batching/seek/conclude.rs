@@ -17,7 +17,8 @@ const UNDOUBTED: f64 = 0.3;
 impl Seek {
     /// Chooses the interval of the next attempt after one that found nothing.
     fn next_share(&mut self, comparison: &Comparison, verdict: Verdict) {
-        let is_dear = verdict == Verdict::TooDear || comparison.mean().is_some_and(|mean| mean > DEAR);
+        let is_too_long = matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_));
+        let is_dear = is_too_long || comparison.mean().is_some_and(|mean| mean > DEAR);
         let tried = self
             .load
             .response()

@@ -66,6 +66,12 @@ impl Comparison {
                 format!("{to:.0} ms adds more to the response times than may be spent on trying it")
             }
             Verdict::NotFollowed => format!("the gateway did not hold requests for {to:.0} ms when asked to"),
+            Verdict::MissesSlo(left) => {
+                format!(
+                    "slow periods leave {:.0} ms to the target, and not {to:.0} ms",
+                    left * 1e3
+                )
+            }
             Verdict::Better(share) | Verdict::NotBetter(share) => {
                 format!(
                     "{to:.0} ms costs {:+.1} % against {from:.0} ms: no gain that is certain",

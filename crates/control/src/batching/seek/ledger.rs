@@ -9,6 +9,9 @@ const REINVESTED: f64 = 0.25;
 /// The share of the budget that is spent: what is booked is measured, and measured wrongly by some.
 const SPENT: f64 = 0.85;
 
+/// The share of what comes in that may be spent on attempts while something is owed; the rest pays.
+const WHILE_OWING: f64 = 0.5;
+
 /// A block with another interval, and the periods after it in which what it held is answered.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
@@ -64,6 +67,8 @@ pub(super) struct Ledger {
     saved: f64,
     lost: f64,
     held: Held,
+    /// All response times, and what was spent, when batches were last found to have added something.
+    owing: (f64, f64),
     /// By attempts before the present one.
     before: f64,
     /// By the present one's trials that are over; below 0 where they saved.
@@ -113,7 +118,10 @@ impl Ledger {
         let held = std::mem::take(&mut self.held);
         let saved = held.total * more.exp_m1();
         self.saved += saved.min(held.saved).max(0.0);
-        self.lost -= saved.min(0.0);
+        if saved < 0.0 {
+            self.lost -= saved;
+            self.owing = (self.total, self.spent());
+        }
     }
 
     /// The load is another: what will be found of batches says nothing of what they did, which is what was believed.
@@ -211,9 +219,19 @@ impl Ledger {
         periods * usual * budget * SPENT
     }
 
+    /// What attempts may take of that; a part of what came in since, where something is owed.
+    pub(super) fn free(&self, budget: f64) -> f64 {
+        let (total, spent) = self.owing;
+        let since = (self.total - total) * budget * SPENT * WHILE_OWING - (self.spent() - spent);
+        match self.owed() > 0.0 {
+            true => self.left(budget).max(since),
+            false => self.left(budget),
+        }
+    }
+
     /// Whether so much more may be spent.
     pub(super) fn allows(&self, more: f64, budget: f64) -> bool {
-        more <= self.left(budget)
+        more <= self.free(budget)
     }
 }
 
@@ -285,7 +303,11 @@ mod tests {
         // None costs a tenth less.
         ledger.judge(0.9f64.ln());
         assert!((ledger.left(0.01) - (0.85 - 10.0)).abs() < 1e-9);
-        assert!(!ledger.allows(0.0, 0.01));
+        // Nothing may be spent, and then half of what comes in.
+        assert!(ledger.allows(0.0, 0.01) && !ledger.allows(0.01, 0.01));
+        ledger.observe(&period(0.0, 10.0), &pace);
+        assert!(ledger.allows(0.42, 0.01) && !ledger.allows(0.43, 0.01));
+        ledger.total -= 100.0;
         // What is found of the next does not touch that; they saved half as much as was believed, then no more than it.
         hold(&mut ledger);
         ledger.judge(1.1f64.ln());

@@ -19,7 +19,9 @@
 //! shrinks by a ratio, then by its root, and is compared with none now and then. Another load makes it seek anew.
 //!
 //! While the SLO is kept without batches, the interval is bounded by the time that is left to the target: it never makes the service miss.
-//! Where the service misses its target without batches, no interval causes that, and the mean alone decides.
+//! What periods usually leave is learned of the interval in force, and single slow ones, of which it is not believed that batches make
+//! them better, are remembered with whatever interval they came ([`Keep`]). Where the service misses its target without batches, no interval
+//! causes that, and the mean alone decides.
 
 mod averages;
 mod block;
@@ -36,6 +38,7 @@ mod tuning;
 pub use tuning::SeekTuning;
 
 use super::bounds::{IntervalBounds, range};
+use super::keep::{self, Keep};
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
@@ -44,7 +47,7 @@ use crate::registry::LawError;
 use averages::{Average, Load};
 use block::{Period, is_in_force};
 use coin::Coin;
-use compare::{Comparison, Means, Move};
+use compare::{Comparison, Means, Move, Verdict};
 use explain::{OBSERVES, Why, reason};
 use headroom_units::{Lever, Seconds, Setting};
 use ledger::Ledger;
@@ -64,6 +67,10 @@ const ANOTHER_LOAD: f64 = 1.25;
 const FAR: f64 = 2.0;
 /// The same within a comparison, where what was held still drains now and then.
 const OUTLASTED: f64 = 3.0;
+/// A percentile beyond so many times the usual is of a period that is slow for a reason of its own.
+const SLOW: f64 = 1.25;
+/// More of them in a row are no single ones.
+const SINGLE: u32 = 3;
 
 /// What it does.
 #[derive(Clone, Debug)]
@@ -115,6 +122,9 @@ pub struct Seek {
     /// The SLO's percentile with the present interval, and with none.
     late: Average,
     late_without: Average,
+    /// What single slow periods leave, and how many came in a row.
+    keep: Keep,
+    slow_run: u32,
 }
 
 impl Seek {
@@ -128,9 +138,12 @@ impl Seek {
         tuning.check().map_err(LawError::of(Self::NAME))?;
         let range = range(&plant, Self::NAME)?;
         let asked = (0.0, tuning.max_interval_ms);
+        let bounds = IntervalBounds::new(range, slo.target(), asked, Self::NAME)?;
         Ok(Self {
             target: slo.target().get(),
-            bounds: IntervalBounds::new(range, slo.target(), asked, Self::NAME)?,
+            keep: Keep::of_slow_periods(slo.target(), (bounds.least, bounds.most)),
+            bounds,
+            slow_run: 0,
             ledger: Ledger::default(),
             phase: Phase::Wait(0, OBSERVES),
             interval: range.min,
@@ -170,11 +183,51 @@ impl Seek {
     /// The longest interval that keeps the SLO; `None` before that is known.
     fn limit(&self) -> Option<f64> {
         let most = self.bounds.most.get();
-        if self.late_without.mean().is_some_and(|late| late > self.target) {
+        if self.is_off() && self.keep.looks() {
+            return None;
+        }
+        if self.keep.is_free() {
             return Some(most);
         }
         let left = self.target - self.late.high()?;
-        Some((self.interval + left).clamp(self.none(), most))
+        let usual = (self.interval + left).clamp(self.none(), most);
+        Some(usual.min(self.slow_limit()))
+    }
+
+    /// The longest interval with which single slow periods keep the SLO.
+    fn slow_limit(&self) -> f64 {
+        match self.keep.limit() {
+            (limit, keep::Why::Slo) => limit.get(),
+            _ => self.bounds.most.get(),
+        }
+    }
+
+    /// Whether a period is so slow, beside others with the interval in force, that it says what a longer one may take.
+    fn is_slow(&self, period: &Period) -> bool {
+        let usual = self.late.mean().or(self.late_without.mean());
+        let waits = period
+            .interval
+            .map_or(0.0, |held| (held - self.interval).max(0.0));
+        usual.is_some_and(|usual| period.at_slo - waits > SLOW * usual)
+    }
+
+    fn observe_slow(&mut self, period: &Period, is_settled: bool) {
+        let Some(interval) = period.interval.filter(|_| period.answers > 0.0) else {
+            return;
+        };
+        let is_slow = is_settled && self.is_slow(period);
+        self.slow_run = if is_slow {
+            self.slow_run.saturating_add(1)
+        } else {
+            0
+        };
+        self.keep.observe(keep::Seen {
+            length: Seconds::new(period.length),
+            interval: Seconds::new(interval),
+            mean: Seconds::new(period.response),
+            at_slo: Seconds::new(period.at_slo),
+            bounds: is_slow,
+        });
     }
 
     fn learn(&mut self, period: &Period) {
@@ -193,6 +246,7 @@ impl Seek {
         self.last = period.interval;
         // Before it is settled, what is answered was in part held as before.
         let is_settled = self.steady >= self.pace.settle;
+        self.observe_slow(period, is_settled);
         if is_settled {
             self.learn_settled(period);
         }
@@ -206,8 +260,18 @@ impl Seek {
 
     fn learn_settled(&mut self, period: &Period) {
         let answered = period.answers > 0.0;
+        let most = keep::WORST * self.target;
+        // A slow period is remembered as such, and is not the usual; several in a row are.
+        let is_usual = self.slow_run >= SINGLE;
+        let clipped = |late: &Average| {
+            let usual = late
+                .mean()
+                .filter(|_| !is_usual)
+                .map_or(most, |usual| SLOW * usual);
+            period.at_slo.min(usual.min(most))
+        };
         if answered && is_in_force(period.interval, self.none()) {
-            self.late_without.push(period.at_slo);
+            self.late_without.push(clipped(&self.late_without));
         }
         if is_in_force(period.interval, self.interval) {
             // Where the load differs from block to block, that is not yet another load.
@@ -217,7 +281,7 @@ impl Seek {
             };
             self.load.push(period, spans);
             if answered {
-                self.late.push(period.at_slo);
+                self.late.push(clipped(&self.late));
             }
         }
     }
@@ -238,30 +302,35 @@ impl Seek {
 
     /// Shortens an interval with which the SLO is missed or nearly so.
     fn keep_slo(&mut self) -> Option<Reason> {
-        let limit = self.limit()?;
-        if self.interval <= limit {
+        if self.is_off() {
             return None;
         }
         let before = self.interval;
-        let high = self.late.high()?;
+        let slow = self.slow_limit();
+        let limit = self.limit().unwrap_or(slow);
+        if before <= limit {
+            return None;
+        }
+        let (ms, target_ms) = (1e3, self.target * 1e3);
         let shorter = self.bounds.fit(Seconds::new(limit)).get();
         let least = self.none() + LEAST_S.max(LEAST_SHARE * before);
+        let (text, number) = match self.late.high().filter(|_| limit < slow) {
+            Some(high) => {
+                let text = format!("the percentile reaches {:.0} ms of {target_ms:.0} ms", high * ms);
+                (text, ("percentile_ms", high * ms))
+            }
+            None => {
+                let text = format!("slow periods leave {:.0} ms of {target_ms:.0} ms", limit * ms);
+                (text, ("left_ms", limit * ms))
+            }
+        };
         self.take(if shorter < least { self.none() } else { shorter });
         (self.gain, self.is_undoubted) = (0.0, false);
         self.phase = Phase::Wait(0, OBSERVES);
         self.tried.clear();
-        let text = format!(
-            "from {:.0} to {:.0} ms: the percentile reaches {:.0} ms of {:.0} ms",
-            before * 1e3,
-            self.interval * 1e3,
-            high * 1e3,
-            self.target * 1e3
-        );
-        let numbers = [
-            ("interval_ms", self.interval * 1e3),
-            ("percentile_ms", high * 1e3),
-        ];
-        Some(reason("seek-slo", text, &numbers))
+        let now = self.interval * ms;
+        let text = format!("from {:.0} to {now:.0} ms: {text}", before * ms);
+        Some(reason("seek-slo", text, &[("interval_ms", now), number]))
     }
 
     fn step(&mut self, period: &Period) -> (f64, Reason) {
@@ -275,7 +344,14 @@ impl Seek {
         }
         let mut moved = None;
         let long_unjudged = self.is_long_unjudged();
+        let slow = self.slow_limit();
         match &mut self.phase {
+            Phase::Compare(comparison)
+                if comparison.longest() > slow && !is_in_force(Some(slow), comparison.longest()) =>
+            {
+                let comparison = comparison.clone();
+                moved = self.conclude(&comparison, Verdict::MissesSlo(slow));
+            }
             Phase::Compare(comparison) => {
                 let mut means = Means {
                     ledger: &mut self.ledger,
@@ -345,6 +421,7 @@ impl Seek {
         if !self.is_off() {
             // What was late without batches says nothing of this load.
             self.late_without = Average::default();
+            self.keep.forget_without();
         }
     }
 

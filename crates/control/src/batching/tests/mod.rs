@@ -7,6 +7,7 @@ mod seek;
 mod seek_cycles;
 mod seek_doubt;
 mod seek_late;
+mod slow;
 
 use crate::common::{frequencies, plant};
 use crate::plant::Plant;
