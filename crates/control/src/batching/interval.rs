@@ -4,6 +4,7 @@ use super::bounds::{IntervalBounds, range};
 use super::hold::Period;
 use super::keep::{Keep, Seen};
 use super::least::Least;
+use super::long_look::{Gate, LongLook};
 use super::model::Sample;
 use super::optimise::Objective;
 use super::steer::Steer;
@@ -27,7 +28,7 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 enum Way {
     Steer(Box<Steer>),
-    Least(Box<Least>),
+    Least(Box<Least>, Box<LongLook>),
 }
 
 /// The control.
@@ -76,7 +77,13 @@ impl IntervalControl {
             keep: Keep::new(slo.target(), (bounds.least, bounds.most), tried, tuning.keep_slo),
             way: match objective.reference > Seconds::ZERO {
                 true => Way::Steer(Box::new(Steer::new(bounds, explore_most, objective, tuning))),
-                false => Way::Least(Box::new(Least::new(bounds, explore_most, objective, tuning))),
+                false => {
+                    let length = Seconds::new(tuning.look_s);
+                    Way::Least(
+                        Box::new(Least::new(bounds, explore_most, objective, tuning)),
+                        Box::new(LongLook::new(bounds.least, slo.target(), length)),
+                    )
+                }
             },
             bounds,
             hit_ratio: None,
@@ -100,7 +107,25 @@ impl IntervalControl {
                 Some(now) => steer.step(now, &self.keep),
                 None => steer.hold(observation),
             },
-            Way::Least(least) => least.step(period(observation, sample), &self.keep),
+            Way::Least(least, looks) => {
+                match looks.gate(observation) {
+                    Gate::Open => {}
+                    Gate::Anew => least.lose(),
+                    Gate::Closed(text) => {
+                        least.restart();
+                        return Step {
+                            interval: self.bounds.least,
+                            reason: reason(
+                                "batching-look",
+                                text,
+                                &[("interval_ms", self.bounds.least.as_millis())],
+                            ),
+                            explores: true,
+                        };
+                    }
+                }
+                least.step(period(observation, sample), &self.keep)
+            }
         }
     }
 
@@ -120,7 +145,10 @@ impl IntervalControl {
     pub(super) fn lose(&mut self) {
         match &mut self.way {
             Way::Steer(steer) => steer.lose(),
-            Way::Least(least) => least.lose(),
+            Way::Least(least, looks) => {
+                least.lose();
+                looks.lose();
+            }
         }
     }
 }

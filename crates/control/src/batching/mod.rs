@@ -9,6 +9,7 @@
 //! | the choice of the interval | `optimise`, `bounds` | Equations 10 and 11 |
 //! | the control of the interval to a mean response time | `steer` | Section IV |
 //! | the same for the least mean, our own: what it tries, for how long, what that may cost, what it learns of it | `least`, `hold`, `cost`, `learned` | |
+//! | whether what batches save lasts, our own | `long_look` | |
 //! | which of the two, and its bounds by the SLO's percentile and by what was tried | `interval`, `keep` | |
 //! | the rule table, the control of the frequency | `rules`, `frequency` | Section V |
 //! | the laws, and the coordinator | `laws` | Section VI |
@@ -27,6 +28,7 @@ mod laws;
 mod learned;
 mod least;
 mod linear;
+mod long_look;
 mod model;
 mod optimise;
 mod rules;

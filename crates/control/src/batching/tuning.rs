@@ -38,6 +38,9 @@ pub struct BatchingTuning {
     /// For the least mean, what trying intervals may add to the response times, as a share of all response times so far. 0.01; a law that
     /// steers to another mean tries them as published, whatever that costs.
     pub budget: f64,
+    /// For the least mean, seconds without batches, now and then, to see whether what they save lasts; eight mean response times where these
+    /// are more. 90; 0 for never.
+    pub look_s: f64,
     /// A model that was identified before, as `headroom identify` prints it.
     pub model: Option<FuzzyModel>,
 }
@@ -58,6 +61,7 @@ impl Default for BatchingTuning {
             explore_periods: 60,
             explore_max_ms: None,
             budget: 0.01,
+            look_s: LOOK_S,
             model: None,
         }
     }
@@ -87,6 +91,7 @@ impl BatchingTuning {
         Bound::NotNegative.check("effort", self.effort)?;
         Bound::Between(0.9, 1.0).check("forgetting", self.forgetting)?;
         Bound::Between(0.0001, 0.5).check("budget", self.budget)?;
+        Bound::Between(0.0, MOST_LOOK_S).check("look_s", self.look_s)?;
         let most = Lags::MAX as f64;
         Bound::Between(1.0, most).check("output_lags", self.output_lags as f64)?;
         Bound::Between(0.0, most).check("input_lags", self.input_lags as f64)?;
@@ -107,6 +112,10 @@ impl BatchingTuning {
         }
     }
 }
+
+/// Seconds of a long look, and the most.
+pub(super) const LOOK_S: f64 = 90.0;
+pub(super) const MOST_LOOK_S: f64 = 3_600.0;
 
 /// The longest exploration: what is kept of it is bounded.
 const MAX_EXPLORE_PERIODS: f64 = 10_000.0;

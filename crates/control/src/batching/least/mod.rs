@@ -455,7 +455,7 @@ impl Least {
     }
 
     /// A period was not observed: what comes next does not follow what was.
-    fn restart(&mut self) {
+    pub(in crate::batching) fn restart(&mut self) {
         self.learned.break_off();
         self.before = self.pays();
         self.hold = Hold::new(self.hold.interval(), &self.pace);

@@ -187,9 +187,14 @@ impl Comparison {
     pub(super) fn lose(&mut self, pace: &Pace) {
         self.lost += 1;
         if f64::from(self.lost) > LOST * f64::from(pace.scaled(self.scale.times).measured) {
-            self.pair = None;
-            (self.held, self.lost) = (0, 0);
+            self.interrupt();
         }
+    }
+
+    /// Something else is in force for a while: the pair begins anew after that.
+    pub(super) fn interrupt(&mut self) {
+        self.pair = None;
+        (self.held, self.lost) = (0, 0);
     }
 
     /// Begins a pair where the budget allows that; `None` else, and what it comes to where that takes too long.

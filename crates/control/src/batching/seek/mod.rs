@@ -39,6 +39,7 @@ pub use tuning::SeekTuning;
 
 use super::bounds::{IntervalBounds, range};
 use super::keep::{self, Keep};
+use super::long_look::{Gate, LongLook};
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
@@ -125,6 +126,8 @@ pub struct Seek {
     /// What single slow periods leave, and how many came in a row.
     keep: Keep,
     slow_run: u32,
+    /// Whether what batches save lasts.
+    looks: LongLook,
 }
 
 impl Seek {
@@ -141,6 +144,7 @@ impl Seek {
         let bounds = IntervalBounds::new(range, slo.target(), asked, Self::NAME)?;
         Ok(Self {
             target: slo.target().get(),
+            looks: LongLook::new(bounds.least, slo.target(), Seconds::new(tuning.look_s)),
             keep: Keep::of_slow_periods(slo.target(), (bounds.least, bounds.most)),
             bounds,
             slow_run: 0,
@@ -444,9 +448,18 @@ impl Law for Seek {
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {
-        let (interval, reason) = match Period::of(observation) {
-            Some(period) => self.step(&period),
-            None => {
+        let gate = self.looks.gate(observation);
+        if gate == Gate::Anew {
+            self.begin_anew();
+        }
+        let (interval, reason) = match (gate, Period::of(observation)) {
+            (Gate::Closed(text), _) => {
+                self.interrupt();
+                let numbers = [("interval_ms", self.none() * 1e3)];
+                (self.none(), reason("seek-look", text, &numbers))
+            }
+            (_, Some(period)) => self.step(&period),
+            (_, None) => {
                 if observation.traffic.is_none() {
                     self.ledger.lose();
                     if let Phase::Compare(comparison) = &mut self.phase {
@@ -464,6 +477,23 @@ impl Law for Seek {
     }
 
     fn forget(&mut self) {
+        self.begin_anew();
+        self.looks.lose();
+    }
+}
+
+impl Seek {
+    /// Nothing is in force that it asked for.
+    fn interrupt(&mut self) {
+        self.noise.interrupt();
+        (self.last, self.steady) = (None, 0);
+        if let Phase::Compare(comparison) = &mut self.phase {
+            comparison.interrupt();
+        }
+    }
+
+    /// It begins without batches, and knows nothing of the load.
+    fn begin_anew(&mut self) {
         self.take(self.none());
         (self.gain, self.is_undoubted) = (0.0, false);
         (self.load, self.noise) = (Load::default(), Noise::default());

@@ -1,5 +1,6 @@
 //! Parameters of the law that seeks the interval of least cost.
 
+use crate::batching::tuning::{LOOK_S, MOST_LOOK_S};
 use crate::parameter::{Bound, OutOfRange};
 use serde::Deserialize;
 
@@ -35,6 +36,9 @@ pub struct SeekTuning {
     pub retry_periods: u32,
     /// The most of them.
     pub max_retry_periods: u32,
+    /// Seconds without batches, now and then, to see whether what they save lasts; eight mean response times where these are more. 90; 0 for
+    /// never.
+    pub look_s: f64,
     /// Seed of the coin that says in which order two intervals are compared, and for how long. 1.
     pub seed: u64,
 }
@@ -55,6 +59,7 @@ impl Default for SeekTuning {
             least_group: 1.05,
             retry_periods: 30,
             max_retry_periods: 1_920,
+            look_s: LOOK_S,
             seed: 1,
         }
     }
@@ -78,6 +83,7 @@ impl SeekTuning {
         Bound::Between(0.5, 10.0).check("significance", self.significance)?;
         Bound::Between(0.0, 0.5).check("least_gain", self.least_gain)?;
         Bound::Between(f64::from(MIN_PAIRS), 1_000.0).check("max_pairs", f64::from(self.max_pairs))?;
+        Bound::Between(0.0, MOST_LOOK_S).check("look_s", self.look_s)?;
         Bound::Between(1.0, 100.0).check("least_group", self.least_group)?;
         Bound::Between(1.0, 1e6).check("max_retry_periods", f64::from(self.max_retry_periods))?;
         let (first, most) = (f64::from(self.retry_periods), f64::from(self.max_retry_periods));

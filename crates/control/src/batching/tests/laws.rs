@@ -60,6 +60,7 @@ fn tuned(reference_ms: Option<f64>) -> BatchingTuning {
         sla_ms: Some(1000.0),
         reference_ms,
         keep_slo: false,
+        look_s: 0.0,
         ..BatchingTuning::default()
     }
 }

@@ -78,7 +78,7 @@ fn where_batches_only_hurt_the_budget_is_kept_however_the_load_cycles() {
     for cycle in cycles() {
         for seed in 1..4 {
             let (more, _) = cycle.run(|interval| 1.0 + interval, 3_600, seed);
-            assert!(more < 1.01, "{cycle:?} {seed}: {more}");
+            assert!(more < 1.012, "{cycle:?} {seed}: {more}");
         }
     }
 }

@@ -1,0 +1,97 @@
+//! Batches that save at once and cost more by and by: a cache that grows stale, a backlog behind the service.
+
+use super::super::*;
+use super::least::observation;
+use super::{Noise, with_interval};
+use crate::common::slo;
+use crate::law::Law;
+
+/// A service of half a second.
+#[derive(Clone, Copy, Debug)]
+struct Service {
+    /// What the best interval saves at once, and what it adds in the long run, as shares; the seconds after which 63 % of that are there.
+    saves: f64,
+    adds: f64,
+    seconds: f64,
+    /// The best interval.
+    best: f64,
+    noise: f64,
+    seed: u64,
+}
+
+impl Service {
+    /// By how much more a response takes under the law than without batches, as a share; for each of so many periods.
+    fn run(self, law: &mut dyn Law, periods: u64) -> Vec<f64> {
+        let mut random = Noise::new(self.seed);
+        let (mut interval, mut lasting) = (0.0f64, 0.0);
+        (0..periods)
+            .map(|number| {
+                let on = 1.0 - (interval / self.best - 1.0f64).powi(2).min(1.0);
+                lasting += (on - lasting) * (1.0 - (-1.0 / self.seconds).exp());
+                let more = self.adds * lasting - self.saves * on;
+                let mean = 0.5 * (1.0 + more) * (1.0 + self.noise * random.normal());
+                let decision = law.decide(&observation(number, interval, mean, mean * 2.0));
+                interval = decision.setting.batch_interval().unwrap().get();
+                more
+            })
+            .collect()
+    }
+}
+
+fn laws() -> Vec<Box<dyn Law>> {
+    let (slo, plant) = (|| slo(8_000.0), with_interval);
+    vec![
+        Box::new(Seek::new(slo(), plant(), SeekTuning::default()).unwrap()),
+        Box::new(Batching::new(slo(), plant(), BatchingTuning::default()).unwrap()),
+    ]
+}
+
+fn mean(of: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / of.len() as f64
+}
+
+/// The worst of five seeds, in percent more than without batches, over so many hours.
+fn worst(law: usize, hours: u64, of: impl Fn(u64) -> Service) -> f64 {
+    let run = |seed| mean(&of(seed).run(&mut *laws().remove(law), 3_600 * hours)) * 100.0;
+    (1..6).map(run).fold(f64::NEG_INFINITY, f64::max)
+}
+
+#[test]
+fn what_is_saved_at_once_and_costs_more_later_is_found_out() {
+    for (saves, adds) in [(0.1, 0.2), (0.1, 0.4), (0.2, 0.5), (0.4, 0.7)] {
+        for seconds in [3.0, 10.0, 30.0, 100.0] {
+            // In the long run a tenth more, or three.
+            let lasting = 100.0 * (adds - saves);
+            let service = |seed| Service {
+                saves,
+                adds,
+                seconds,
+                best: 0.2,
+                noise: 0.05,
+                seed,
+            };
+            for (law, most) in [0.5, 0.6].into_iter().enumerate() {
+                let more = worst(law, 4, service);
+                assert!(more < most * lasting, "{law} {saves} {adds} {seconds}: {more}");
+            }
+        }
+    }
+}
+
+#[test]
+fn looking_whether_a_gain_lasts_costs_a_small_part_of_it() {
+    for saves in [0.1, 0.2, 0.4] {
+        let service = |seed| Service {
+            saves,
+            adds: 0.0,
+            seconds: 3.0,
+            best: 0.2,
+            noise: 0.05,
+            seed,
+        };
+        for law in 0..2 {
+            let more = worst(law, 4, service);
+            assert!(more < -65.0 * saves, "{law} {saves}: {more}");
+        }
+    }
+}
