@@ -2,7 +2,7 @@
 //! SLO where one second in twelve is slow.
 //!
 //! `bench_batching CALIBRATION [SEEDS] [WORD] [LAW]` reads the service of `crates/lab/batching-paper.toml`, changes its users and its work
-//! so that a response takes as long as is said, and prints for each world the mean response time without batches, by how much more it is
+//! so that a response takes as long as is said, or leaves them as they are, and prints for each world the mean response time without batches, by how much more it is
 //! under the law, seed by seed, and the share of periods whose median is over the target without and with it; only worlds whose line has
 //! the word, `batching` where no other law is named.
 
@@ -24,6 +24,8 @@ enum Slow {
     Delay,
     /// For their own work only, but for one second in twelve, in which the processors are slow.
     Pauses,
+    /// As in the paper, with so many users: its auction site, its cache and its pauses to think.
+    Paper(u32),
 }
 
 /// What is run.
@@ -53,6 +55,13 @@ impl World {
             Slow::Queue => (1.0, 0.0),
             Slow::Delay => (0.3, self.response_s),
             Slow::Pauses => (0.5, 0.0),
+            Slow::Paper(users) => {
+                let mut scenario = service.clone();
+                scenario.users.counts = vec![users];
+                let (warm_up_s, seconds) = self.lengths_s;
+                (scenario.warm_up_s, scenario.duration_s) = (warm_up_s, warm_up_s + seconds);
+                return scenario;
+            }
         };
         let asked = Asked {
             response_s: self.response_s,
@@ -173,6 +182,14 @@ fn worlds() -> Vec<World> {
     for target_s in PAUSES_TARGETS_S {
         for objects in [20, 2_000_000] {
             worlds.push(all(Slow::Pauses, 0.05, 1.0, objects, 0, target_s));
+        }
+    }
+    for users in [800, 1_200] {
+        for hours in [1.0, 4.0] {
+            worlds.push(World {
+                lengths_s: (90.0, hours * HOUR_S),
+                ..all(Slow::Paper(users), 1.0, 1.0, 0, 0, 1.0)
+            });
         }
     }
     worlds

@@ -86,13 +86,13 @@ fn where_batches_help_their_gain_is_taken_however_late_it_is_seen() {
         for spreads in [false, true] {
             for seed in 1..5 {
                 let world = late(|held| valley(held, 0.3, 0.18), 1.5, lag, spreads, 0.05, seed);
-                let periods = (1_200.0 * lag) as u64 + 2_000;
+                let periods = (3_600.0 * lag) as u64 + 4_000;
                 // Now and then a period is lost, as it may be.
                 let run = world.run_losing(seek(4_000.0), periods, |number| lag > 20.0 && number % 50 == 3);
                 let least = valley(0.3, 0.3, 0.18);
                 // There may be a long look in it.
-                assert!(run.last < least * 1.08, "{lag} {seed}: {}", run.last);
-                assert!(run.mean < 1.0 - 0.62 * 0.18, "{lag} {seed}: {}", run.mean);
+                assert!(run.last < least * 1.05, "{lag} {seed}: {}", run.last);
+                assert!(run.mean < 1.0 - 0.7 * 0.18, "{lag} {seed}: {}", run.mean);
             }
         }
     }
