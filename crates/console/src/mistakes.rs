@@ -1,6 +1,6 @@
 //! All that is wrong in a configuration, where its parts can be judged apart from one another.
 
-use crate::ConfigError;
+use crate::{ConfigError, Document};
 use std::fmt;
 
 /// The mistakes of a configuration, one at least, by file and line. In words they are a line each.
@@ -31,32 +31,62 @@ impl From<ConfigError> for ConfigErrors {
 
 /// What was found to be wrong so far.
 #[derive(Debug, Default)]
-pub struct Mistakes(Vec<ConfigError>);
+pub struct Mistakes {
+    errors: Vec<ConfigError>,
+    /// Keys that were not understood, of which it is said elsewhere.
+    not_understood: Vec<String>,
+}
 
 impl Mistakes {
+    /// For what is left of a text of which these keys were not understood.
+    pub(crate) fn beside(not_understood: Vec<String>) -> Self {
+        Self {
+            errors: Vec::new(),
+            not_understood,
+        }
+    }
+
+    /// Whether what a table or a key (`gateway.batch`) is to say is not known: it or a key in it is wrong so far or was not understood,
+    /// or what was not understood beside it is perhaps it, misspelt. What follows from what it says is then no mistake of its own.
+    pub fn hide(&self, table: &str, document: &Document) -> bool {
+        let is_in = |key: &str, table: &str| {
+            let rest = key.strip_prefix(table);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let (around, name) = table.rsplit_once('.').unwrap_or_default();
+        let is_written = document.has(around, name);
+        let may_be_its = |key: &String| {
+            let beside = key.rsplit_once('.').map_or("", |(beside, _)| beside);
+            !is_written && (beside.is_empty() || is_in(table, beside))
+        };
+        let mut not_understood = self.not_understood.iter();
+        let mut keys = self.errors.iter().filter_map(ConfigError::key);
+        not_understood.any(|key| is_in(key, table) || may_be_its(key)) || keys.any(|key| is_in(key, table))
+    }
+
     /// Keeps what is wrong of one part; what is right of it is returned.
     pub fn of<T>(&mut self, part: Result<T, impl Into<ConfigErrors>>) -> Option<T> {
-        part.map_err(|errors| self.0.extend(errors.into().0)).ok()
+        part.map_err(|errors| self.errors.extend(errors.into().0)).ok()
     }
 
     /// One more.
     pub fn push(&mut self, error: ConfigError) {
-        self.0.push(error);
+        self.errors.push(error);
     }
 
     /// Nothing is wrong so far.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.errors.is_empty()
     }
 
     /// Leaves out those that are not kept.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&ConfigError) -> bool) {
-        self.0.retain(keep);
+        self.errors.retain(keep);
     }
 
     /// All of both.
     pub(crate) fn append(&mut self, other: Self) {
-        self.0.extend(other.0);
+        self.errors.extend(other.errors);
     }
 
     /// Whether all is well.
@@ -64,11 +94,11 @@ impl Mistakes {
     /// # Errors
     /// What is wrong, in the order of the file.
     pub fn done(mut self) -> Result<(), ConfigErrors> {
-        self.0
+        self.errors
             .sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
-        match self.0.is_empty() {
+        match self.errors.is_empty() {
             true => Ok(()),
-            false => Err(ConfigErrors(self.0)),
+            false => Err(ConfigErrors(self.errors)),
         }
     }
 }
@@ -76,7 +106,6 @@ impl Mistakes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Document;
 
     #[test]
     fn what_is_wrong_is_said_in_the_order_of_the_file() {

@@ -92,7 +92,7 @@ impl Document {
             }
         };
         if let Some(value) = &value {
-            let mut found = Mistakes::default();
+            let mut found = Mistakes::beside(cut.iter().map(Place::to_string).collect());
             check(value, &mut found);
             let follows = |error: &ConfigError| {
                 let key = Place::parse(error.key().unwrap_or_default());

@@ -106,7 +106,7 @@ pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo, StepRange};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave};
 pub use reflex::Reflex;
-pub use registry::{LawConfig, LawContext, LawError, LawName, LawNames, NoSuchLaw, Parameter};
+pub use registry::{Foreseen, LawConfig, LawContext, LawError, LawName, LawNames, NoSuchLaw, Parameter};
 pub use resize::{Fleet, Stepwise};
 pub use slo_power::{Mode, SloPower, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};

@@ -5,13 +5,14 @@
 
 pub mod agent;
 pub mod controller;
+mod laws;
 pub mod machine;
 mod notes;
 
 use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_control::{
-    CoreRange, FailingLimits, LawConfig, Plant, PlantError, PowerEnvelope, Slo, guardian,
+    CoreRange, FailingLimits, LawConfig, LawNames, Plant, PlantError, PowerEnvelope, Slo, guardian,
 };
 use headroom_gateway::GatewayConfig;
 use headroom_node::cap::LimiterOptions;
@@ -35,6 +36,9 @@ pub const EXAMPLE: &str = concat!(
     include_str!("../telemetry.example.toml"),
     include_str!("../laws.example.toml")
 );
+
+/// As many processors as Linux can be built for.
+const MOST_CORES: Cores = Cores::new(8192.0);
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -310,20 +314,26 @@ impl Default for AdminConfig {
 }
 
 impl Config {
-    /// Reads and checks a file.
+    /// Reads and checks a file, of which those laws run that `laws` makes of those that it names.
     ///
     /// # Errors
     /// [`ConfigErrors`] for a file that cannot be read or understood, and for every value that is outside its range.
-    pub fn read(file: &Path) -> Result<(Self, Document), ConfigErrors> {
+    pub fn read(file: &Path, laws: impl Fn(LawNames) -> LawNames) -> Result<(Self, Document), ConfigErrors> {
         let document = Document::read(file, "up")?;
-        Self::checked(document)
+        Self::checked(document, laws)
     }
 
-    fn checked(document: Document) -> Result<(Self, Document), ConfigErrors> {
+    fn checked(
+        document: Document,
+        laws: impl Fn(LawNames) -> LawNames,
+    ) -> Result<(Self, Document), ConfigErrors> {
         let mut config: Self = document.parse_checked("up", |config: &Self, mistakes| {
             config.check(&document, mistakes);
+            let names = laws(config.law.names.clone());
+            config.check_laws(names, &document, mistakes);
         })?;
         config.gateway = config.gateway_to_run();
+        config.law.names = laws(config.law.names);
         Ok((config, document))
     }
 
@@ -408,6 +418,11 @@ impl Config {
         }
         let service = &self.service;
         mistakes.of(service.check(document));
+        // What is wrong on the largest machine is wrong on all.
+        mistakes.of(self.core_range(
+            document,
+            MOST_CORES.max(service.cores_max.map_or(MOST_CORES, Cores::new)),
+        ));
         mistakes.of(self.power.check(document));
         let rate = service.requests_per_core_s.unwrap_or(1.0);
         mistakes.of(document.within(&[

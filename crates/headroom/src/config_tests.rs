@@ -1,7 +1,6 @@
 use super::example_tests::{gaps, written_out};
 use super::*;
-use headroom_control::LawContext;
-use headroom_units::PerSecond;
+use headroom_control::LawName;
 
 const GOOD: &str = r#"[slo]
 percentile = 95
@@ -22,7 +21,7 @@ guard = 0.8
 "#;
 
 fn parse(text: &str) -> Result<(Config, Document), ConfigErrors> {
-    Config::checked(Document::shipped("headroom.toml", text))
+    Config::checked(Document::shipped("headroom.toml", text), |names| names)
 }
 
 fn error(from: &str, to: &str) -> String {
@@ -30,15 +29,6 @@ fn error(from: &str, to: &str) -> String {
     parse(&GOOD.replace(from, to))
         .expect_err("a mistake must not pass")
         .to_string()
-}
-
-fn envelope() -> PowerEnvelope {
-    use headroom_units::Watts;
-    PowerEnvelope {
-        base: Watts::new(6.0),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(6.5),
-    }
 }
 
 #[test]
@@ -120,23 +110,16 @@ fn a_parameter_outside_its_range_is_named_with_its_line() {
 
 #[test]
 fn a_target_that_no_cores_can_meet_is_refused_with_both_numbers() {
-    let (config, document) = parse(&GOOD.replace("target_ms = 250", "target_ms = 4")).unwrap();
-    let range = config.core_range(&document, Cores::new(2.0)).unwrap();
-    let plant = config.plant(&document, range, envelope()).unwrap();
-    let slo = config.slo(&document).unwrap();
-    let context = LawContext {
-        slo,
-        plant,
-        service_rate: PerSecond::new(250.0),
-        machines: Vec::new(),
-    };
-    let error = config.law.build(&context).map(drop).unwrap_err();
-    let message = document.error(&error.key, error.why).to_string();
-    assert!(message.starts_with("headroom.toml:3: slo.target_ms"), "{message}");
-    assert!(
-        message.contains("4.000 ms") && message.contains("250.000 requests/s"),
-        "{message}"
-    );
+    for law in ["slo-power", "headroom", "joint"] {
+        let text = GOOD.replace("target_ms = 250", "target_ms = 4");
+        let message = parse(&text.replace("\"slo-power\"", &format!("{law:?}")));
+        let message = message.unwrap_err().to_string();
+        assert!(message.starts_with("headroom.toml:3: slo.target_ms"), "{message}");
+        assert!(
+            message.contains("4.000 ms") && message.contains("250.000 requests/s"),
+            "{message}"
+        );
+    }
 }
 
 #[test]
@@ -225,7 +208,7 @@ fn another_proxy_is_listened_to_instead_of_the_gateway() {
 
 #[test]
 fn a_file_that_is_not_there_says_how_to_make_one() {
-    let message = Config::read(Path::new("/nonexistent/headroom.toml"))
+    let message = Config::read(Path::new("/nonexistent/headroom.toml"), |names| names)
         .unwrap_err()
         .to_string();
     assert!(
@@ -283,10 +266,163 @@ fn what_a_law_cannot_go_by_is_noted() {
     ] {
         assert_eq!(notes(law, &more), "", "{law}: {more}");
     }
-    let said = notes("\"batching\"", "[law.batching]\nreference_ms = 900\n");
+    let with_batcher = |more: &str| {
+        notes(
+            "\"batching\"",
+            &format!("{more}[gateway.batch]\ninterval_ms = 0\n"),
+        )
+    };
+    let said = with_batcher("[law.batching]\nreference_ms = 900\n");
     assert!(
         said.contains("law.batching.reference_ms is 900, above slo.target_ms, 250"),
         "{said}"
     );
-    assert_eq!(notes("\"batching\"", "[law.batching]\nreference_ms = 200\n"), "");
+    assert_eq!(with_batcher("[law.batching]\nreference_ms = 200\n"), "");
+}
+
+/// The mistakes of a file in which these stand after the law's name and at the end, a line each.
+fn mistakes(law: &str, more: &str) -> Vec<String> {
+    let text = GOOD.replace("\"slo-power\"", law) + more;
+    let errors = parse(&text).err();
+    let errors = errors.iter().flat_map(ConfigErrors::iter);
+    errors.map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_a_law_asks_of_the_gateway_s_levers_is_judged_beside_all_else_that_the_file_gets_wrong() {
+    let batcher = "[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 200\n";
+    for (law, more, wanted) in [
+        (
+            "\"batching\"",
+            "[law.batching]\nmin_interval_ms = 300\n",
+            "law.batching.min_interval_ms: is 300: it must be at most 125",
+        ),
+        (
+            "\"batching-dvfs\"",
+            "[law.batching]\nmax_interval_ms = 240\n",
+            "law.batching.max_interval_ms: is 240: the gateway holds requests for 125 ms at most",
+        ),
+        (
+            "\"batching\"",
+            "[law.batching]\nexplore_max_ms = 220\n",
+            "law.batching.explore_max_ms: is 220: it must be between 0 and 125",
+        ),
+        (
+            "\"seek\"",
+            "[law.seek]\nmax_interval_ms = 260\n",
+            "law.seek.max_interval_ms: is 260: the gateway holds",
+        ),
+        (
+            "\"joint\"",
+            "[law.seek]\nmax_interval_ms = 260\n",
+            "law.seek.max_interval_ms: is 260: the gateway holds",
+        ),
+        (
+            "[\"slo-power\", \"constant\"]",
+            "[law.constant]\nsetting = { batch_interval = 0.3 }\n",
+            "law.constant.setting.batch_interval: is 0.3 seconds: 0 to 0.125 seconds here",
+        ),
+        (
+            "\"dynamic\"",
+            "",
+            "law.name: dynamic moves the lever servers, which is not here",
+        ),
+    ] {
+        let more = format!("{batcher}{more}");
+        let found = mistakes(law, &more);
+        assert!(found.len() == 1 && found[0].contains(wanted), "{more}: {found:?}");
+        // Neither of the others hides it.
+        let found = mistakes(law, &format!("{more}[record]\nmax_mib = 0\nmax = 1\n"));
+        assert_eq!(found.len(), 3, "{more}: {found:?}");
+        assert!(found.iter().any(|one| one.contains(wanted)), "{found:?}");
+    }
+    // What the law's own table gets wrong is said once.
+    let found = mistakes(
+        "\"batching\"",
+        &format!("{batcher}[law.batching]\nmin_interval_ms = -1\n"),
+    );
+    assert_eq!(found.len(), 1, "{found:?}");
+    // Of laws that do not run no more is asked than that their parameters can be.
+    let bounds = "[law.batching]\nmin_interval_ms = 300\n";
+    assert_eq!(mistakes("\"slo-power\"", bounds), [""; 0]);
+    let found = mistakes("\"batching\"", bounds);
+    assert!(
+        found.len() == 1
+            && found[0].contains("law.name: batching moves the lever batch_interval, which is not here"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn what_follows_from_a_batcher_that_is_not_understood_is_not_said() {
+    // More than a gateway holds by default.
+    let found = |batcher: &str| {
+        let slow = GOOD.replace("target_ms = 250", "target_ms = 9000");
+        let law = slow.replace("\"slo-power\"", "\"batching\"");
+        let text = format!("{law}[law.batching]\nmin_interval_ms = 1500\n{batcher}");
+        parse(&text).unwrap_err().to_string()
+    };
+    for (batcher, wanted) in [
+        (
+            "[gateway.batch]\ninterval_ms = 0\nmax_wait = 1800\n",
+            "gateway.batch.max_wait:",
+        ),
+        (
+            "[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 0\n",
+            "gateway.batch.max_wait_ms:",
+        ),
+        (
+            "[gateway.bach]\ninterval_ms = 0\nmax_wait_ms = 1800\n",
+            "gateway.bach:",
+        ),
+    ] {
+        let found = found(batcher);
+        assert!(found.contains(wanted) && !found.contains('\n'), "{found}");
+    }
+    // What is misspelt elsewhere hides nothing of it.
+    let found = found("[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 1400\n[gateway.cache]\nbits = 1\n");
+    assert!(
+        found.contains("law.batching.min_interval_ms: is 1500: it must be at most 1400")
+            && found.contains("gateway.cache.bits:"),
+        "{found}"
+    );
+}
+
+#[test]
+fn a_law_of_the_command_line_is_judged_instead_of_the_file_s() {
+    let text = format!(
+        "{GOOD}[law.batching]\nmin_interval_ms = 300\n[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 200\n"
+    );
+    let run = |law: &str| {
+        let names = LawNames::from(law.parse::<LawName>().unwrap());
+        Config::checked(Document::shipped("headroom.toml", &text), |_| names.clone())
+    };
+    let message = run("batching").unwrap_err().to_string();
+    assert!(
+        message.contains("law.batching.min_interval_ms: is 300"),
+        "{message}"
+    );
+    let (config, _) = run("fixed").unwrap();
+    assert_eq!(config.law.names.to_string(), "fixed");
+}
+
+#[test]
+fn cores_that_no_machine_can_be_given_are_the_file_s_mistake() {
+    for (keys, wanted) in [
+        (
+            "cores_min = 3\ncores_max = 2",
+            "service.cores_min: cores from 3 to 2",
+        ),
+        ("cores_step = 0", "service.cores_step: cores from"),
+        (
+            "lever = \"cpuset\"\ncores_step = 0.5",
+            "service.cores_step: is 0.5: a cpuset has whole cores only",
+        ),
+    ] {
+        let message = error(
+            "requests_per_core_s = 250",
+            &format!("requests_per_core_s = 250\n{keys}"),
+        );
+        assert!(message.contains(wanted) && !message.contains('\n'), "{message}");
+    }
 }

@@ -2,7 +2,6 @@
 
 use super::model::Sample;
 use crate::observation::Observation;
-use crate::plant::Plant;
 use crate::registry::LawError;
 use crate::stack;
 use headroom_units::{Lever, LeverRange, Ratio, Seconds};
@@ -15,11 +14,9 @@ pub(crate) struct IntervalBounds {
     step: f64,
 }
 
-/// The plant's range of a lever, or why a law that moves it cannot run.
-pub(super) fn range(plant: &Plant, law: &'static str) -> Result<LeverRange, LawError> {
-    let lever = Lever::BatchInterval;
-    let missing = || LawError::new("law.name", stack::missing(law, lever));
-    plant.range(lever).ok_or_else(missing)
+/// The range of the interval, or why a law that moves it cannot run where it has none.
+pub(super) fn there(range: Option<LeverRange>, law: &'static str) -> Result<LeverRange, LawError> {
+    range.ok_or_else(|| LawError::new("law.name", stack::missing(law, Lever::BatchInterval)))
 }
 
 impl IntervalBounds {

@@ -1,6 +1,6 @@
 //! The control of the batch interval: to a mean response time, as published, or for the least mean, and within what bounds both.
 
-use super::bounds::{IntervalBounds, range};
+use super::bounds::{IntervalBounds, there};
 use super::hold::Period;
 use super::keep::{Keep, Seen};
 use super::least::Least;
@@ -13,7 +13,7 @@ use crate::decision::Reason;
 use crate::observation::Observation;
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
-use headroom_units::{Lever, Ratio, Seconds};
+use headroom_units::{Lever, LeverRange, Ratio, Seconds};
 
 /// What the control asks for, and why.
 #[derive(Clone, Debug)]
@@ -48,22 +48,7 @@ impl IntervalControl {
         plant: &Plant,
         tuning: BatchingTuning,
     ) -> Result<Self, LawError> {
-        tuning.check().map_err(LawError::of("batching"))?;
-        let range = range(plant, law)?;
-        let sla = tuning.sla_ms.map_or(slo.target(), Seconds::from_millis);
-        let asked = (tuning.min_interval_ms, tuning.max_interval_ms);
-        let bounds = IntervalBounds::new(range, sla, asked, "batching")?;
-        let half = bounds.least + (bounds.most - bounds.least) * 0.5;
-        let explore_most = tuning.explore_max_ms.map_or(half, Seconds::from_millis);
-        if explore_most < bounds.least || explore_most > bounds.most {
-            let why = format!(
-                "is {}: it must be between {} and {}, the shortest and the longest interval, in ms",
-                explore_most.as_millis(),
-                bounds.least.as_millis(),
-                bounds.most.as_millis()
-            );
-            return Err(LawError::new("law.batching.explore_max_ms", why));
-        }
+        let (bounds, explore_most) = Self::bounds(law, slo, plant.range(Lever::BatchInterval), &tuning)?;
         let tried = match tuning.model {
             Some(_) => bounds.least,
             None => explore_most,
@@ -88,6 +73,35 @@ impl IntervalControl {
             bounds,
             hit_ratio: None,
         })
+    }
+
+    /// Between which intervals a law of this name chooses, and how far it tries, where the lever has this range.
+    ///
+    /// # Errors
+    /// A parameter outside its range or the lever's, a lever that is not there.
+    pub(super) fn bounds(
+        law: &'static str,
+        slo: Slo,
+        range: Option<LeverRange>,
+        tuning: &BatchingTuning,
+    ) -> Result<(IntervalBounds, Seconds), LawError> {
+        tuning.check().map_err(LawError::of("batching"))?;
+        let range = there(range, law)?;
+        let sla = tuning.sla_ms.map_or(slo.target(), Seconds::from_millis);
+        let asked = (tuning.min_interval_ms, tuning.max_interval_ms);
+        let bounds = IntervalBounds::new(range, sla, asked, "batching")?;
+        let half = bounds.least + (bounds.most - bounds.least) * 0.5;
+        let explore_most = tuning.explore_max_ms.map_or(half, Seconds::from_millis);
+        if explore_most < bounds.least || explore_most > bounds.most {
+            let why = format!(
+                "is {}: it must be between {} and {}, the shortest and the longest interval, in ms",
+                explore_most.as_millis(),
+                bounds.least.as_millis(),
+                bounds.most.as_millis()
+            );
+            return Err(LawError::new("law.batching.explore_max_ms", why));
+        }
+        Ok((bounds, explore_most))
     }
 
     /// An interval as the lever takes it.

@@ -9,7 +9,7 @@ use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
-use headroom_units::{Lever, Seconds, Setting};
+use headroom_units::{Lever, LeverRange, Seconds, Setting};
 use serde::Deserialize;
 
 /// Fuzzy model predictive control of the batch interval (Section IV).
@@ -25,6 +25,19 @@ impl Batching {
     /// A parameter outside its range, an interval bound above the SLA, a plant without the lever.
     pub fn new(slo: Slo, plant: Plant, tuning: BatchingTuning) -> Result<Self, LawError> {
         Ok(Self(IntervalControl::new(Self::NAME, slo, &plant, tuning)?))
+    }
+
+    /// Whether a law of this name can control the interval, where the lever has this range.
+    ///
+    /// # Errors
+    /// As [`Batching::new`].
+    pub(crate) fn fits(
+        law: &'static str,
+        slo: Slo,
+        range: Option<LeverRange>,
+        tuning: &BatchingTuning,
+    ) -> Result<(), LawError> {
+        IntervalControl::bounds(law, slo, range, tuning).map(drop)
     }
 }
 

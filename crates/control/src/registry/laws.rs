@@ -1,8 +1,8 @@
 //! The list of laws, and their tables.
 
 use super::{
-    Built, Entry, Found, LawContext, LawError, LawName, LawNames, ScheduledConfig, StaticConfig, search,
-    servers,
+    Built, Entry, Found, LawContext, LawError, LawName, LawNames, ScheduledConfig, StaticConfig, foreseen,
+    search, servers,
 };
 use crate::batching::{
     Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning, Seek, SeekTuning,
@@ -10,14 +10,13 @@ use crate::batching::{
 use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
-use crate::joint::{Joint, JointTuning, MAX_HORIZON_PERIODS};
+use crate::joint::{Joint, JointTuning};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
 use crate::slo_power::{Mode, SloPower};
 use crate::{Fixed, HeadroomTuning, Tuning};
-use headroom_physics::MachineFigures;
-use headroom_units::{Lever, Seconds};
+use headroom_units::Lever;
 use serde::Deserialize;
 
 const FIXED: Entry = Entry {
@@ -30,6 +29,7 @@ const FIXED: Entry = Entry {
     needs_reachable_target: false,
     needs_service_rate: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
+    foreseen: |_, _, _| Ok(()),
     search: nothing,
 };
 
@@ -131,6 +131,7 @@ pub(super) static LAWS: [Entry; 22] = [
         table: Some("constant"),
         has_defaults: false,
         build: constant,
+        foreseen: foreseen::constant,
         ..FIXED
     },
     Entry {
@@ -142,6 +143,7 @@ pub(super) static LAWS: [Entry; 22] = [
         needs_service_rate: true,
         may_resize: true,
         build: joint,
+        foreseen: foreseen::joint,
         search: search::joint,
         ..FIXED
     },
@@ -164,6 +166,7 @@ pub(super) static LAWS: [Entry; 22] = [
             let law = Batching::new(context.slo, context.plant, config.batching.clone())?;
             Ok(Box::new(law))
         },
+        foreseen: foreseen::batching,
         search: search::batching,
         ..FIXED
     },
@@ -189,6 +192,7 @@ pub(super) static LAWS: [Entry; 22] = [
             )?;
             Ok(Box::new(law))
         },
+        foreseen: foreseen::batching,
         search: search::batching_dvfs,
         ..FIXED
     },
@@ -204,6 +208,7 @@ pub(super) static LAWS: [Entry; 22] = [
                 config.seek.clone(),
             )?))
         },
+        foreseen: foreseen::seek,
         search: search::seek,
         ..FIXED
     },
@@ -241,6 +246,7 @@ pub(super) static LAWS: [Entry; 22] = [
 const RESIZER: Entry = Entry {
     resizes: true,
     build: |_, _| Ok(Box::new(AlwaysOn)),
+    foreseen: foreseen::servers,
     ..FIXED
 };
 
@@ -320,30 +326,6 @@ impl LawConfig {
         }
     }
 
-    /// Whether the laws that switch servers by a forecast can foresee a whole boot of each of these machines in periods of
-    /// this length.
-    ///
-    /// # Errors
-    /// Where the boot is longer than the forecast reaches, with both numbers.
-    pub fn foresees(&self, machines: &[MachineFigures], period: Seconds) -> Result<(), LawError> {
-        if !self.names.iter().any(LawName::may_resize) {
-            return Ok(());
-        }
-        let boots = machines.iter().map(|machine| machine.server.boot.get());
-        let (boot_s, warm_s) = (boots.fold(0.0, f64::max), self.joint.warm_s);
-        let periods = ((boot_s + warm_s) / period.get()).ceil();
-        if periods <= MAX_HORIZON_PERIODS as f64 {
-            return Ok(());
-        }
-        let why = format!(
-            "is {} ms: a server boots in {boot_s} s and warms up for {warm_s} s, which is {periods} periods, and the forecast \
-             reaches {MAX_HORIZON_PERIODS}: give at least {:.0} ms, or leave its power to another law",
-            period.as_millis(),
-            ((boot_s + warm_s) * 1e3 / MAX_HORIZON_PERIODS as f64).ceil()
-        );
-        Err(LawError::new("control.period_ms", why))
-    }
-
     /// Checks the parameters of all laws, whichever runs.
     ///
     /// # Errors
@@ -389,6 +371,7 @@ impl LawConfig {
 const SLO_POWER: Entry = Entry {
     table: Some("slo-power"),
     needs_service_rate: true,
+    foreseen: foreseen::slo_power,
     ..FIXED
 };
 
@@ -420,7 +403,7 @@ fn nothing(_: &LawConfig, _: &LawContext) -> Found {
     Ok(Vec::new())
 }
 
-fn constant_value(lever: Lever, why: String) -> LawError {
+pub(super) fn constant_value(lever: Lever, why: String) -> LawError {
     LawError::new(format!("law.constant.setting.{lever}"), why)
 }
 
@@ -428,12 +411,8 @@ fn constant(config: &LawConfig, context: &LawContext) -> Built {
     let setting = config.constant.setting;
     for (lever, value) in setting.iter() {
         // A lever that is not here is refused where the laws are joined.
-        if let Some((min, max)) = context.plant.bounds(lever)
-            && !(min..=max).contains(&value)
-        {
-            let unit = lever.info().unit;
-            let why = format!("is {value} {unit}: {min} to {max} {unit} here");
-            return Err(constant_value(lever, why));
+        if let Some(bounds) = context.plant.bounds(lever) {
+            foreseen::within(lever, value, bounds)?;
         }
     }
     match Constant::new(setting) {

@@ -20,11 +20,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod foreseen;
 mod laws;
 mod names;
 mod search;
 mod servers;
 
+pub use foreseen::Foreseen;
 pub use laws::LawConfig;
 pub use names::LawNames;
 pub use search::Parameter;
@@ -33,7 +35,6 @@ pub use servers::{ScheduledConfig, StaticConfig};
 use crate::law::Law;
 use crate::parameter::OutOfRange;
 use crate::plant::{Plant, Slo};
-use crate::queueing::cores_needed;
 use headroom_physics::MachineFigures;
 use headroom_units::PerSecond;
 use laws::LAWS;
@@ -104,6 +105,8 @@ struct Entry {
     /// Whether it is built with μ: where nobody gives that, it waits until the traffic has shown it.
     needs_service_rate: bool,
     build: fn(&LawConfig, &LawContext) -> Built,
+    /// What of `build` objects on every machine.
+    foreseen: fn(&LawConfig, LawName, &Foreseen) -> foreseen::Judged,
     search: fn(&LawConfig, &LawContext) -> Found,
 }
 
@@ -223,21 +226,6 @@ impl LawConfig {
     /// lacks.
     pub fn build(&self, context: &LawContext) -> Result<Box<dyn Law>, LawError> {
         self.build_named(self.names.first(), context)
-    }
-
-    /// Whether the law can reach its target at all, where it can only be harmed by one that it cannot: one request alone
-    /// takes 1/μ, however many cores there are. The other laws that know of the target object when they are built. Where μ is
-    /// measured, a busy minute must not end a service: then this is not asked.
-    ///
-    /// # Errors
-    /// A target out of reach.
-    pub fn reachable(&self, context: &LawContext) -> Result<(), LawError> {
-        if !self.names.iter().any(|name| name.0.needs_reachable_target) {
-            return Ok(());
-        }
-        cores_needed(PerSecond::new(0.0), context.service_rate, context.slo.target())
-            .map(drop)
-            .map_err(|error| LawError::new("slo.target_ms", error))
     }
 
     /// What its user should know of how the laws keep the SLO.

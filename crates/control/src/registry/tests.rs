@@ -289,3 +289,52 @@ fn the_power_managers_cap_starts_at_its_level() {
     given.power_manager.cap_w = Some(7.0);
     assert_eq!(cap.get(&given), 7.0);
 }
+
+#[test]
+fn what_no_machine_makes_good_is_foreseen_as_the_law_itself_says_it() {
+    let interval = (Lever::BatchInterval, LeverRange::between(0.0, 0.2));
+    for json in [
+        r#"{"name": "batching", "batching": {"min_interval_ms": 300}}"#,
+        r#"{"name": "batching-dvfs", "batching": {"max_interval_ms": 240}}"#,
+        r#"{"name": "seek", "seek": {"max_interval_ms": 210}}"#,
+        r#"{"name": "joint", "seek": {"max_interval_ms": 210}}"#,
+        r#"{"name": "constant", "constant": {"setting": {"batch_interval": 0.3}}}"#,
+        r#"{"name": "slo-power", "slo-power": {"guard": 0.01}}"#,
+    ] {
+        let law = config(json);
+        let known = |of_cluster: &[(Lever, LeverRange)], unknown: &[Lever]| Foreseen {
+            slo: slo(250.0),
+            service_rate: Some(PerSecond::new(250.0)),
+            of_cluster: of_cluster.to_vec(),
+            unknown: unknown.to_vec(),
+        };
+        let with = with_frequency();
+        let with = LawContext {
+            plant: with.plant.with_range(interval.0, interval.1).unwrap(),
+            ..with
+        };
+        let said = law.build(&with).map(drop).unwrap_err();
+        assert_eq!(law.foreseen(&known(&[interval], &[])), [said], "{json}");
+        // Nothing is said of a lever that is not known.
+        let is_of_interval = !json.contains("guard");
+        let unknown = law.foreseen(&known(&[interval], &[Lever::BatchInterval]));
+        assert_eq!(unknown.is_empty(), is_of_interval, "{json}");
+        // Where it is not there, the laws that need it cannot run.
+        let none = law.foreseen(&known(&[], &[]));
+        let needs = is_of_interval && !json.contains("joint");
+        assert_eq!(
+            none.iter().any(|error| error.key == "law.name"),
+            needs,
+            "{json}: {none:?}"
+        );
+    }
+    // What `mistakes` says is not said again.
+    let wrong = config(r#"{"name": "batching", "batching": {"min_interval_ms": -1}}"#);
+    let known = Foreseen {
+        slo: slo(250.0),
+        service_rate: None,
+        of_cluster: vec![interval],
+        unknown: Vec::new(),
+    };
+    assert_eq!((wrong.mistakes().len(), wrong.foreseen(&known)), (1, Vec::new()));
+}

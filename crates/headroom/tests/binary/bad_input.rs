@@ -121,6 +121,9 @@ fn a_mistake_in_the_file_is_named_with_its_line_value_and_remedy() {
             [record]\n | [record]\nmax_mib = -1\n | max_mib | record.max_mib; -1
             requests_per_core_s = 250.0 | calibrate_s = 1e300 | calibrate_s | service.calibrate_s; 1e300
             [law]\n | [law\n | [law | --example
+            target_ms = 250 | target_ms = 4 | target_ms | slo.target_ms; no number of cores; 250.000 requests/s
+            "slo-power" | "batching" | name = "batching" | law.name; batch_interval; gateway.batch.interval_ms
+            250.0\n | 250.0\ncores_min = 3\ncores_max = 2\n | cores_min | service.cores_min; 3; 2
         "#,
         || {},
     );

@@ -37,7 +37,7 @@ mod tuning;
 
 pub use tuning::SeekTuning;
 
-use super::bounds::{IntervalBounds, range};
+use super::bounds::{IntervalBounds, there};
 use super::keep::{self, Keep};
 use super::long_look::{Gate, LongLook};
 use crate::decision::{Decision, Reason};
@@ -50,7 +50,7 @@ use block::{Period, is_in_force};
 use coin::Coin;
 use compare::{Comparison, Means, Move, Verdict};
 use explain::{OBSERVES, Why, reason};
-use headroom_units::{Lever, Seconds, Setting};
+use headroom_units::{Lever, LeverRange, Seconds, Setting};
 use ledger::Ledger;
 use noise::{Noise, Scale};
 use pace::Pace;
@@ -138,10 +138,7 @@ impl Seek {
     /// # Errors
     /// A parameter outside its range, an interval bound above the target, a plant without the lever.
     pub fn new(slo: Slo, plant: Plant, tuning: SeekTuning) -> Result<Self, LawError> {
-        tuning.check().map_err(LawError::of(Self::NAME))?;
-        let range = range(&plant, Self::NAME)?;
-        let asked = (0.0, tuning.max_interval_ms);
-        let bounds = IntervalBounds::new(range, slo.target(), asked, Self::NAME)?;
+        let bounds = Self::bounds(slo, plant.range(Lever::BatchInterval), &tuning)?;
         Ok(Self {
             target: slo.target().get(),
             looks: LongLook::new(bounds.least, slo.target(), Seconds::new(tuning.look_s)),
@@ -150,7 +147,7 @@ impl Seek {
             slow_run: 0,
             ledger: Ledger::default(),
             phase: Phase::Wait(0, OBSERVES),
-            interval: range.min,
+            interval: bounds.least.get(),
             remembered: None,
             ratio: tuning.ratio,
             way: Move::Up,
@@ -173,6 +170,21 @@ impl Seek {
             late_without: Average::default(),
             tuning,
         })
+    }
+
+    /// Between which intervals it seeks, where the lever has this range.
+    ///
+    /// # Errors
+    /// A parameter outside its range or the lever's, a lever that is not there.
+    pub(crate) fn bounds(
+        slo: Slo,
+        range: Option<LeverRange>,
+        tuning: &SeekTuning,
+    ) -> Result<IntervalBounds, LawError> {
+        tuning.check().map_err(LawError::of(Self::NAME))?;
+        let range = there(range, Self::NAME)?;
+        let asked = (0.0, tuning.max_interval_ms);
+        IntervalBounds::new(range, slo.target(), asked, Self::NAME)
     }
 
     /// The least interval, which is none in effect.

@@ -152,10 +152,7 @@ fn read(args: &UpArgs) -> Result<Vec<(Config, Document)>, Failure> {
     }
     let (mut configs, mut mistakes) = (Vec::new(), Mistakes::default());
     for file in &args.config {
-        if let Some((mut config, document)) = mistakes.of(Config::read(file)) {
-            config.law.names = args.run.laws(config.law.names);
-            configs.push((config, document));
-        }
+        configs.extend(mistakes.of(Config::read(file, |names| args.run.laws(names))));
     }
     if configs.len() > 1 {
         for (config, document) in &mut configs {
