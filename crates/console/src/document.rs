@@ -23,8 +23,10 @@ impl ConfigError {
     /// The key that it is about, where it is about one.
     pub fn key(&self) -> Option<&str> {
         let (key, _) = self.message.split_once(": ")?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        (!key.is_empty() && key.chars().all(plain)).then_some(key)
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-[]".contains(c);
+        // A table's name in brackets is no key.
+        let is_key = key.chars().all(plain) && !key.is_empty() && !key.starts_with('[');
+        is_key.then_some(key)
     }
 }
 

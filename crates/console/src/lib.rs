@@ -19,11 +19,13 @@
 
 pub mod args;
 mod choice;
+mod cuts;
 mod document;
 mod failure;
 pub mod file;
 mod mistakes;
 mod parse;
+mod place;
 pub mod say;
 mod stop;
 pub mod terminal;

@@ -1,60 +1,15 @@
 //! A configuration understood as far as it can be: each key that is wrong is said, not the first alone.
 //!
-//! What `serde` refuses is cut out of the parsed text, which keeps its places, and the rest is tried again. What follows from a
-//! cut only (a table that now lacks the key) is no mistake of its own and is not said.
+//! What `serde` refuses is cut out of the parsed text, which keeps its places, and the rest is tried again; where a key is then missing,
+//! or was before, something stands in for it, so that what is beside it is understood and checked. What follows from a cut only (a table
+//! that now lacks the key, what is said of what stands in) is no mistake of its own and is not said.
 
+use crate::cuts::Cuts;
+use crate::place::{Place, Step, place_of};
 use crate::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_units::Seconds;
 use serde::de::DeserializeOwned;
-use std::fmt;
-use std::ops::Range;
-use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue, Deserializer, Error};
-
-/// A part of a dotted key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
-    Key(String),
-    /// An entry of a list of tables, from 0.
-    At(usize),
-}
-
-/// Where in a file something is: the steps to it from the root, which has none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place(Vec<Step>);
-
-impl Place {
-    fn with(&self, step: Step) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(step);
-        Self(steps)
-    }
-
-    fn parent(&self) -> Option<Self> {
-        let (_, steps) = self.0.split_last()?;
-        Some(Self(steps.to_vec()))
-    }
-
-    /// The place of a key as [`Document::error`] takes it.
-    fn parse(key: &str) -> Self {
-        let key = key.replace('[', ".").replace(']', "");
-        let step = |part: &str| part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::At);
-        Self(key.split('.').map(step).collect())
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, step) in self.0.iter().enumerate() {
-            match step {
-                Step::Key(key) if number == 0 => f.write_str(key)?,
-                Step::Key(key) => write!(f, ".{key}")?,
-                Step::At(at) => write!(f, "[{at}]")?,
-            }
-        }
-        Ok(())
-    }
-}
+use toml::de::{DeTable, Deserializer, Error};
 
 impl Document {
     /// Understands the text as the configuration of `headroom COMMAND` and checks it; every key that is wrong is said.
@@ -67,7 +22,7 @@ impl Document {
         check: impl FnOnce(&T, &mut Mistakes),
     ) -> Result<T, ConfigErrors> {
         let mut root = DeTable::parse(self.text()).map_err(|error| self.refusal(command, None, &error))?;
-        let (mut mistakes, mut cut) = (Mistakes::default(), Vec::new());
+        let (mut mistakes, mut cuts) = (Mistakes::default(), Cuts::default());
         let value = loop {
             let error = match T::deserialize(Deserializer::from(root.clone())) {
                 Ok(value) => break Some(value),
@@ -76,34 +31,26 @@ impl Document {
             let place = error
                 .span()
                 .and_then(|span| place_of(root.get_ref(), &Place::default(), &span));
-            let missing = missing(&error);
             // Where it is not known which key it is about, it is the file that lacks a table.
             let place = place.unwrap_or_default();
-            let follows = missing.is_some()
-                && cut
-                    .iter()
-                    .any(|cut: &Place| cut.parent().as_ref() == Some(&place));
+            let lacks = missing(&error).map(|key| place.with(Step::Key(key.to_owned())));
+            let follows = match &lacks {
+                Some(key) => cuts.may_be(key),
+                None => cuts.stand_in_within(&place),
+            };
             if !follows {
                 mistakes.push(self.refusal(command, Some(&place), &error));
             }
-            match remove(root.get_mut(), &place.0) {
-                true => cut.push(place),
-                false => break None,
+            // Spans of what stands in are beyond the text, each another.
+            let beyond = self.text().len() + 1;
+            if !cuts.cut(root.get_mut(), lacks.unwrap_or(place), beyond) {
+                break None;
             }
         };
         if let Some(value) = &value {
-            let mut found = Mistakes::beside(cut.iter().map(Place::to_string).collect());
+            let mut found = Mistakes::beside(cuts.places().map(Place::to_string).collect());
             check(value, &mut found);
-            let follows = |error: &ConfigError| {
-                let key = Place::parse(error.key().unwrap_or_default());
-                let is_cut = cut.contains(&key);
-                // Of what is not written, a key beside it that was cut may be the reason.
-                let holds_a_cut = cut.iter().filter_map(Place::parent).any(|table| {
-                    table == key || (!self.is_written(error.key()) && Some(table) == key.parent())
-                });
-                is_cut || holds_a_cut
-            };
-            found.retain(|error| !follows(error));
+            found.retain(|error| !cuts.explain(error, self.is_written(error.key())));
             mistakes.append(found);
         }
         mistakes.done()?;
@@ -192,54 +139,6 @@ const UNITS: [(&str, &str, Option<f64>); 6] = [
     ("_percent", "percent", None),
     ("_w", "watts", None),
 ];
-
-/// The place of the key that stands at a span, or of the key whose value does.
-fn place_of(table: &DeTable<'_>, at: &Place, span: &Range<usize>) -> Option<Place> {
-    table.iter().find_map(|(name, value)| {
-        let here = at.with(Step::Key(name.get_ref().to_string()));
-        if name.span() == *span {
-            return Some(here);
-        }
-        inside(value, &here, span).or_else(|| (value.span() == *span).then_some(here))
-    })
-}
-
-fn inside(value: &Spanned<DeValue<'_>>, here: &Place, span: &Range<usize>) -> Option<Place> {
-    match value.get_ref() {
-        DeValue::Table(inner) => place_of(inner, here, span),
-        DeValue::Array(entries) => in_list(entries, here, span),
-        _ => None,
-    }
-}
-
-fn in_list(entries: &DeArray<'_>, here: &Place, span: &Range<usize>) -> Option<Place> {
-    entries.iter().enumerate().find_map(|(at, entry)| {
-        let one = here.with(Step::At(at));
-        inside(entry, &one, span).or_else(|| (entry.span() == *span).then_some(one))
-    })
-}
-
-/// Takes the key out; of what is an entry of a list the whole list, as the others would have other numbers. Whether there was one.
-fn remove(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
-    let [Step::Key(first), rest @ ..] = steps else {
-        return false;
-    };
-    let known = |name: &Spanned<_>| AsRef::<str>::as_ref(name.get_ref()) == first;
-    let Some(name) = table.keys().find(|name| known(name)).cloned() else {
-        return false;
-    };
-    let inner = table.get_mut(&name).map(Spanned::get_mut);
-    match (rest, inner) {
-        ([Step::Key(_), ..], Some(DeValue::Table(inner))) => remove(inner, rest),
-        ([Step::At(at), rest @ ..], Some(DeValue::Array(entries))) if !rest.is_empty() => {
-            match entries.get_mut(*at).map(Spanned::get_mut) {
-                Some(DeValue::Table(inner)) => remove(inner, rest),
-                _ => table.remove(&name).is_some(),
-            }
-        }
-        _ => table.remove(&name).is_some(),
-    }
-}
 
 #[cfg(test)]
 #[path = "parse_tests.rs"]

@@ -444,9 +444,12 @@ impl Config {
                 mistakes.push(document.error(&format!("gateway.{key}"), why));
             }
         }
-        let Some(gateway) = self.gateway_to_run() else {
+        let Some(mut gateway) = self.gateway_to_run() else {
             return;
         };
+        if mistakes.hide("slo.target_ms", document) {
+            gateway.target_ms = None;
+        }
         for error in gateway.mistakes() {
             let (key, why) = door::gateway_objection(&gateway, &error);
             mistakes.push(document.error(&key, why));

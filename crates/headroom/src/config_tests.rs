@@ -426,3 +426,33 @@ fn cores_that_no_machine_can_be_given_are_the_file_s_mistake() {
         assert!(message.contains(wanted) && !message.contains('\n'), "{message}");
     }
 }
+
+#[test]
+fn a_key_that_is_misspelt_hides_no_other_mistake_of_the_file() {
+    let text = GOOD
+        .replace("percentile = 95", "percentile = 0")
+        .replace("target_ms = 250", "target_m = 250")
+        .replace("\"slo-power\"", "\"batching\"");
+    let text = format!("{text}[gateway.batch]\ninterval_ms = 100\n[record]\nmax_mib = 0\n");
+    let found = parse(&text).unwrap_err();
+    let keys: Vec<_> = found.iter().map(|error| error.key().unwrap()).collect();
+    assert_eq!(
+        keys,
+        ["slo.percentile", "slo.target_m", "record.max_mib"],
+        "{found}"
+    );
+}
+
+#[test]
+fn the_backends_beside_one_that_lacks_its_address_are_checked() {
+    let bad = "[{ weight = 1 }, { url = \"http://127.0.0.1:8081\", weight = 5000 }, { url = \"ftp://b\" }]";
+    let message = error("[{ url = \"http://127.0.0.1:8081\" }]", bad);
+    for wanted in [
+        "backends[0].url: is missing",
+        "backends.weight: is 5000",
+        "ftp://b",
+    ] {
+        assert!(message.contains(wanted), "{wanted}: {message}");
+    }
+    assert_eq!(message.lines().count(), 3, "{message}");
+}

@@ -12,6 +12,9 @@ impl Config {
         let Ok(slo) = self.slo(document) else {
             return;
         };
+        if mistakes.hide("slo.target_ms", document) {
+            return;
+        }
         let mut unknown = vec![
             (Lever::BatchInterval, "gateway.batch"),
             (Lever::CacheSize, "gateway.cache"),

@@ -139,7 +139,12 @@ fn a_file_that_is_none_is_said_so() {
     fs::write(&file, b"[slo]\n\xff\xfe = 1\n").unwrap();
     assert_refused(up(), &[name, "UTF-8"]);
     fs::write(&file, "").unwrap();
-    assert_refused(up(), &[name, "slo", "--example"]);
+    let program = run(up());
+    let (code, err) = (program.code(), program.err());
+    assert_eq!((code, err.lines().count()), (Some(2), 3), "{err}");
+    for table in ["gateway", "slo", "service"] {
+        assert!(err.contains(&format!("{table}: is missing")), "{err}");
+    }
     fs::write(&file, "\u{0}\u{0}\u{0}").unwrap();
     assert_refused(up(), &[name]);
     assert_refused(headroom("up --config").arg(folder.path()), &["cannot be read"]);

@@ -1,0 +1,195 @@
+//! Places in a configuration: what stands there is found, taken out and replaced.
+
+use std::fmt;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+/// A part of a dotted key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Key(String),
+    /// An entry of a list of tables, from 0.
+    At(usize),
+}
+
+/// Where in a file something is: the steps to it from the root, which has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place(pub(crate) Vec<Step>);
+
+impl Place {
+    pub(crate) fn with(&self, step: Step) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Self(steps)
+    }
+
+    pub(crate) fn parent(&self) -> Option<Self> {
+        let (_, steps) = self.0.split_last()?;
+        Some(Self(steps.to_vec()))
+    }
+
+    /// Whether it is that place or in it.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
+    /// The key that it ends with; `None` of an entry of a list.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self.0.last()? {
+            Step::Key(name) => Some(name),
+            Step::At(_) => None,
+        }
+    }
+
+    /// Whether what was to stand at another place may be what stands here: it is in it, or beside it under nearly the same name.
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
+        let alike = || Some(is_alike(self.name()?, other.name()?));
+        other.is_within(self) || (self.parent() == other.parent() && alike() == Some(true))
+    }
+
+    /// The place of a key as [`Document::error`] takes it.
+    pub(crate) fn parse(key: &str) -> Self {
+        let key = key.replace('[', ".").replace(']', "");
+        let step = |part: &str| part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::At);
+        Self(key.split('.').map(step).collect())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(key) if number == 0 => f.write_str(key)?,
+                Step::Key(key) => write!(f, ".{key}")?,
+                Step::At(at) => write!(f, "[{at}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether one name may be the other, misspelt: as many changes, at most, as a third of its letters.
+pub(crate) fn is_alike(one: &str, other: &str) -> bool {
+    let most = one.len().max(other.len());
+    match most < 3 {
+        true => one == other,
+        false => changes(one.as_bytes(), other.as_bytes()) <= most / 3,
+    }
+}
+
+/// So many letters must be put in, left out or replaced to make one of the other (Levenshtein).
+fn changes(one: &[u8], other: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.iter().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], at + 1);
+        for (to, there) in other.iter().enumerate() {
+            let replaced = corner + usize::from(letter != there);
+            corner = row[to + 1];
+            row[to + 1] = replaced.min(corner + 1).min(row[to] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// The place of the key that stands at a span, or of the key whose value does.
+pub(crate) fn place_of(table: &DeTable<'_>, at: &Place, span: &Range<usize>) -> Option<Place> {
+    table.iter().find_map(|(name, value)| {
+        let here = at.with(Step::Key(name.get_ref().to_string()));
+        if name.span() == *span {
+            return Some(here);
+        }
+        inside(value, &here, span).or_else(|| (value.span() == *span).then_some(here))
+    })
+}
+
+fn inside(value: &Spanned<DeValue<'_>>, here: &Place, span: &Range<usize>) -> Option<Place> {
+    match value.get_ref() {
+        DeValue::Table(inner) => place_of(inner, here, span),
+        DeValue::Array(entries) => in_list(entries, here, span),
+        _ => None,
+    }
+}
+
+fn in_list(entries: &DeArray<'_>, here: &Place, span: &Range<usize>) -> Option<Place> {
+    entries.iter().enumerate().find_map(|(at, entry)| {
+        let one = here.with(Step::At(at));
+        inside(entry, &one, span).or_else(|| (entry.span() == *span).then_some(one))
+    })
+}
+
+/// Takes the key out; of what is an entry of a list the whole list, as the others would have other numbers. Whether there was one.
+pub(crate) fn remove(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
+    match steps {
+        [around @ .., Step::At(_)] => remove(table, around),
+        [around @ .., Step::Key(name)] => {
+            let inner = table_at(table, around);
+            inner.is_some_and(|inner| inner.remove(name.as_str()).is_some())
+        }
+        [] => false,
+    }
+}
+
+/// Puts a value there. Whether there is a table or a list to hold it.
+pub(crate) fn put<'a>(table: &mut DeTable<'a>, steps: &[Step], value: Spanned<DeValue<'a>>) -> bool {
+    match steps {
+        [around @ .., Step::At(_)] => {
+            let entry = value_at(table, steps).filter(|_| !around.is_empty());
+            entry.map(|entry| *entry = value).is_some()
+        }
+        [around @ .., Step::Key(name)] => {
+            let key = Spanned::new(value.span(), name.clone().into());
+            let inner = table_at(table, around);
+            inner.map(|inner| inner.insert(key, value)).is_some()
+        }
+        [] => false,
+    }
+}
+
+fn table_at<'t, 'a>(table: &'t mut DeTable<'a>, steps: &[Step]) -> Option<&'t mut DeTable<'a>> {
+    if steps.is_empty() {
+        return Some(table);
+    }
+    match value_at(table, steps)?.get_mut() {
+        DeValue::Table(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+fn value_at<'t, 'a>(table: &'t mut DeTable<'a>, steps: &[Step]) -> Option<&'t mut Spanned<DeValue<'a>>> {
+    let (Step::Key(first), rest) = steps.split_first()? else {
+        return None;
+    };
+    let mut value = table.get_mut(first.as_str())?;
+    for step in rest {
+        value = match (step, value.get_mut()) {
+            (Step::Key(key), DeValue::Table(inner)) => inner.get_mut(key.as_str())?,
+            (Step::At(at), DeValue::Array(entries)) => entries.get_mut(*at)?,
+            _ => return None,
+        };
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_slip_is_alike_and_another_is_not() {
+        for (one, other, alike) in [
+            ("percentle", "percentile", true),
+            ("target", "target_ms", true),
+            ("sloo", "slo", true),
+            ("pid", "pid", true),
+            ("percentle", "target_ms", false),
+            ("cgroup", "container", false),
+            ("of", "on", false),
+        ] {
+            assert_eq!(is_alike(one, other), alike, "{one} {other}");
+            assert_eq!(is_alike(other, one), alike, "{one} {other}");
+        }
+        assert_eq!(changes(b"kitten", b"sitting"), 3);
+        assert_eq!(changes(b"", b"abc"), 3);
+    }
+}
