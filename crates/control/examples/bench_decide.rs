@@ -138,6 +138,7 @@ fn observation(period: u64, servers: usize, in_force: headroom_units::Setting) -
             answered: 10,
             processing: Seconds::new(load),
             waiting: Seconds::new(0.5 + noise),
+            held: 0,
         }),
         nodes: (0..servers).map(node).collect(),
         ..Observation::default()

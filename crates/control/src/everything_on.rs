@@ -57,9 +57,9 @@ fn band(load: f64) -> i32 {
 }
 
 impl EverythingOn {
-    /// The load of a period in which so many requests came; each is given once.
-    pub(crate) fn load_of(&mut self, traffic: &Traffic, length: f64) -> f64 {
-        let left = std::mem::replace(&mut self.left, traffic.in_flight as f64);
+    /// The load of a period in which so many requests came and that leaves over so many; each is given once.
+    pub(crate) fn load_of(&mut self, traffic: &Traffic, leaves: f64, length: f64) -> f64 {
+        let left = std::mem::replace(&mut self.left, leaves);
         load(traffic.arrivals as f64 / length.max(1e-3), left, length)
     }
 

@@ -91,6 +91,9 @@ pub struct BatchObservation {
     pub processing: Seconds,
     /// The intervals of the batches let go, together.
     pub waiting: Seconds,
+    /// Requests that are held at the end of the period: of those in flight, the ones that no server has yet.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub held: u64,
 }
 
 impl BatchObservation {
@@ -110,6 +113,7 @@ impl BatchObservation {
     }
 }
 
+/// What the second period adds to the one before it.
 impl std::ops::Add for BatchObservation {
     type Output = Self;
 
@@ -121,6 +125,7 @@ impl std::ops::Add for BatchObservation {
             answered: self.answered + other.answered,
             processing: self.processing + other.processing,
             waiting: self.waiting + other.waiting,
+            held: other.held,
         }
     }
 }
@@ -243,6 +248,13 @@ impl Traffic {
 }
 
 impl Observation {
+    /// Of this traffic's requests that are in flight at the end of the period those that the servers have: what a batcher holds is no work
+    /// yet, and in the next period as many others are held in its place.
+    pub fn at_work(&self, traffic: &Traffic) -> f64 {
+        let held = self.batching.map_or(0, |batching| batching.held);
+        traffic.in_flight.saturating_sub(held) as f64
+    }
+
     /// Requests that arrive at the whole cluster: the demand where that is counted, else the arrival rate.
     pub fn demand(&self) -> Option<PerSecond> {
         self.demand.or_else(|| self.arrival_rate())

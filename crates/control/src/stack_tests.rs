@@ -230,6 +230,7 @@ fn a_gateways_counts_of_two_periods_add_up() {
             answered: 1,
             processing: Seconds::new(0.1),
             waiting: Seconds::new(0.5),
+            held: batches,
         }),
         ..second(5)
     };
@@ -243,6 +244,8 @@ fn a_gateways_counts_of_two_periods_add_up() {
     );
     let batching = both.batching.unwrap();
     assert_eq!((batching.batches, batching.requests, batching.groups), (5, 24, 8));
+    // Those that are held are the later's.
+    assert_eq!(batching.held, 3);
     assert_eq!(batching.mean_waiting(), Some(Seconds::new(0.2)));
     // A period of which nothing is known takes nothing away.
     assert_eq!(together(one(4, 2), &second(5)).cache, one(4, 2).cache);

@@ -68,6 +68,22 @@ struct Held {
     is_timed: bool,
 }
 
+/// A request that is held, until it goes or its client does.
+struct IsHeld<'a>(&'a Core);
+
+impl<'a> IsHeld<'a> {
+    fn new(core: &'a Core) -> Self {
+        core.held.set(core.held.get() + 1);
+        Self(core)
+    }
+}
+
+impl Drop for IsHeld<'_> {
+    fn drop(&mut self) {
+        self.0.held.set(self.0.held.get() - 1);
+    }
+}
+
 /// One core's batcher, in front of the layers that answer.
 pub(crate) struct Batcher<L> {
     core: Rc<Core>,
@@ -169,6 +185,7 @@ impl<L: Layer> Batcher<L> {
             ends
         };
         call.watch.enter(Phase::Untimed);
+        let _held = IsHeld::new(&self.core);
         let deadline = latest.max(ends + GRACE);
         match tokio::time::timeout_at(deadline.into(), released).await {
             Ok(Ok(member)) => member,

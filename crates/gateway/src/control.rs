@@ -64,6 +64,7 @@ struct CoreLink {
     service_in_flight: u64,
     backend_in_flight: Vec<u64>,
     queued: u64,
+    held: u64,
     tunnels: u64,
     connections: u64,
     oldest_start: Option<Instant>,
@@ -120,6 +121,7 @@ impl Control {
             .extend(sample.backends.iter().map(|backend| backend.counts.in_flight));
         link.oldest_start = sample.oldest_start;
         link.queued = sample.queue.waiting;
+        link.held = sample.batch.held;
         link.tunnels = sample.tunnels;
         link.connections = sample.connections;
         link.spare = Some(sample);
@@ -241,6 +243,7 @@ impl Control {
                 .min()
                 .map(|start| now - start);
             period.queue.waiting = self.cores.iter().map(|core| core.queued).sum();
+            period.batch.held = self.cores.iter().map(|core| core.held).sum();
             period.service.in_flight = self.cores.iter().map(|core| core.service_in_flight).sum();
             for (index, backend) in period.backends.iter_mut().enumerate() {
                 backend.counts.in_flight = self
@@ -290,6 +293,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
             service_in_flight: 0,
             backend_in_flight: vec![0; backends.len()],
             queued: 0,
+            held: 0,
             tunnels: 0,
             connections: 0,
             oldest_start: None,

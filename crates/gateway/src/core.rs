@@ -50,6 +50,8 @@ pub(crate) struct Core {
     pub backends: Vec<Arc<Backend>>,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
+    /// Requests that the batcher holds.
+    pub held: Cell<u64>,
     signs: Arc<Signs>,
     alarm: Arc<Alarm>,
     pub stats: RefCell<CoreSample>,
@@ -92,6 +94,7 @@ impl Core {
             index,
             max_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
             queue: Queue::new(config.limits.max_queued.div_ceil(cores)),
+            held: Cell::new(0),
             signs,
             alarm,
             stats: RefCell::new(CoreSample::empty(backends.len())),
@@ -150,6 +153,7 @@ impl Core {
         sample.oldest_start = self.watches.oldest_start();
         sample.tunnels = self.tunnels.get();
         sample.queue.waiting = self.queue.len() as u64;
+        sample.batch.held = self.held.get();
         sample.connections = self.connections.get() as u64;
     }
 }

@@ -187,6 +187,9 @@ pub struct BatchCounts {
     pub answered: u64,
     /// That time, its sum over the batches answered.
     pub processing_us: u64,
+    /// Requests that are held now, or wait for those of their batch that go before them (a gauge: the last value known of each core). They
+    /// are among those in flight, and no backend has them yet.
+    pub held: u64,
 }
 
 /// What a cache has stored.
@@ -352,7 +355,9 @@ impl PeriodStats {
         self.queue += earlier.queue;
         self.queue.waiting = waiting;
         self.cache += earlier.cache;
+        let held = self.batch.held;
         self.batch += earlier.batch;
+        self.batch.held = held;
         self.accept_pauses += earlier.accept_pauses;
         add_histogram(&mut self.histogram, &earlier.histogram);
         for (backend, earlier) in self.backends.iter_mut().zip(&earlier.backends) {

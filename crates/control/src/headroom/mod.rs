@@ -196,6 +196,7 @@ impl Headroom {
                 length,
             },
             in_flight: Some(traffic.mean_in_flight(observation.length)),
+            // A gateway's alarm counts those that it holds too.
             at_end: traffic.in_flight as f64,
             fired,
             late: traffic.latency_to_judge() > self.slo.target(),
@@ -203,13 +204,13 @@ impl Headroom {
         });
         if fired {
             // Two points were in force: the period says nothing of either.
-            self.in_flight = Some((observation.period, traffic.in_flight as f64));
+            self.in_flight = Some((observation.period, observation.at_work(traffic)));
             return;
         }
         let busy = observation
             .utilisation
             .map(|share| share.get().clamp(0.0, 1.0) * cores);
-        let in_flight = traffic.in_flight as f64;
+        let in_flight = observation.at_work(traffic);
         if let Some(busy) = busy {
             // What went on in lost periods is none of this one's.
             let before = self
@@ -262,7 +263,9 @@ impl Headroom {
             true => self.full_for.saturating_add(1),
             false => 0,
         };
-        let load = self.full.load_of(traffic, observation.length.get());
+        let load = self
+            .full
+            .load_of(traffic, observation.at_work(traffic), observation.length.get());
         self.full
             .observe(load, (self.full_for > SETTLED_AFTER).then_some(late));
     }
@@ -293,7 +296,7 @@ impl Headroom {
         Demand {
             rate: forecast.rate,
             cases: forecast.cases.clone(),
-            backlog: (traffic.in_flight as f64 - usual).max(0.0) / length,
+            backlog: (observation.at_work(traffic) - usual).max(0.0) / length,
             surprise: self.latency.surprise(),
             length,
             bound: self.guarded_target().get(),
@@ -357,7 +360,11 @@ impl Law for Headroom {
         self.observe_full(observation, traffic, late);
         self.learn_caution(late);
         let demand = self.demand(&forecast, observation, traffic);
-        let load = load(forecast.rate, traffic.in_flight as f64, observation.length.get());
+        let load = load(
+            forecast.rate,
+            observation.at_work(traffic),
+            observation.length.get(),
+        );
         let (asked, observed) = (1.0 - self.tuning.confidence, self.allowed(load));
         let pace = now
             .frequency
@@ -390,7 +397,7 @@ impl Law for Headroom {
             let full = self.plant.full_allocation();
             let point = learned.point(&demand, full.cores, None, 1.0);
             let mut reasons = vec![self.maximum(&forecast, &point)];
-            reasons.extend(self.troubles(&demand, traffic));
+            reasons.extend(self.troubles(&demand, observation.at_work(traffic)));
             return decision(full, expected, reasons);
         };
         let current = learned.point(
@@ -419,7 +426,7 @@ impl Law for Headroom {
         };
         let rule = if keeps { KEEP } else { CHEAPEST };
         let mut reasons = vec![self.explain(rule, &forecast, &point, &current, load, Seconds::new(usual))];
-        reasons.extend(self.troubles(&demand, traffic));
+        reasons.extend(self.troubles(&demand, observation.at_work(traffic)));
         let mut allocation = wanted;
         let (asked, before) = (Setting::from(wanted), Setting::from(now));
         if late && asked.takes_from(&before) {
@@ -527,17 +534,14 @@ impl Headroom {
     }
 
     /// What made the law ask for more than the forecast alone would have.
-    fn troubles(&self, demand: &Demand, traffic: &Traffic) -> Vec<Reason> {
+    fn troubles(&self, demand: &Demand, left: f64) -> Vec<Reason> {
         let mut reasons = Vec::new();
         if demand.backlog > 0.0 {
             let text = format!(
-                "{} requests were left at the period's end: {:.0}/s more, to work them off within one period",
-                traffic.in_flight, demand.backlog
+                "{left} requests were left at the period's end: {:.0}/s more, to work them off within one period",
+                demand.backlog
             );
-            let numbers = [
-                ("in_flight", traffic.in_flight as f64),
-                ("backlog_per_s", demand.backlog),
-            ];
+            let numbers = [("in_flight", left), ("backlog_per_s", demand.backlog)];
             reasons.push(Reason::new(BACKLOG, text, &numbers));
         }
         let surprise = demand.surprise;

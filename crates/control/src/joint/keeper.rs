@@ -114,8 +114,8 @@ impl Keeper {
     }
 
     /// As [`EverythingOn::load_of`].
-    pub(super) fn load_of(&mut self, traffic: &Traffic, length: f64) -> f64 {
-        self.full.load_of(traffic, length)
+    pub(super) fn load_of(&mut self, traffic: &Traffic, leaves: f64, length: f64) -> f64 {
+        self.full.load_of(traffic, leaves, length)
     }
 
     /// Takes how probable it was that a period is late, and whether it was.

@@ -98,7 +98,7 @@ impl Joint {
         };
         self.forecaster.observe(observation.period, rate, length);
         self.observe_growth(rate, length);
-        let in_flight = traffic.in_flight as f64;
+        let in_flight = observation.at_work(traffic);
         self.reflex.observe(&Past {
             queue: Queue {
                 rate,
@@ -107,6 +107,7 @@ impl Joint {
                 length,
             },
             in_flight: Some(traffic.mean_in_flight(observation.length)),
+            // A gateway's alarm counts those that it holds too.
             at_end: traffic.in_flight as f64,
             fired,
             late: traffic.latency_to_judge() > self.slo.target(),

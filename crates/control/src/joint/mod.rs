@@ -175,7 +175,7 @@ impl Joint {
         Demand {
             rate: forecast.rate,
             cases: forecast.cases.clone(),
-            backlog: (traffic.in_flight as f64 - usual).max(0.0) / length,
+            backlog: (observation.at_work(traffic) - usual).max(0.0) / length,
             surprise: self.latency.surprise(),
             length,
             bound: self.slo.target().get() * self.tuning.guard,
@@ -274,7 +274,7 @@ impl Joint {
         let everything_on = self.full_for > SETTLED_AFTER;
         let late = traffic.latency_to_judge() > self.slo.target();
         let retreating = self.keeper.retreat() > 0;
-        let load_then = self.keeper.load_of(traffic, length);
+        let load_then = self.keeper.load_of(traffic, observation.at_work(traffic), length);
         self.keeper.observe(load_then, late, everything_on);
         // What the model says is judged by periods at full speed alone: in others a reflex may have kept what it had not.
         if let Some(expected) = self.expected_late.take().filter(|_| !limited) {
@@ -296,7 +296,7 @@ impl Joint {
             false => self.after_late.saturating_sub(1),
         };
         self.keeper
-            .rate(load(expected_rate, traffic.in_flight as f64, length))
+            .rate(load(expected_rate, observation.at_work(traffic), length))
     }
 
     /// Servers that stay on, whatever is believed, since the law had to retreat from fewer.

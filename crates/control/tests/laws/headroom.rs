@@ -395,3 +395,27 @@ fn without_the_key_there_is_no_reflex() {
     let mut law = Headroom::new(slo, plant, PerSecond::new(1.0 / COST), tuning).unwrap();
     assert_eq!(settle(&mut law, 0, 50, 200.0, plant.full()).reflex, None);
 }
+
+#[test]
+fn what_a_batcher_holds_is_no_work_that_was_left_over() {
+    let decided = |held: fn(u64) -> u64| {
+        let (mut law, mut in_force) = (law(), plant().full());
+        let decide = |number: u64| {
+            let mut seen = period(number, 200.0, in_force);
+            let held = held(number);
+            seen.traffic.as_mut().unwrap().in_flight += held;
+            seen.batching = Some(BatchObservation {
+                held,
+                ..BatchObservation::default()
+            });
+            in_force = law.decide(&seen).setting;
+            in_force
+        };
+        (0..200).map(decide).collect::<Vec<Setting>>()
+    };
+    let none = decided(|_| 0);
+    assert!(none.last() != none.first(), "{:?}", none.last());
+    for held in [(|_| 100) as fn(u64) -> u64, |number| 100 * (number % 2)] {
+        assert_eq!(decided(held), none);
+    }
+}

@@ -442,3 +442,46 @@ fn the_joint_law_finds_the_interval_of_the_least_mean() {
     }
     assert!((0.025..0.06).contains(&last), "{last}");
 }
+
+/// Of what a gateway holds no server has anything to do: with it or without, the servers and their speed are the same.
+#[test]
+fn what_a_batcher_holds_is_no_work_that_was_left_over() {
+    let decided = |held: fn(u64) -> u64| {
+        let plant = plant(CORES, POWER).with_frequency(frequencies(0.8, 2.2));
+        let mut law = joint(plant, 1);
+        let mut in_force = plant.full();
+        let decide = |number: u64| {
+            let held = held(number);
+            let decision = law.decide(&Observation {
+                period: number,
+                length: Seconds::new(1.0),
+                in_force,
+                traffic: Some(Traffic {
+                    arrivals: 2_000,
+                    completions: 2_000,
+                    in_flight: 8 + held,
+                    latency: Some(Latency {
+                        at_slo: Seconds::from_millis(15.0),
+                        missed: false,
+                        distribution: None,
+                    }),
+                    ..Traffic::default()
+                }),
+                utilisation: Some(Ratio::new(0.5)),
+                batching: Some(BatchObservation {
+                    held,
+                    ..BatchObservation::default()
+                }),
+                ..Observation::default()
+            });
+            in_force = decision.setting;
+            in_force
+        };
+        (0..200).map(decide).collect::<Vec<Setting>>()
+    };
+    let none = decided(|_| 0);
+    assert!(none.last() != none.first(), "{:?}", none.last());
+    for held in [(|_| 900) as fn(u64) -> u64, |number| 900 * (number % 2)] {
+        assert_eq!(decided(held), none);
+    }
+}

@@ -285,3 +285,20 @@ fn a_batcher_that_is_off_holds_nothing_until_it_is_given_an_interval() {
     assert_eq!(without.set_batch_interval(longest), None);
     assert_eq!(without.set_cache_bytes(1 << 20), None);
 }
+
+#[test]
+fn those_that_are_held_are_told_from_those_that_the_backend_has() {
+    let batched = Batched::new(60_000, |config| config.batch.max_wait_ms = 60_000);
+    let clients: Vec<Client> = (0..5).map(|number| batched.get(&format!("/{number}"))).collect();
+    let there = || {
+        let period = take(&batched.handle);
+        (period.service.in_flight, period.batch.held)
+    };
+    eventually("all are held", || there() == (5, 5));
+    // What is not safe is not held.
+    let mut post = batched.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(post.receive().status(), 200);
+    eventually("it is answered", || there() == (5, 5));
+    drop(clients);
+    eventually("their clients have gone", || there() == (0, 0));
+}

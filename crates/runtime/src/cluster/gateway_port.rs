@@ -307,6 +307,7 @@ impl Control {
                 waiting_us: stats.batch.waiting_us,
                 full: stats.batch.full,
                 expired: stats.batch.expired,
+                held: stats.batch.held,
             }),
             levers: self.levers.now(),
         }

@@ -323,6 +323,7 @@ fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
             waiting_us: batch.waiting_us,
             answered: batch.answered,
             processing_us: batch.processing_us,
+            held: batch.held,
         }),
         accept_pauses: period.accept_pauses,
         outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),

@@ -22,6 +22,7 @@ pub fn batching(counts: &BatchCounts) -> BatchObservation {
         answered: counts.answered,
         processing: Seconds::from_micros(counts.processing_us as f64),
         waiting: Seconds::from_micros(counts.waiting_us as f64),
+        held: counts.held,
     }
 }
 
@@ -80,7 +81,9 @@ mod tests {
             processing_us: 50_000,
             full: 9,
             expired: 9,
+            held: 5,
         });
+        assert_eq!(seen.held, 5);
         let part = with_front(Part::new("a", Role::Gateway), None, Some(&seen));
         let of = |sensor: Sensor| part.get(sensor);
         assert_eq!(of(Sensor::BatchWaiting), Some(0.1));

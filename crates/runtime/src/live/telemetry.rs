@@ -95,6 +95,9 @@ impl TrafficPeriod {
         if let Some(queue) = &mut self.queue {
             queue.waiting = 0;
         }
+        if let Some(batch) = &mut self.batch {
+            batch.held = 0;
+        }
         for backend in &mut self.backends {
             backend.healthy = false;
         }

@@ -169,6 +169,7 @@ fn observation(number: u64, interval_s: f64, mean_s: f64, groups: f64) -> Observ
             answered: 1,
             processing: Seconds::new(0.1),
             waiting: Seconds::new(interval_s),
+            held: 0,
         }),
         ..Observation::default()
     }

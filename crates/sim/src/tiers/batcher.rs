@@ -77,6 +77,11 @@ impl Batcher {
         self.ends_s < f64::INFINITY
     }
 
+    /// How many are held now.
+    pub(super) fn held(&self) -> u64 {
+        self.groups.iter().map(|group| group.len() as u64).sum()
+    }
+
     /// Holds a request until the end of the interval.
     pub(super) fn hold(&mut self, key: u64, user: u32) {
         let next = self.groups.len();

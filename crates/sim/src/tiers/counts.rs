@@ -82,7 +82,8 @@ impl Counts {
         }
     }
 
-    pub(super) fn batching(&self) -> BatchObservation {
+    /// With so many that are held now.
+    pub(super) fn batching(&self, held: u64) -> BatchObservation {
         BatchObservation {
             batches: self.batches,
             requests: self.batched,
@@ -90,6 +91,7 @@ impl Counts {
             answered: self.answered,
             processing: Seconds::new(self.processing_s),
             waiting: Seconds::new(self.waiting_s),
+            held,
         }
     }
 }

@@ -370,6 +370,7 @@ mod tests {
                     waiting_us: 6,
                     full: 7,
                     expired: 8,
+                    held: 9,
                 }),
                 levers: vec![LeverSetting { lever: "batch_interval".into(), value: 0.3 }],
                 ..GatewayPeriod::default()

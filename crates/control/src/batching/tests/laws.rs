@@ -202,6 +202,7 @@ fn batched(number: u64, in_force: Setting, answers: u64, took_ms: f64, waited_ms
             answered: 4,
             processing: Seconds::from_millis(took_ms * 4.0),
             waiting: Seconds::from_millis(waited_ms * 4.0),
+            held: 0,
         }),
         ..period(number, in_force, answers, 0.5)
     }
@@ -466,7 +467,7 @@ prop_compose! {
         observation.cache = Some(CacheObservation { lookups, hits: lookups / 2 });
         observation.batching = Some(BatchObservation {
             batches, requests: batches * 7, groups: batches * 3, answered: batches,
-            processing: Seconds::new(took), waiting: Seconds::new(waited),
+            processing: Seconds::new(took), waiting: Seconds::new(waited), held: 0,
         });
         observation
     }

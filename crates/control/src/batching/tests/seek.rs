@@ -70,6 +70,7 @@ impl<F: Fn(u64, f64) -> (f64, f64, f64)> World<F> {
                 answered: 1,
                 processing: Seconds::new(0.1),
                 waiting: Seconds::new(interval),
+                held: 0,
             }),
             ..Observation::default()
         };

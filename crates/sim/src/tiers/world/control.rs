@@ -80,7 +80,7 @@ impl World<'_> {
             frequency: mean(counts.hertz_s).map(|hertz| Simulated(headroom_units::Hertz::new(hertz)).into()),
             cpu_time: Some(Seconds::new(busy_core_s)),
             cache: self.cache.as_ref().map(|_| counts.cache()),
-            batching: Some(counts.batching()),
+            batching: Some(counts.batching(self.batcher.held())),
             ..Observation::default()
         }
     }
