@@ -132,20 +132,26 @@ fn a_short_listen_queue_bears_batches() {
 
 #[test]
 fn a_server_that_stood_still_comes_back() {
-    let workers = Workers::new(16, Duration::from_millis(20), 64, INTERVAL, false);
-    let (_, _, before) = workers.load(100, Duration::from_secs(2));
+    // As above: a batch is twice what it bears at once.
+    let workers = Workers::new(16, Duration::from_millis(50), 5, INTERVAL, false);
+    let (_, _, before) = workers.load(150, Duration::from_secs(2));
     let stop = workers.stop.clone();
     let stopped = std::thread::spawn(move || {
         let held = stop.write().unwrap();
         std::thread::sleep(Duration::from_millis(1500));
         drop(held);
     });
-    let (_, _, during) = workers.load(100, Duration::from_secs(2));
+    let (_, _, during) = workers.load(150, Duration::from_secs(2));
     stopped.join().unwrap();
-    let (sent, served, after) = workers.load(100, Duration::from_secs(3));
+    // What waited for it meanwhile says nothing of what it is asked for after that.
+    take(&workers.handle);
+    let (sent, served, after) = workers.load(150, Duration::from_secs(4));
     assert_eq!(served, sent);
     assert!(
         during > before && after < before + 2 * INTERVAL,
         "{before:?} {during:?} {after:?}"
     );
+    // Neither the long answers nor those that came at once when it went on have made the window wide.
+    let late = take(&workers.handle).backends[0].connects.timed_out;
+    assert!(20 * late < sent as u64, "{late} of {sent}");
 }
