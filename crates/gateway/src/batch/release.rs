@@ -306,6 +306,64 @@ fn micros(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::BatchInterval;
+    use crate::config::GatewayConfig;
+    use crate::core::Common;
+    use crate::descriptors::Descriptors;
+    use crate::signs::Signs;
+    use std::sync::Arc;
+    use tokio::task::LocalSet;
+
+    const INTERVAL: Duration = Duration::from_millis(500);
+
+    /// What lets go the batches of a core that has a batcher.
+    fn release() -> Rc<Release> {
+        let common = Common {
+            alarm: Arc::new(crate::alarm::Alarm::new(1)),
+            config: Arc::new(GatewayConfig::default()),
+            backends: Vec::new(),
+            cores: 1,
+            signs: Arc::new(Signs::new(0, 1)),
+            descriptors: Arc::new(Descriptors::of_process(1, 1)),
+            cache: None,
+            batch: Some(Arc::new(BatchInterval::new(INTERVAL))),
+        };
+        Rc::new(Release::new(Rc::new(Core::new(0, common)), 1))
+    }
+
+    /// A batch of one request goes, its last so long ago, and backends answered meanwhile, each after so long.
+    fn follow(release: &Rc<Release>, ago: Duration, answers: u32, after: Duration) {
+        let exchanges = release.core.exchanges.as_ref().unwrap();
+        (0..answers).for_each(|_| exchanges.answered(after));
+        let pace = release.pace.get();
+        release.pace.set(Pace {
+            began: Instant::now() - ago,
+            ..pace
+        });
+        let (sender, released) = oneshot::channel();
+        release.begin(vec![vec![sender]], INTERVAL);
+        drop(released);
+    }
+
+    #[test]
+    fn what_was_seen_while_nothing_was_held_chooses_no_window() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let release = release();
+            // The window is chosen an interval after it was made at the earliest.
+            tokio::time::sleep(INTERVAL).await;
+            let few = Duration::from_millis(20);
+            // The batcher was off for a while, in which the service was slow.
+            follow(&release, 20 * INTERVAL, 100, 10 * few);
+            assert_eq!(release.response(), Duration::ZERO);
+            // It is gone: nothing of it is added to what is seen from now on.
+            follow(&release, INTERVAL, 20, few);
+            assert_eq!(release.response().as_millis(), few.as_millis());
+        });
+    }
 
     #[test]
     fn a_batch_is_spread_over_an_interval_at_the_latest() {
