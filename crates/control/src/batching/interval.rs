@@ -122,7 +122,7 @@ impl IntervalControl {
                 None => steer.hold(observation),
             },
             Way::Least(least, looks) => {
-                match looks.gate(observation) {
+                match looks.gate(observation, !least.is_off()) {
                     Gate::Open => {}
                     Gate::Anew => least.lose(),
                     Gate::Closed(text) => {

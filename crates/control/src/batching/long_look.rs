@@ -174,8 +174,8 @@ impl LongLook {
         }
     }
 
-    /// Takes a period, and says what the law is to do.
-    pub(super) fn gate(&mut self, observation: &Observation) -> Gate {
+    /// Takes a period, of a law that holds requests other than to try it or does not, and says what the law is to do.
+    pub(super) fn gate(&mut self, observation: &Observation, holds: bool) -> Gate {
         if self.half <= 0.0 {
             return Gate::Open;
         }
@@ -191,7 +191,11 @@ impl LongLook {
             };
         };
         match &mut self.stage {
-            Stage::Batches => self.with_batches(&period, interval),
+            Stage::Batches if holds => self.with_batches(&period, interval),
+            Stage::Batches => {
+                self.now = Sums::default();
+                Gate::Open
+            }
             Stage::Look(look) => {
                 look.seconds += period.length;
                 // Before that what is answered was held.

@@ -157,7 +157,8 @@ impl Least {
         self.bounds.least.get()
     }
 
-    fn is_off(&self) -> bool {
+    /// Whether there are no batches but to try them.
+    pub(in crate::batching) fn is_off(&self) -> bool {
         self.base <= self.none()
     }
 

@@ -13,6 +13,8 @@ const PATIENCE: (f64, f64) = (60.0, 4.0);
 const UNJUDGED: (f64, f64) = (300.0, 20.0);
 /// The share of the response time that this may add in the long run.
 const DOUBTS: f64 = 0.01;
+/// What a patient attempt is to have, in what its first block is expected to add.
+const AFFORDED: f64 = 1.25;
 /// The finest ratio of two intervals, and the least that an interval must differ by to be another.
 const FINEST_RATIO: f64 = 1.2;
 const ANOTHER: f64 = 1.05;
@@ -20,7 +22,7 @@ const ANOTHER: f64 = 1.05;
 impl Seek {
     /// How long settling and measuring take with blocks as long as the noise of the load asks for.
     pub(super) fn scaled(&self) -> Pace {
-        self.pace.scaled(self.scale.map_or(1, |scale| scale.times))
+        self.scale.map_or(self.pace, |scale| scale.of(&self.pace))
     }
 
     /// Whether enough is known to compare.
@@ -30,7 +32,11 @@ impl Seek {
 
     /// What to compare with next, in blocks as long as the noise now asks for.
     pub(super) fn next_by_noise(&mut self) -> Option<Comparison> {
-        self.scale = self.noise.scale(&self.pace, self.tuning.max_pairs);
+        let (pace, most) = (self.pace, self.tuning.max_pairs);
+        self.scale = match self.is_patient {
+            true => self.noise.patient(&pace, most),
+            false => self.noise.scale(&pace, most),
+        };
         self.next()
     }
 
@@ -41,7 +47,10 @@ impl Seek {
         let none = self.none();
         let least = none + LEAST_S.max(LEAST_SHARE * response);
         if self.is_off() {
-            let share = self.share.min(self.affordable(response));
+            let share = match self.is_patient && !self.ledger.owes() {
+                true => self.shares[1],
+                false => self.shares[0].min(self.affordable(response)),
+            };
             let wanted = self.remembered.unwrap_or(none + share * response).min(limit);
             let other = self.bounds.fit(Seconds::new(wanted)).get();
             return (other >= least).then(|| Comparison::new(none, other, Move::Up, response, scale));
@@ -80,6 +89,12 @@ impl Seek {
                 Move::Off => !self.is_undoubted || self.is_long_unjudged(),
             };
             if is_another {
+                // Whether none is better is asked in blocks like those in which it was found that batches are.
+                let scale = match way == Move::Off && !self.holds_patiently {
+                    true => self.noise.scale(&self.pace, self.tuning.max_pairs)?,
+                    false => scale,
+                };
+                self.scale = Some(scale);
                 return Some(Comparison::new(self.interval, other, way, response, scale));
             }
             self.tried.push(way);
@@ -96,8 +111,22 @@ impl Seek {
     pub(super) fn is_long_unjudged(&self) -> bool {
         // A block without batches adds what these save.
         let dear = UNJUDGED.1.max(self.gain.exp_m1() / DOUBTS);
-        let most = UNJUDGED.0.max(dear * self.scaled().block());
+        let pace = match self.holds_patiently {
+            true => self.scaled(),
+            false => self.pace.scaled(self.scale.map_or(1, |scale| scale.times)),
+        };
+        let most = UNJUDGED.0.max(dear * pace.block());
         !self.is_off() && f64::from(self.since_judged) >= most
+    }
+
+    /// Periods until a patient attempt can afford its whole share, for what it finds grows with the interval; `None` where it can now.
+    pub(super) fn saves_for(&mut self) -> Option<f64> {
+        let scale = self.noise.patient(&self.pace, self.tuning.max_pairs)?;
+        let pace = scale.of(&self.pace);
+        let usual = pace.requests * self.load.response()?;
+        let needed = self.shares[1] * 0.5 * pace.holds(SEARCHES) * usual * AFFORDED;
+        let missing = needed - self.ledger.free(self.tuning.budget);
+        (missing > 0.0).then(|| missing / Ledger::income(1.0, usual, self.tuning.budget))
     }
 
     /// The share of the mean response time that an attempt can have without waiting for long: half of it is added to each response time
@@ -113,7 +142,11 @@ impl Seek {
 
     /// Why not even the shortest attempt would come to an end soon, where that is so.
     pub(super) fn endless(&self) -> Option<String> {
-        let periods = self.scaled().comparison(0.5 * SHARES.0, self.tuning.budget);
+        let times = self.scale.map_or(1, |scale| scale.times);
+        let periods = self
+            .pace
+            .scaled(times)
+            .comparison(0.5 * SHARES.0, self.tuning.budget);
         (periods > LONGEST).then(|| {
             format!(
                 "a response takes {:.1} periods of this loop, so that a comparison takes {periods:.0} or more; over {LONGEST:.0} \

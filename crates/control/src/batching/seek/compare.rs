@@ -52,6 +52,8 @@ const SURER: f64 = 0.8;
 const PLAIN: f64 = 0.6;
 /// So many times what the load does to a block tell more than that.
 const CERTAIN: f64 = 3.0;
+/// A patient pair takes long: between two intervals that hold requests so many times fewer decide.
+const PATIENT_PAIRS: u32 = 3;
 /// The part of a block's periods that may be lost; of short ones none.
 const LOST: f64 = 0.125;
 /// Periods, or blocks where these are more, that a pair may wait until the budget allows it.
@@ -156,6 +158,11 @@ impl Comparison {
         }
     }
 
+    /// How long its blocks settle and are measured, by the pace of the shortest.
+    fn pace(&self, pace: &Pace) -> Pace {
+        self.scale.of(pace)
+    }
+
     /// Whether the other is to be in force.
     fn tries(&self) -> bool {
         let tries = |pair: &Pair| pair.tries_first == pair.first.is_none();
@@ -173,6 +180,11 @@ impl Comparison {
         self.pair.is_none()
     }
 
+    /// Whether its blocks are patient ones, and it does not compare with none.
+    pub(super) fn is_patient(&self) -> bool {
+        self.scale.is_patient && self.way != Move::Off
+    }
+
     /// The longer of the two.
     pub(super) fn longest(&self) -> f64 {
         self.base.max(self.other)
@@ -186,7 +198,7 @@ impl Comparison {
     /// A period was lost. Where that is more than a small part of its block, the pair begins anew.
     pub(super) fn lose(&mut self, pace: &Pace) {
         self.lost += 1;
-        if f64::from(self.lost) > LOST * f64::from(pace.scaled(self.scale.times).measured) {
+        if f64::from(self.lost) > LOST * f64::from(self.pace(pace).measured) {
             self.interrupt();
         }
     }
@@ -199,7 +211,7 @@ impl Comparison {
 
     /// Begins a pair where the budget allows that; `None` else, and what it comes to where that takes too long.
     pub(super) fn begin(&mut self, means: &mut Means<'_>) -> Option<Verdict> {
-        let pace = means.pace.scaled(self.scale.times);
+        let pace = self.pace(means.pace);
         let shares = match self.stage {
             Stage::Search => SEARCHES,
             Stage::Check => CHECKS,
@@ -226,7 +238,9 @@ impl Comparison {
         if self.tries() {
             let is_new = !self.has_tried;
             let (other, waits) = (self.other, (self.other - self.base) * 0.5);
-            means.ledger.open(other, waits, self.usual, means.pace, is_new);
+            means
+                .ledger
+                .open(other, waits, self.usual, &self.pace(means.pace), is_new);
             self.has_tried = true;
         }
     }
@@ -243,12 +257,12 @@ impl Comparison {
         if self.astray > ASTRAY {
             return Some(Verdict::NotFollowed);
         }
-        let tries = self.tries();
+        let (tries, settle) = (self.tries(), self.pace(means.pace).settle);
         let Some(pair) = &mut self.pair else {
             return self.begin(means);
         };
         if !is_followed {
-            pair.block = Block::after(means.pace.settle);
+            pair.block = Block::after(settle);
             return None;
         }
         pair.block.push(period);
@@ -273,7 +287,7 @@ impl Comparison {
             self.usual = outcome.response.max(if rises { self.usual } else { 0.0 });
         }
         let Some(first) = pair.first else {
-            (pair.first, pair.block) = (Some(outcome), Block::after(means.pace.settle));
+            (pair.first, pair.block) = (Some(outcome), Block::after(settle));
             self.enter(means);
             return None;
         };
@@ -293,7 +307,7 @@ impl Comparison {
     /// far from the first of its pair that its rest need not be seen.
     fn ended(&self, means: &Means<'_>) -> Option<(Outcome, bool)> {
         let pair = self.pair.as_ref()?;
-        let measured = f64::from(means.pace.scaled(self.scale.times).measured) * pair.share;
+        let measured = f64::from(self.pace(means.pace).measured) * pair.share;
         if let Some(outcome) = pair.block.outcome(measured as u32) {
             return Some((outcome, true));
         }
@@ -401,7 +415,11 @@ impl Comparison {
         if mean - bound > -tuning.least_gain {
             return Some(Verdict::NotBetter(-mean));
         }
-        if self.differences.len() < tuning.max_pairs as usize {
+        let most = match self.scale.is_patient && !self.holds_first {
+            true => (tuning.max_pairs / PATIENT_PAIRS).max(MIN_PAIRS),
+            false => tuning.max_pairs,
+        };
+        if self.differences.len() < most as usize {
             return None;
         }
         // Requests are not held for longer than is known to help.

@@ -17,14 +17,18 @@ const UNDOUBTED: f64 = 0.3;
 impl Seek {
     /// Chooses the interval of the next attempt after one that found nothing.
     fn next_share(&mut self, comparison: &Comparison, verdict: Verdict) {
+        if self.is_patient && verdict == Verdict::TooDear {
+            // What comes in until the next may be enough for it.
+            return;
+        }
         let is_too_long = matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_));
         let is_dear = is_too_long || comparison.mean().is_some_and(|mean| mean > DEAR);
         let tried = self
             .load
             .response()
-            .map_or(self.share, |response| comparison.other / response);
+            .map_or(self.tuning.first_share, |response| comparison.other / response);
         let next = tried * if is_dear { AFTER_DEAR } else { AFTER_EQUAL };
-        self.share = match next >= SHARES.0 && next <= SHARES.1 {
+        self.shares[usize::from(self.is_patient)] = match next >= SHARES.0 && next <= SHARES.1 {
             true => next,
             false => self.tuning.first_share,
         };
@@ -60,6 +64,8 @@ impl Seek {
                 self.next_share(comparison, Verdict::TooDear);
             }
             self.take(comparison.other);
+            self.holds_patiently = self.is_patient && comparison.way != Move::Off;
+            self.is_patient = self.holds_patiently;
             self.gain = match comparison.way {
                 Move::Off => 0.0,
                 _ if comparison.base <= self.none() => share,
@@ -87,11 +93,15 @@ impl Seek {
             return Some(reason("seek-moved", text, &numbers));
         }
         let why = comparison.why(verdict);
+        if matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_)) {
+            self.give_up();
+        }
         if self.is_off() {
             match self.remembered.take() {
-                Some(_) => self.share = self.tuning.first_share,
+                Some(_) => self.shares = [self.tuning.first_share; 2],
                 None => self.next_share(comparison, verdict),
             }
+            self.is_patient = !self.is_patient;
             self.wait(why);
         } else {
             if let (Move::Off, Some(mean)) = (comparison.way, comparison.mean()) {

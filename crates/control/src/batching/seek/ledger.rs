@@ -158,6 +158,13 @@ impl Ledger {
         }
     }
 
+    /// The same where that was measured after it only: what it added may last a while, so it is not more than is known to have been.
+    pub(super) fn compared_late(&mut self, usual: f64) {
+        if let Some(trial) = &mut self.trial {
+            trial.usual = trial.usual.max(usual);
+        }
+    }
+
     /// The trial is over.
     fn close(&mut self) {
         if let Some(trial) = self.trial.take() {
@@ -206,6 +213,11 @@ impl Ledger {
     /// What batches in force added beyond what they saved, at this and other loads.
     fn owed(&self) -> f64 {
         (self.lost - self.saved - self.held.saved).max(0.0)
+    }
+
+    /// Whether batches in force have added more than they saved.
+    pub(super) fn owes(&self) -> bool {
+        self.owed() > 0.0
     }
 
     /// What may still be spent; below 0 where more is owed than that.

@@ -46,7 +46,7 @@ use crate::observation::Observation;
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use averages::{Average, Load};
-use block::{Period, is_in_force};
+use block::{Block, Period, is_in_force};
 use coin::Coin;
 use compare::{Comparison, Means, Move, Verdict};
 use explain::{OBSERVES, Why, reason};
@@ -66,6 +66,8 @@ const LEAST_SHARE: f64 = 0.02;
 /// A rate or a mean response time that differs by this factor is another load; one that differs by the second ends a comparison that waits.
 const ANOTHER_LOAD: f64 = 1.25;
 const FAR: f64 = 2.0;
+/// While batches are in force, what longer ones save by and by is sought once waits are so many times as long as the first.
+const SETTLED: u32 = 4;
 /// The same within a comparison, where what was held still drains now and then.
 const OUTLASTED: f64 = 3.0;
 /// A percentile beyond so many times the usual is of a period that is slow for a reason of its own.
@@ -98,8 +100,12 @@ pub struct Seek {
     /// The move that helped last, and those that did not since.
     way: Move,
     tried: Vec<Move>,
-    /// The interval of the next attempt with none in force, as a share of the mean response time.
-    share: f64,
+    /// The interval of the next attempt with none in force, as a share of the mean response time: of one in blocks that settle for what is in
+    /// flight, and of one in patient blocks.
+    shares: [f64; 2],
+    /// Whether what is compared is compared in patient blocks, and whether the present interval was found in such.
+    is_patient: bool,
+    holds_patiently: bool,
     retry: u32,
     /// How much the present interval was found to save against none, as a share.
     gain: f64,
@@ -128,6 +134,8 @@ pub struct Seek {
     slow_run: u32,
     /// Whether what batches save lasts.
     looks: LongLook,
+    /// After a comparison that came to no end: what a response takes without it, to book what it added.
+    booked: Option<Block>,
 }
 
 impl Seek {
@@ -145,6 +153,7 @@ impl Seek {
             keep: Keep::of_slow_periods(slo.target(), (bounds.least, bounds.most)),
             bounds,
             slow_run: 0,
+            booked: None,
             ledger: Ledger::default(),
             phase: Phase::Wait(0, OBSERVES),
             interval: bounds.least.get(),
@@ -152,7 +161,9 @@ impl Seek {
             ratio: tuning.ratio,
             way: Move::Up,
             tried: Vec::new(),
-            share: tuning.first_share,
+            shares: [tuning.first_share; 2],
+            is_patient: false,
+            holds_patiently: false,
             retry: tuning.retry_periods,
             gain: 0.0,
             is_undoubted: false,
@@ -253,7 +264,8 @@ impl Seek {
             self.lag.push_over(self.pace.lag, lag);
         }
         self.pace = Pace::of(self.lag.mean().unwrap_or(0.0), &self.tuning);
-        self.ledger.observe(period, &self.pace);
+        let pace = self.scaled();
+        self.ledger.observe(period, &pace);
         if !self.is_off() && !is_in_force(period.interval, self.none()) {
             self.ledger.hold(period, self.gain);
         }
@@ -262,11 +274,14 @@ impl Seek {
         self.last = period.interval;
         // Before it is settled, what is answered was in part held as before.
         let is_settled = self.steady >= self.pace.settle;
+        // After patient blocks what an interval has changed by and by is still there.
+        let is_quiet = self.steady >= self.scaled().settle;
         self.observe_slow(period, is_settled);
+        self.book(period, is_settled);
         if is_settled {
-            self.learn_settled(period);
+            self.learn_settled(period, is_quiet);
         }
-        if is_settled && is_in_force(period.interval, self.interval) {
+        if is_quiet && is_in_force(period.interval, self.interval) {
             self.noise.push(period, &self.pace, self.tuning.energy_weight);
         } else {
             self.noise.interrupt();
@@ -274,7 +289,26 @@ impl Seek {
         self.pace.requests = self.load.rate().unwrap_or(0.0) * period.length;
     }
 
-    fn learn_settled(&mut self, period: &Period) {
+    /// A comparison comes to no end. What its last block added is known once it is seen what a response takes without it: the load may have
+    /// made the difference.
+    fn give_up(&mut self) {
+        self.booked = Some(Block::after(0));
+    }
+
+    fn book(&mut self, period: &Period, is_settled: bool) {
+        let Some(block) = &mut self.booked else {
+            return;
+        };
+        if is_settled && is_in_force(period.interval, self.interval) {
+            block.push(period);
+        }
+        if let Some(outcome) = block.outcome(self.pace.measured) {
+            self.ledger.compared_late(outcome.response);
+            self.booked = None;
+        }
+    }
+
+    fn learn_settled(&mut self, period: &Period, is_quiet: bool) {
         let answered = period.answers > 0.0;
         let most = keep::WORST * self.target;
         // A slow period is remembered as such, and is not the usual; several in a row are.
@@ -295,7 +329,9 @@ impl Seek {
                 Some(scale) if scale.times > 1 => self.scaled().block(),
                 _ => self.pace.lag,
             };
-            self.load.push(period, spans);
+            if is_quiet {
+                self.load.push(period, spans);
+            }
             if answered {
                 self.late.push(clipped(&self.late));
             }
@@ -312,6 +348,7 @@ impl Seek {
         self.late = Average::default();
         if self.is_off() {
             self.late = self.late_without;
+            (self.is_patient, self.holds_patiently) = (false, false);
         }
         self.load.forget_response();
     }
@@ -340,6 +377,9 @@ impl Seek {
                 (text, ("left_ms", limit * ms))
             }
         };
+        if let Phase::Compare(_) = self.phase {
+            self.give_up();
+        }
         self.take(if shorter < least { self.none() } else { shorter });
         (self.gain, self.is_undoubted) = (0.0, false);
         self.phase = Phase::Wait(0, OBSERVES);
@@ -367,6 +407,13 @@ impl Seek {
             {
                 let comparison = comparison.clone();
                 moved = self.conclude(&comparison, Verdict::MissesSlo(slow));
+            }
+            Phase::Compare(comparison)
+                if long_unjudged && comparison.is_patient() && !self.holds_patiently =>
+            {
+                self.is_patient = false;
+                self.tried.retain(|way| *way != Move::Off);
+                self.phase = Phase::Wait(0, OBSERVES);
             }
             Phase::Compare(comparison) => {
                 let mut means = Means {
@@ -401,12 +448,25 @@ impl Seek {
 
     /// Begins what is next, as soon as enough is known.
     fn go_on(&mut self) {
+        if self.booked.is_some() {
+            return;
+        }
         if let Some(why) = self.endless() {
             if !self.is_off() {
                 self.take(self.none());
                 (self.gain, self.is_undoubted) = (0.0, false);
             }
             return self.wait(why);
+        }
+        if self.is_off()
+            && self.is_patient
+            && !self.ledger.owes()
+            && let Some(periods) = self.saves_for()
+        {
+            self.load.settle();
+            let why = "the budget for an attempt that shows what batches save by and by comes together";
+            self.phase = Phase::Wait(periods.ceil() as u32, why.into());
+            return;
         }
         match self.next_by_noise() {
             // Where a comparison has outlasted the load.
@@ -420,17 +480,28 @@ impl Seek {
             None => {
                 self.tried.clear();
                 self.wait("neither longer nor shorter is better");
+                // What was found in patient blocks is not seen in others.
+                let is_settled = self.retry >= self.tuning.retry_periods.saturating_mul(SETTLED);
+                self.is_patient = self.holds_patiently || (!self.is_patient && is_settled);
+                if self.is_patient && !self.holds_patiently {
+                    // What is sought then is what a longer interval saves by and by.
+                    self.tried = vec![Move::Down, Move::Off];
+                }
             }
         }
     }
 
     fn seek_anew(&mut self) {
+        if let Phase::Compare(_) = self.phase {
+            self.give_up();
+        }
         self.phase = Phase::Wait(0, OBSERVES);
         self.retry = self.tuning.retry_periods;
         self.ratio = self.tuning.ratio;
         self.tried.clear();
-        self.share = self.tuning.first_share;
+        self.shares = [self.tuning.first_share; 2];
         (self.gain, self.is_undoubted) = (0.0, false);
+        self.is_patient = self.holds_patiently && !self.is_off();
         self.ledger.settle();
         self.unjudged = JUDGED;
         self.load = Load::default();
@@ -460,7 +531,7 @@ impl Law for Seek {
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {
-        let gate = self.looks.gate(observation);
+        let gate = self.looks.gate(observation, !self.is_off());
         if gate == Gate::Anew {
             self.begin_anew();
         }
@@ -515,5 +586,7 @@ impl Seek {
         self.tried.clear();
         self.ratio = self.tuning.ratio;
         self.retry = self.tuning.retry_periods;
+        (self.is_patient, self.holds_patiently) = (false, false);
+        self.booked = None;
     }
 }

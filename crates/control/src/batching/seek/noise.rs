@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 
 /// How many times as long blocks can be as they must be for what is in flight.
 const SCALES: [u32; 4] = [1, 2, 4, 8];
+/// Patient blocks are so long at least.
+const PATIENT_TIMES: u32 = 4;
 /// The average goes over this many pairs of blocks, one after the other.
 const MEMORY: f64 = 8.0;
 /// Once it is known, a difference counts as so many times it at the most, or as the second: a load that steps once is no noise, and one that
@@ -133,6 +135,7 @@ impl Noise {
             let longer = self.spread(at + 1, pace).unwrap_or(0.0);
             let one = Scale {
                 times,
+                is_patient: false,
                 spread,
                 longer: spread.max(longer),
                 shortest: self.spread(0, pace)?,
@@ -145,6 +148,22 @@ impl Noise {
         }
         best.map(|(_, scale)| scale)
     }
+
+    /// The same for patient blocks, which are longer at least as that asks for.
+    pub(super) fn patient(&self, pace: &Pace, max_pairs: u32) -> Option<Scale> {
+        let scale = self.scale(pace, max_pairs)?;
+        let at = SCALES
+            .iter()
+            .position(|times| *times == scale.times.max(PATIENT_TIMES))?;
+        let spread = self.spread(at, pace)?;
+        Some(Scale {
+            times: SCALES[at],
+            is_patient: true,
+            spread,
+            longer: spread.max(self.spread(at + 1, pace).unwrap_or(0.0)),
+            ..scale
+        })
+    }
 }
 
 /// How long blocks are, and by how much pairs of them differ where nothing is tried, as a logarithm.
@@ -152,12 +171,22 @@ impl Noise {
 pub(super) struct Scale {
     /// So many times as long as they must be.
     pub(super) times: u32,
+    /// Whether they settle for longer than what is in flight needs.
+    pub(super) is_patient: bool,
     /// Root of the mean square.
     pub(super) spread: f64,
     /// The same of longer blocks, where that is more.
     pub(super) longer: f64,
     /// The same of the shortest blocks.
     pub(super) shortest: f64,
+}
+
+impl Scale {
+    /// A pace with blocks of this length.
+    pub(super) fn of(&self, pace: &Pace) -> Pace {
+        let scaled = pace.scaled(self.times);
+        if self.is_patient { scaled.patient() } else { scaled }
+    }
 }
 
 #[cfg(test)]
@@ -193,6 +222,7 @@ mod tests {
         let (noise, pace) = after(12, |_| 1.0);
         let quiet = Scale {
             times: 1,
+            is_patient: false,
             spread: 0.0,
             longer: 0.0,
             shortest: 0.0,

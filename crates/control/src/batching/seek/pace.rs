@@ -6,6 +6,8 @@ use super::tuning::{MIN_PAIRS, SeekTuning};
 const SETTLES: f64 = 2.0;
 /// Mean response times that are then measured, so that what is still in flight at the ends of a block is a small part of it.
 const MEASURED: f64 = 4.0;
+/// How many times as long patient blocks settle.
+const PATIENT: u32 = 7;
 /// Blocks are measured for this share of that or more, and less than the second: those of a search, and those of the check of what it
 /// found, which so is not in step with it.
 pub(super) const SEARCHES: (f64, f64) = (1.0, 1.75);
@@ -43,13 +45,22 @@ impl Pace {
         }
     }
 
-    /// The same with blocks of so many times the length.
+    /// The same with blocks that are measured for so many times as long.
     pub(super) fn scaled(&self, times: u32) -> Self {
-        let measured = self.measured.saturating_mul(times);
-        let block = |measured: u32| f64::from(self.settle) + f64::from(measured);
+        self.with(self.settle, self.measured.saturating_mul(times))
+    }
+
+    /// The same with blocks that settle for so long that what an interval changes by and by is there.
+    pub(super) fn patient(&self) -> Self {
+        self.with(self.settle.saturating_mul(PATIENT), self.measured)
+    }
+
+    fn with(&self, settle: u32, measured: u32) -> Self {
+        let block = |settle: u32, measured: u32| f64::from(settle) + f64::from(measured);
         Self {
+            settle,
             measured,
-            stretch: self.stretch * block(measured) / block(self.measured),
+            stretch: self.stretch * block(settle, measured) / block(self.settle, self.measured),
             ..*self
         }
     }
