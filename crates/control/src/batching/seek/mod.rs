@@ -33,12 +33,13 @@ mod explain;
 mod ledger;
 mod noise;
 mod pace;
+mod slo;
 mod tuning;
 
 pub use tuning::SeekTuning;
 
 use super::bounds::{IntervalBounds, there};
-use super::keep::{self, Keep};
+use super::keep::Keep;
 use super::long_look::{Gate, LongLook};
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
@@ -70,10 +71,6 @@ const FAR: f64 = 2.0;
 const SETTLED: u32 = 4;
 /// The same within a comparison, where what was held still drains now and then.
 const OUTLASTED: f64 = 3.0;
-/// A percentile beyond so many times the usual is of a period that is slow for a reason of its own.
-const SLOW: f64 = 1.25;
-/// More of them in a row are no single ones.
-const SINGLE: u32 = 3;
 
 /// What it does.
 #[derive(Clone, Debug)]
@@ -207,56 +204,6 @@ impl Seek {
         self.interval <= self.none()
     }
 
-    /// The longest interval that keeps the SLO; `None` before that is known.
-    fn limit(&self) -> Option<f64> {
-        let most = self.bounds.most.get();
-        if self.is_off() && self.keep.looks() {
-            return None;
-        }
-        if self.keep.is_free() {
-            return Some(most);
-        }
-        let left = self.target - self.late.high()?;
-        let usual = (self.interval + left).clamp(self.none(), most);
-        Some(usual.min(self.slow_limit()))
-    }
-
-    /// The longest interval with which single slow periods keep the SLO.
-    fn slow_limit(&self) -> f64 {
-        match self.keep.limit() {
-            (limit, keep::Why::Slo) => limit.get(),
-            _ => self.bounds.most.get(),
-        }
-    }
-
-    /// Whether a period is so slow, beside others with the interval in force, that it says what a longer one may take.
-    fn is_slow(&self, period: &Period) -> bool {
-        let usual = self.late.mean().or(self.late_without.mean());
-        let waits = period
-            .interval
-            .map_or(0.0, |held| (held - self.interval).max(0.0));
-        usual.is_some_and(|usual| period.at_slo - waits > SLOW * usual)
-    }
-
-    fn observe_slow(&mut self, period: &Period, is_settled: bool) {
-        let Some(interval) = period.interval.filter(|_| period.answers > 0.0) else {
-            return;
-        };
-        let is_slow = is_settled && self.is_slow(period);
-        self.slow_run = if is_slow {
-            self.slow_run.saturating_add(1)
-        } else {
-            0
-        };
-        self.keep.observe(keep::Seen {
-            length: Seconds::new(period.length),
-            interval: Seconds::new(interval),
-            mean: Seconds::new(period.response),
-            at_slo: Seconds::new(period.at_slo),
-            bounds: is_slow,
-        });
-    }
-
     fn learn(&mut self, period: &Period) {
         let answered = period.answers > 0.0;
         if answered {
@@ -309,32 +256,14 @@ impl Seek {
     }
 
     fn learn_settled(&mut self, period: &Period, is_quiet: bool) {
-        let answered = period.answers > 0.0;
-        let most = keep::WORST * self.target;
-        // A slow period is remembered as such, and is not the usual; several in a row are.
-        let is_usual = self.slow_run >= SINGLE;
-        let clipped = |late: &Average| {
-            let usual = late
-                .mean()
-                .filter(|_| !is_usual)
-                .map_or(most, |usual| SLOW * usual);
-            period.at_slo.min(usual.min(most))
-        };
-        if answered && is_in_force(period.interval, self.none()) {
-            self.late_without.push(clipped(&self.late_without));
-        }
-        if is_in_force(period.interval, self.interval) {
+        self.learn_late(period);
+        if is_quiet && is_in_force(period.interval, self.interval) {
             // Where the load differs from block to block, that is not yet another load.
             let spans = match self.scale {
                 Some(scale) if scale.times > 1 => self.scaled().block(),
                 _ => self.pace.lag,
             };
-            if is_quiet {
-                self.load.push(period, spans);
-            }
-            if answered {
-                self.late.push(clipped(&self.late));
-            }
+            self.load.push(period, spans);
         }
     }
 
@@ -351,42 +280,6 @@ impl Seek {
             (self.is_patient, self.holds_patiently) = (false, false);
         }
         self.load.forget_response();
-    }
-
-    /// Shortens an interval with which the SLO is missed or nearly so.
-    fn keep_slo(&mut self) -> Option<Reason> {
-        if self.is_off() {
-            return None;
-        }
-        let before = self.interval;
-        let slow = self.slow_limit();
-        let limit = self.limit().unwrap_or(slow);
-        if before <= limit {
-            return None;
-        }
-        let (ms, target_ms) = (1e3, self.target * 1e3);
-        let shorter = self.bounds.fit(Seconds::new(limit)).get();
-        let least = self.none() + LEAST_S.max(LEAST_SHARE * before);
-        let (text, number) = match self.late.high().filter(|_| limit < slow) {
-            Some(high) => {
-                let text = format!("the percentile reaches {:.0} ms of {target_ms:.0} ms", high * ms);
-                (text, ("percentile_ms", high * ms))
-            }
-            None => {
-                let text = format!("slow periods leave {:.0} ms of {target_ms:.0} ms", limit * ms);
-                (text, ("left_ms", limit * ms))
-            }
-        };
-        if let Phase::Compare(_) = self.phase {
-            self.give_up();
-        }
-        self.take(if shorter < least { self.none() } else { shorter });
-        (self.gain, self.is_undoubted) = (0.0, false);
-        self.phase = Phase::Wait(0, OBSERVES);
-        self.tried.clear();
-        let now = self.interval * ms;
-        let text = format!("from {:.0} to {now:.0} ms: {text}", before * ms);
-        Some(reason("seek-slo", text, &[("interval_ms", now), number]))
     }
 
     fn step(&mut self, period: &Period) -> (f64, Reason) {
