@@ -8,14 +8,14 @@ use toml::de::{DeTable, DeValue};
 /// What may stand in for a value, in the order in which they are tried: what most keys understand, and as little is said of as can be.
 const STAND_INS: [&str; 6] = [
     "1",
-    "\"http://127.0.0.1:1\"",
-    "\"127.0.0.1:1\"",
+    "\"http://192.0.2.253:1\"",
+    "\"192.0.2.253:1\"",
     "true",
     "[]",
     "{}",
 ];
-/// What all texts among these have: what is said of one shows it.
-const STANDS_IN: &str = "127.0.0.1:1";
+/// What all texts among these have: what is said of one shows it. An address of documentation (RFC 5737), which nobody writes.
+const STANDS_IN: &str = "192.0.2.253:1";
 
 /// The places that were cut so far.
 #[derive(Debug, Default)]

@@ -109,7 +109,7 @@ impl Evidence {
         let cpu = observation.cpu_time?;
         let failed = traffic.failures as f64 > MAX_FAILED_SHARE * traffic.completions as f64;
         // What is begun and not answered has cost CPU time that belongs to no answer yet.
-        let behind = traffic.in_flight > traffic.completions;
+        let behind = observation.at_work(traffic) > traffic.completions as f64;
         let limit = observation.in_force.frequency();
         let counted = cpu > Seconds::ZERO && observation.length > Seconds::ZERO && traffic.completions > 0;
         counted.then(|| Self {

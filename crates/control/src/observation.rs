@@ -89,7 +89,7 @@ pub struct BatchObservation {
     pub answered: u64,
     /// From the release to the last answer, of these together.
     pub processing: Seconds,
-    /// The intervals of the batches let go, together.
+    /// What the batches before them left of the intervals of the batches let go, together.
     pub waiting: Seconds,
     /// Requests that are held at the end of the period: of those in flight, the ones that no server has yet.
     #[serde(skip_serializing_if = "is_zero")]
@@ -102,7 +102,7 @@ impl BatchObservation {
         (self.answered > 0).then(|| self.processing / self.answered as f64)
     }
 
-    /// T_w: how long a batch was held, in the mean.
+    /// T_w: what the batch before left of a batch's interval, in the mean.
     pub fn mean_waiting(&self) -> Option<Seconds> {
         (self.batches > 0).then(|| self.waiting / self.batches as f64)
     }

@@ -63,7 +63,7 @@ pub enum Sensor {
     CacheHitRatio,
     /// From the release of a batch to the last of its answers, in the mean: T_p of the batching paper.
     BatchProcessing,
-    /// The length of a batch's interval, in the mean: T_w of the batching paper.
+    /// What the batch before left of a batch's interval, in the mean: T_w of the batching paper.
     BatchWaiting,
     /// Requests of a batch that ask for the same, in the mean.
     BatchGroupSize,
@@ -196,7 +196,13 @@ impl Sensor {
                 ("ms", 1e-3),
                 1,
             ),
-            Self::BatchWaiting => ("batch_waiting", "Batch, time held", "seconds", ("ms", 1e-3), 1),
+            Self::BatchWaiting => (
+                "batch_waiting",
+                "Batch, time left of the interval",
+                "seconds",
+                ("ms", 1e-3),
+                1,
+            ),
             Self::BatchGroupSize => (
                 "batch_group_size",
                 "Requests for the same in a batch",

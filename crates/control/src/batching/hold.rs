@@ -92,13 +92,14 @@ impl Sums {
         self.periods += 1;
         self.answers += period.answers;
         self.total += period.answers * period.mean;
-        self.hits += period.hit_ratio.get();
+        // A period in which nothing was answered says nothing of it.
+        self.hits += period.answers * period.hit_ratio.get();
     }
 
     fn sample(&self, interval: f64) -> Option<Sample> {
         (self.answers > 0.0).then(|| Sample {
             interval: Seconds::new(interval),
-            hit_ratio: Ratio::new(self.hits / f64::from(self.periods)),
+            hit_ratio: Ratio::new(self.hits / self.answers),
             response: Seconds::new(self.total / self.answers),
         })
     }
@@ -205,6 +206,23 @@ mod tests {
         let means: Vec<f64> = held.blocks.iter().map(|one| one.response.get()).collect();
         assert_eq!(means, [3.0, 4.0, 5.0, 6.0]);
         assert_eq!(held.whole.response.get(), 4.5);
+    }
+
+    #[test]
+    fn the_hit_ratio_is_that_of_what_was_answered() {
+        let pace = Pace::of(4.0, 0.0);
+        let mut hold = Hold::new(0.2, &pace);
+        let held = (0..24).find_map(|at| {
+            let (answers, ratio) = if at % 4 == 0 { (10.0, 0.6) } else { (0.0, 0.0) };
+            let seen = Period {
+                answers,
+                hit_ratio: Ratio::new(ratio),
+                ..period(0.2, 1.0)
+            };
+            hold.observe(&seen, &pace)
+        });
+        let ratio = held.unwrap().whole.hit_ratio.get();
+        assert!((ratio - 0.6).abs() < 1e-9, "{ratio}");
     }
 
     #[test]

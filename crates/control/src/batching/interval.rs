@@ -125,7 +125,7 @@ impl IntervalControl {
                 match looks.gate(observation, !least.is_off()) {
                     Gate::Open => {}
                     Gate::Anew => least.lose(),
-                    Gate::Closed(text) => {
+                    Gate::Closed(text) | Gate::Condemned(_, text) => {
                         least.restart();
                         return Step {
                             interval: self.bounds.least,

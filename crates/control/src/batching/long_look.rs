@@ -55,6 +55,8 @@ pub(super) enum Gate {
     Open,
     /// To hold nothing, for this reason.
     Closed(String),
+    /// The same, for batches were found to cost so much more in the long run, as a logarithm.
+    Condemned(f64, String),
     /// To begin anew without batches, and to decide.
     Anew,
 }
@@ -347,7 +349,10 @@ impl LongLook {
             .map_or(NONE_S.0, |before| (2.0 * before).min(NONE_S.1));
         self.none_for = Some(seconds);
         self.stage = Stage::None(seconds, more.exp_m1());
-        self.closed()
+        match self.closed() {
+            Gate::Closed(text) => Gate::Condemned(more, text),
+            gate => gate,
+        }
     }
 
     /// Batches save for as long as that can be seen.

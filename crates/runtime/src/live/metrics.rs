@@ -243,7 +243,7 @@ impl Metrics {
             batch_waiting: add(
                 all,
                 "service_batch_waiting_seconds",
-                "The intervals of the batches let go, together",
+                "What the batches before left of the intervals of the batches let go, together",
             ),
             batch_processing: add(
                 all,

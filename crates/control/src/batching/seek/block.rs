@@ -2,6 +2,7 @@
 
 use crate::batching::bounds::mean_response;
 use crate::observation::Observation;
+use crate::queueing::percentile::normal_exceeds;
 use headroom_units::Seconds;
 
 /// What of a period is used.
@@ -122,9 +123,13 @@ pub(super) fn difference(one: &Outcome, other: &Outcome, energy_weight: f64) -> 
     (one.response / other.response).ln() + energy_weight * energy.clamp(-MAX_ENERGY, MAX_ENERGY)
 }
 
-/// The quantile of Student's t with these degrees of freedom where that of the normal distribution is `z`: Cornish-Fisher's expansion to
-/// the third order (Abramowitz and Stegun, 26.7.5), 3 % off with two degrees.
+/// The quantile of Student's t with these degrees of freedom where that of the normal distribution is `z`: exactly with two degrees, and by
+/// Cornish-Fisher's expansion to the third order (Abramowitz and Stegun, 26.7.5) with more, 7 % off at the worst here.
 pub(super) fn student(z: f64, freedom: f64) -> f64 {
+    if freedom <= 2.0 {
+        let beyond = normal_exceeds(z);
+        return (1.0 - 2.0 * beyond) / (2.0 * beyond * (1.0 - beyond)).sqrt();
+    }
     let (z3, z5, z7) = (z.powi(3), z.powi(5), z.powi(7));
     z + (z3 + z) / (4.0 * freedom)
         + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * freedom.powi(2))
@@ -146,6 +151,11 @@ mod tests {
         ] {
             let found = student(1.96, freedom);
             assert!((found / expected - 1.0).abs() < 0.04, "{freedom}: {found}");
+        }
+        // What few pairs decide by.
+        for (z, freedom, expected) in [(2.2, 2.0, 5.87), (3.0, 2.0, 19.21), (3.0, 3.0, 9.22)] {
+            let found = student(z, freedom);
+            assert!((found / expected - 1.0).abs() < 0.08, "{z} {freedom}: {found}");
         }
     }
 

@@ -425,11 +425,19 @@ impl Law for Seek {
 
     fn decide(&mut self, observation: &Observation) -> Decision {
         let gate = self.looks.gate(observation, !self.is_off());
-        if gate == Gate::Anew {
-            self.begin_anew();
+        match &gate {
+            Gate::Anew => self.begin_anew(),
+            Gate::Condemned(more, _) => {
+                // None costs so much less; and what was held is not what helped.
+                self.ledger.judge(-more);
+                self.take(self.none());
+                (self.gain, self.is_undoubted, self.remembered) = (0.0, false, None);
+                self.phase = Phase::Wait(0, OBSERVES);
+            }
+            _ => {}
         }
         let (interval, reason) = match (gate, Period::of(observation)) {
-            (Gate::Closed(text), _) => {
+            (Gate::Closed(text) | Gate::Condemned(_, text), _) => {
                 self.interrupt();
                 let numbers = [("interval_ms", self.none() * 1e3)];
                 (self.none(), reason("seek-look", text, &numbers))
@@ -473,13 +481,14 @@ impl Seek {
         self.take(self.none());
         (self.gain, self.is_undoubted) = (0.0, false);
         (self.load, self.noise) = (Load::default(), Noise::default());
-        (self.last, self.steady, self.lag) = (None, 0, Average::default());
+        (self.last, self.steady, self.lag, self.scale) = (None, 0, Average::default(), None);
+        (self.shares, self.way, self.unjudged) = ([self.tuning.first_share; 2], Move::Up, 0);
         (self.late, self.late_without) = (Average::default(), Average::default());
         self.phase = Phase::Wait(0, OBSERVES);
         self.tried.clear();
         self.ratio = self.tuning.ratio;
         self.retry = self.tuning.retry_periods;
         (self.is_patient, self.holds_patiently) = (false, false);
-        self.booked = None;
+        (self.booked, self.slow_run) = (None, 0);
     }
 }
