@@ -92,3 +92,21 @@ impl Cuts {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_this_machine_is_not_taken_for_what_stands_in() {
+        let mut cuts = Cuts::default();
+        cuts.places.push(Place::parse("server[0].wait"));
+        let said = |address: &str| ConfigError {
+            file: "s.toml".into(),
+            line: Some(1),
+            message: format!("server: {address} is this server's own"),
+        };
+        assert!(!cuts.explain(&said("127.0.0.1:18981"), true));
+        assert!(cuts.explain(&said("192.0.2.253:1"), true));
+    }
+}

@@ -255,37 +255,3 @@ fn a_text_for_a_number_is_answered_with_the_number() {
     }
     assert!(!refused("wait_ms = true").contains("write"));
 }
-
-#[test]
-fn an_address_of_this_machine_is_not_taken_for_what_stands_in() {
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Server {
-        #[serde(rename = "address")]
-        _address: Loopback,
-        #[serde(rename = "weight")]
-        _weight: u32,
-    }
-    #[derive(Debug, Deserialize)]
-    struct Servers {
-        #[serde(rename = "server")]
-        _servers: Vec<Server>,
-    }
-    /// An address whose port is even.
-    #[derive(Debug)]
-    struct Loopback;
-    impl<'de> Deserialize<'de> for Loopback {
-        fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            let text = String::deserialize(from)?;
-            match text.ends_with(['0', '2', '4', '6', '8']) {
-                true => Ok(Self),
-                false => Err(serde::de::Error::custom(format!("the port of {text} is odd"))),
-            }
-        }
-    }
-    let text = "[[server]]\naddress = \"127.0.0.1:18981\"\nwait = 3\nweight = 1\n";
-    let document = Document::shipped("s.toml", text);
-    let why = document.parse::<Servers>("up").unwrap_err().to_string();
-    assert!(why.contains("127.0.0.1:18981 is odd"), "{why}");
-    assert!(why.contains("wait"), "{why}");
-}
