@@ -4,6 +4,7 @@ use super::super::*;
 use super::least::observation;
 use super::{Noise, with_interval};
 use crate::common::slo;
+use crate::decision::Reason;
 use crate::law::Law;
 
 /// A service of half a second.
@@ -22,6 +23,11 @@ struct Service {
 impl Service {
     /// By how much more a response takes under the law than without batches, as a share; for each of so many periods.
     fn run(self, law: &mut dyn Law, periods: u64) -> Vec<f64> {
+        self.run_saying(law, periods, |_, _| {})
+    }
+
+    /// The same, which hands on what the law says of each period, and the interval that it then asks for.
+    fn run_saying(self, law: &mut dyn Law, periods: u64, mut says: impl FnMut(&Reason, f64)) -> Vec<f64> {
         let mut random = Noise::new(self.seed);
         let (mut interval, mut lasting) = (0.0f64, 0.0);
         (0..periods)
@@ -32,6 +38,7 @@ impl Service {
                 let mean = 0.5 * (1.0 + more) * (1.0 + self.noise * random.normal());
                 let decision = law.decide(&observation(number, interval, mean, mean * 2.0));
                 interval = decision.setting.batch_interval().unwrap().get();
+                says(&decision.reasons[0], interval);
                 more
             })
             .collect()
@@ -112,4 +119,37 @@ fn what_costs_at_once_and_saves_more_later_is_found() {
         let more = worst(0, 4, service);
         assert!(more < -4.5, "{seconds}: {more}");
     }
+}
+
+#[test]
+fn what_was_found_not_to_last_is_owed_and_not_tried_first() {
+    let service = Service {
+        saves: 0.2,
+        adds: 0.5,
+        seconds: 10.0,
+        best: 0.2,
+        noise: 0.05,
+        seed: 1,
+    };
+    let spent = |reason: &Reason| {
+        let of = |(name, _): &&(_, f64)| *name == "spent_share";
+        reason.numbers.iter().find(of).map(|(_, share)| *share)
+    };
+    // What was spent before it was found out, and after; the longest interval with batches before, and the first after.
+    let (mut before, mut after) = (0.0, None);
+    let (mut held, mut first, mut is_out) = (0.0f64, None, false);
+    service.run_saying(&mut *laws().remove(0), 7_200, |reason, interval| {
+        is_out |= reason.text.contains("in the long run");
+        match is_out {
+            false => (before, held) = (spent(reason).unwrap_or(before), held.max(interval)),
+            true if reason.rule != "seek-look" => {
+                after = after.or(spent(reason));
+                first = first.or(Some(interval).filter(|interval| *interval > 0.0));
+            }
+            true => {}
+        }
+    });
+    assert!(is_out && held > 0.1, "{held}");
+    assert!(after > Some(before + 0.005), "{before} {after:?}");
+    assert!(first.is_none_or(|first| first < 0.7 * held), "{first:?} {held}");
 }
