@@ -276,7 +276,7 @@ pub struct RecordConfig {
 impl Default for RecordConfig {
     fn default() -> Self {
         Self {
-            db: PathBuf::from("out/headroom.db"),
+            db: PathBuf::from(crate::commands::report::DEFAULT_DB),
             max_age_days: 30.0,
             max_mib: 512.0,
         }

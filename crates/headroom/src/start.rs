@@ -326,6 +326,14 @@ impl Start<'_> {
     }
 }
 
+/// The option with which `report` finds a record that is not where it looks by itself.
+pub fn elsewhere(db: &Path) -> String {
+    match db == Path::new(crate::commands::report::DEFAULT_DB) {
+        true => String::new(),
+        false => format!(" --db {}", db.display()),
+    }
+}
+
 /// Prints how a run ended, as was asked for.
 ///
 /// # Errors
@@ -335,8 +343,9 @@ pub fn tell(summary: RunSummary, args: &RunArgs, db: &Path) -> Result<(), Failur
         return say::result(serde_json::to_string(&summary)?);
     }
     say::result(format_args!(
-        "{}\nthe record: {}; `headroom report latest` draws it",
+        "{}\nthe record: {}; `headroom report latest{}` draws it",
         summary_table(&[summary]),
-        db.display()
+        db.display(),
+        elsewhere(db)
     ))
 }

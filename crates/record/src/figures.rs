@@ -44,9 +44,9 @@ pub(crate) const OVER: &str = "periods over the target";
 
 /// What was answered, how fast and on what.
 #[rustfmt::skip] // one line for each figure
-pub(crate) const SERVICE: [Figure; 24] = [
-    figure("latency, mean", "ms", 1, |run| run.latency_ms.mean),
-    figure("latency P50", "ms", 1, |run| run.latency_ms.p50),
+pub(crate) const SERVICE: [Figure; 25] = [
+    figure("latency, mean", "ms", 2, |run| run.latency_ms.mean),
+    figure("latency P50", "ms", 2, |run| run.latency_ms.p50),
     figure("latency P95", "ms", 1, |run| run.latency_ms.p95),
     figure("latency P99", "ms", 1, |run| run.latency_ms.p99),
     figure(OVER, "%", 2, |run| run.slo.periods_over.map(Ratio::as_percent)),
@@ -63,6 +63,7 @@ pub(crate) const SERVICE: [Figure; 24] = [
     figure("capacity at the end", "1/s", 1, |run| run.capacity_per_s.map(PerSecond::get)),
     figure("energy by the model", "J", 1, |run| run.always_on().map(|(consumed, ..)| consumed.get())),
     figure("energy with every server on, by the model", "J", 1, |run| run.energy_always_on_j.map(Joules::get)),
+    figure("latency at the client, mean", "ms", 1, |run| at_client(run)?.mean_ms),
     figure("latency P95 at the client", "ms", 1, |run| at_client(run)?.p95_ms),
     figure("failed at the client", "", 0, |run| Some(at_client(run)?.failed as f64)),
     figure("of these not in time", "", 0, |run| Some(at_client(run)?.timeouts as f64)),

@@ -79,6 +79,10 @@ impl LoadFile {
 pub struct LoadResults {
     /// How long it took.
     pub duration_s: f64,
+    /// Mean latency from the intended send time, in milliseconds; `None` where nothing was answered, or a file of an earlier version does not
+    /// say it.
+    #[serde(default)]
+    pub mean_ms: Option<f64>,
     /// Latency P95 from the intended send time, in milliseconds; `None` where nothing was answered.
     pub p95_ms: Option<f64>,
     /// Requests that failed.
@@ -118,6 +122,8 @@ struct FileFailures {
 
 #[derive(Deserialize)]
 struct FileLatency {
+    #[serde(default)]
+    mean: Option<f64>,
     p95: Option<f64>,
 }
 
@@ -125,6 +131,7 @@ impl From<FileResult> for LoadResults {
     fn from(of: FileResult) -> Self {
         Self {
             duration_s: of.duration_s,
+            mean_ms: of.latency_ms.mean,
             p95_ms: of.latency_ms.p95,
             failed: of.failed_total,
             timeouts: of.failed.timeout,

@@ -154,10 +154,9 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
             metric(name, unit, values.collect())
         };
     let rows = |figures: &[Figure]| -> Vec<Metric> {
-        let shown = figures.iter().filter(|figure| {
-            let known = summaries.iter().any(|run| (figure.value)(run).is_some());
-            figure.name != "latency, mean" && known
-        });
+        let shown = figures
+            .iter()
+            .filter(|figure| summaries.iter().any(|run| (figure.value)(run).is_some()));
         let row = |figure: &Figure| Metric {
             key: figure.name == OVER,
             ..numbers(

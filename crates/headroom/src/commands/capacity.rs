@@ -181,9 +181,10 @@ pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
         return say::result(found.json());
     }
     say::result(format_args!(
-        "{}\nthe record: {}; `headroom report latest` draws it",
+        "{}\nthe record: {}; `headroom report latest{}` draws it",
         found.table(),
-        args.record.db.display()
+        args.record.db.display(),
+        crate::start::elsewhere(&args.record.db)
     ))
 }
 

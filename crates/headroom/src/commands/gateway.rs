@@ -70,7 +70,9 @@ pub struct GatewayArgs {
     #[arg(long, default_value_t = LimitConfig::default().max_queued, value_name = "N")]
     pub max_queued: usize,
     /// Answer from memory what may be: a shared HTTP cache (RFC 9111) of so many bytes, as 64MiB. What is stored, and for how
-    /// long, the service's Cache-Control says; each answer's Cache-Status says how it came about. A controller's law may make it
+    /// long, the service's Cache-Control says; where it says nothing and the answer has a Last-Modified, a tenth of its age, at most a day
+    /// (RFC 9111, 4.2.2): a service whose pages differ by Cookie must say so, by `Vary: Cookie` or `Cache-Control: private`. Each answer's
+    /// Cache-Status says how it came about. A controller's law may make it
     /// smaller, over --control. By default none.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub cache: Option<ByteSize>,
@@ -86,7 +88,7 @@ pub struct GatewayArgs {
     pub cache_no_collapse: bool,
     /// Hold GET and HEAD requests until the end of intervals of so many milliseconds, grouped by what they ask for; then the largest
     /// group goes first. What the cache can answer is held too. For a small --cache before a slow service under heavy load; it makes light
-    /// load slower. At most --target-ms and --batch-max-wait, and of a request at most the wait that it grants by `Prefer: wait`,
+    /// load slower. At most half of --target-ms, and --batch-max-wait, and of a request at most the wait that it grants by `Prefer: wait`,
     /// `grpc-timeout` or `x-envoy-expected-rq-timeout-ms`. With 0 none is held until a controller's law sets an interval, over --control. By
     /// default there is no batcher.
     #[arg(long, value_name = "MS", value_parser = milliseconds)]

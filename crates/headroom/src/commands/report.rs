@@ -12,6 +12,9 @@ use std::io::BufWriter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+/// Where a run is recorded unless told otherwise.
+pub const DEFAULT_DB: &str = "out/headroom.db";
+
 /// Runs that a list has at most: the latest.
 const MAX_LISTED: u32 = 100;
 
@@ -19,7 +22,7 @@ const MAX_LISTED: u32 = 100;
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// The flight recorder's database.
-    #[arg(long, default_value = "out/headroom.db", value_name = "FILE")]
+    #[arg(long, default_value = DEFAULT_DB, value_name = "FILE")]
     pub db: PathBuf,
 }
 
