@@ -131,6 +131,9 @@ impl Endpoint {
                 self.deliver(attempt, upstream, head).map_err(Fault::Final)
             }
             failed => {
+                if let Some(exchanges) = &self.core.exchanges {
+                    exchanges.failed();
+                }
                 let error = failed.and_then(Result::err);
                 let died = match &error {
                     Some(ExchangeError::Died { sent, .. }) if upstream.reused => Some(*sent),
@@ -179,7 +182,11 @@ impl Endpoint {
             exchanges.overran(in_flight);
             return false;
         }
-        !self.core.config.failed_status.contains(head.status.as_u16())
+        let is_failure = self.core.config.failed_status.contains(head.status.as_u16());
+        if is_failure {
+            exchanges.failed();
+        }
+        !is_failure
     }
 
     /// Turns what a backend answered into an answer.
@@ -253,6 +260,9 @@ impl Endpoint {
                 return Ok(upstream);
             }
             Ok(Err(error)) => {
+                if let Some(exchanges) = &core.exchanges {
+                    exchanges.failed();
+                }
                 tracing::debug!(backend = to.url, %error, "a connection could not be opened");
                 ConnectFailure::of(&error, core.signs_of(backend) != signs)
             }

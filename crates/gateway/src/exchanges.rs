@@ -33,12 +33,16 @@ impl Seen {
 
 /// The exchanges of one core.
 #[derive(Debug, Default)]
-pub(crate) struct Exchanges(Cell<Seen>);
+pub(crate) struct Exchanges {
+    seen: Cell<Seen>,
+    is_failing: Cell<bool>,
+}
 
 impl Exchanges {
     /// A backend answered, so long after it was asked.
     pub(crate) fn answered(&self, after: Duration) {
         let seconds = after.as_secs_f64();
+        self.is_failing.set(false);
         self.add(Seen {
             answers: 1,
             sum_s: seconds,
@@ -55,13 +59,23 @@ impl Exchanges {
         });
     }
 
+    /// A backend could not be asked, did not answer, or with a failure.
+    pub(crate) fn failed(&self) {
+        self.is_failing.set(true);
+    }
+
+    /// Whether the last that was heard of a backend is a failure. It comes sooner than an answer, and makes room for nothing.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.is_failing.get()
+    }
+
     /// What was seen since the last time.
     pub(crate) fn take(&self) -> Seen {
-        self.0.take()
+        self.seen.take()
     }
 
     fn add(&self, more: Seen) {
-        self.0.set(self.0.get().and(more));
+        self.seen.set(self.seen.get().and(more));
     }
 }
 

@@ -10,13 +10,14 @@
 //! holds none with a probability of (11/12)^60, half a percent. For as long as that a bad period shortens the interval, and no longer;
 //! but where the target is missed by a wait again after that was forgotten, twice the time between the two is remembered from then on, up
 //! to [`REMEMBERED_MOST`] seconds, and half as much after each hour in which that was not so. A slow period that was over the target
-//! without batches says nothing of what an interval may take; with batches as many of them are put up with as without, twice over, and one.
+//! without batches says nothing of what an interval may take; with batches as many of them are put up with as without, twice over, and one
+//! in ten minutes.
 
 use headroom_units::Seconds;
 use std::collections::VecDeque;
 
 /// The share of the target that the percentile is to reach at most: periods differ.
-const KEPT: f64 = 0.95;
+pub(super) const KEPT: f64 = 0.95;
 /// Seconds, or periods where these are longer, of which the worst counts.
 const REMEMBERED: f64 = 60.0;
 /// The most that it may come to.
@@ -24,6 +25,8 @@ const REMEMBERED_MOST: f64 = 3_600.0;
 /// The same without batches before there are any: one period in twelve is among them with 96 %. And when it is looked at again.
 const ENOUGH: f64 = 36.0;
 const ENOUGH_AGAIN: f64 = 12.0;
+/// Seconds, or periods where these are longer, of which one may be missed by more than the wait, whatever is without batches.
+const ONE_IN: f64 = 600.0;
 /// A percentile beyond so many targets is as bad as this: that of failed requests is no number to reckon with.
 pub(super) const WORST: f64 = 10.0;
 /// Where more of the periods without batches are missed, and so many were seen, no interval causes it.
@@ -272,7 +275,10 @@ impl Keep {
             () if is_failure || is_within => bucket.limit = bucket.limit.min(limit),
             () => bucket.beyond = (bucket.beyond.0.min(limit), bucket.beyond.1 + weight),
         }
-        self.memory.observe(weight, is_missed && is_within && !is_without);
+        // What is missed beyond the wait is put up with as often as without batches; more of it they cause in another way. Who does not look
+        // at none by itself may just not know how often that is.
+        let is_caused = is_within || (self.looks_again && self.beyond() > self.put_up_with());
+        self.memory.observe(weight, is_missed && is_caused && !is_without);
         if self.looks_again_due() {
             self.without = Without::needing(ENOUGH_AGAIN);
         }
@@ -285,7 +291,12 @@ impl Keep {
 
     /// The load is another than that at which it was seen what is missed without batches, and so what batches are not the cause of.
     pub(super) fn forget_without(&mut self) {
+        let was_free = self.is_free();
         self.without = Without::needing(SAID_BY);
+        if was_free {
+            // Believed until a few periods without batches say otherwise.
+            (self.without.seen, self.without.missed) = (SAID_BY, 1.0);
+        }
         for bucket in &mut self.buckets {
             bucket.beyond = Bucket::EMPTY.beyond;
         }
@@ -301,14 +312,25 @@ impl Keep {
             && self.without.since >= LOOKS_AGAIN.max(8.0 * self.response)
     }
 
+    fn sum(&self, of: fn(&Bucket) -> f64) -> f64 {
+        self.buckets.iter().map(of).sum()
+    }
+
+    /// The weight of the periods that are missed by more than the wait, and that of those that are put up with.
+    fn beyond(&self) -> f64 {
+        self.sum(|one| one.beyond.1)
+    }
+
+    fn put_up_with(&self) -> f64 {
+        let seen = self.sum(|one| one.weight);
+        (seen / ONE_IN).max(1.0) + 2.0 * self.without.missed * seen
+    }
+
     /// What the SLO leaves by the worst that is remembered.
     fn kept(&self) -> f64 {
-        let sum = |of: fn(&Bucket) -> f64| self.buckets.iter().map(of).sum::<f64>();
         let least = |of: fn(&Bucket) -> f64| self.buckets.iter().map(of).fold(f64::INFINITY, f64::min);
-        let seen = sum(|one| one.weight);
-        let usual = (seen / REMEMBERED).max(1.0) + 2.0 * self.without.missed * seen;
         let kept = least(|one| one.limit);
-        match sum(|one| one.beyond.1) > usual {
+        match self.beyond() > self.put_up_with() {
             true => kept.min(least(|one| one.beyond.0)),
             false => kept,
         }

@@ -4,7 +4,7 @@
 //! by one. So a request goes as soon as a window has room (`window`), and at the latest when its turn would come were the batch spread
 //! evenly over an interval: what arrived within one interval goes within the next, as fast as it came, whatever is slow or stuck behind.
 //! What answers without a backend, as a cache does, makes room at once. Wherever there is room for many, a few go in a millisecond, and two for
-//! each that is answered: a server takes connections out of a listen queue one by one.
+//! each that is answered: a server takes connections out of a listen queue one by one. While what is behind fails, all wait for their turn.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::window::Window;
 use crate::core::Core;
+use crate::exchanges::Exchanges;
 
 /// The least time between two looks at whose turn it is: what tokio's timer resolves.
 const TICK: Duration = Duration::from_millis(1);
@@ -198,7 +199,17 @@ impl Release {
 
     /// Whether the window lets more go.
     fn has_room(&self) -> bool {
-        self.on_their_way.get() < self.window.borrow().size().min(self.room())
+        self.on_their_way.get() < self.lets().min(self.room())
+    }
+
+    /// How many may be on their way whose turn has not come; none while what is behind fails, as failures come fast and would let go all
+    /// that wait.
+    fn lets(&self) -> usize {
+        let is_failing = self.core.exchanges.as_ref().is_some_and(Exchanges::is_failing);
+        match is_failing {
+            true => 0,
+            false => self.window.borrow().size(),
+        }
     }
 
     /// What an answer takes after it was let go; zero where that is not known.
@@ -249,12 +260,14 @@ impl Release {
             return;
         }
         let (room, now) = (self.room(), Instant::now());
-        let window = self.window.borrow().size().min(room);
+        let window = self.lets().min(room);
         loop {
             let there = self.on_their_way.get();
             let mut pace = self.pace.get();
             if there >= room || (there >= window && now < pace.turn()) {
-                self.window.borrow_mut().limits(there);
+                if window > 0 {
+                    self.window.borrow_mut().limits(there);
+                }
                 return;
             }
             let credits = self.credits.get();

@@ -23,7 +23,7 @@ impl Seek {
         if self.keep.is_free() {
             return Some(most);
         }
-        let left = self.target - self.late.high()?;
+        let left = keep::KEPT * self.target - self.late.high()?;
         let usual = (self.interval + left).clamp(self.none(), most);
         Some(usual.min(self.slow_limit()))
     }
