@@ -3,8 +3,8 @@
 use crate::common::{Backend, Client, eventually, gateway_with, ok, take};
 use headroom_gateway::{BatchCounts, GatewayConfig, Handle};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A backend that takes so long for each of its requests, any number of them at a time, and knows how many at most there were at once.
@@ -174,4 +174,48 @@ fn those_that_are_stuck_are_not_waited_for() {
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     assert_eq!(take(&handle).batch.expired, 0);
     drop(stuck);
+}
+
+#[test]
+fn failures_that_come_fast_do_not_let_go_what_is_held() {
+    // The first answers are good, so that the window is known to be open; then all fail at once.
+    let begun = Instant::now();
+    let (seen, is_away) = (
+        Arc::<Mutex<Vec<Duration>>>::default(),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (told, away) = (seen.clone(), is_away.clone());
+    let backend = Backend::http(move |_| {
+        told.lock().unwrap().push(begun.elapsed());
+        match away.load(SeqCst) {
+            true => b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n".to_vec(),
+            false => ok("x"),
+        }
+    });
+    let (handle, address) = gateway_with(&backend, |config| {
+        config.batch.interval_ms = Some(500);
+        config.batch.max_wait_ms = 10_000;
+    });
+    let slow = Slow {
+        handle,
+        address,
+        most: Arc::default(),
+        _backend: backend,
+    };
+    all_answered(slow.send(50, Duration::from_millis(200)));
+    is_away.store(true, SeqCst);
+    seen.lock().unwrap().clear();
+    for mut client in slow.send(100, Duration::from_millis(200)) {
+        assert_eq!(client.receive().status(), 503);
+    }
+    // Spread over the interval after that in which they were held, but for what went before the first failure.
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort();
+    let half = seen[10 + (seen.len() - 10) / 2] - seen[10];
+    let all = seen[seen.len() - 1] - seen[10];
+    assert!(seen.len() >= 90, "{}", seen.len());
+    assert!(
+        all > Duration::from_millis(150) && half > all / 4,
+        "half of them within {half:?}, all within {all:?}"
+    );
 }

@@ -12,6 +12,8 @@ enum Slow {
     Every(u64),
     /// One of so many, by chance.
     OneOf(f64),
+    /// The same, while there are batches.
+    OneOfThoseHeld(f64),
 }
 
 /// A service whose mean is least at some interval, and whose percentile grows by nearly all of it.
@@ -52,6 +54,7 @@ impl Service {
             let is_slow = match self.slow {
                 Slow::Every(periods) => number % periods == 7 % periods,
                 Slow::OneOf(periods) => chance.uniform() * periods < 1.0,
+                Slow::OneOfThoseHeld(periods) => chance.uniform() * periods < 1.0 && interval > 0.0,
             };
             let saved = self.saves * (1.0 - (interval / self.best - 1.0f64).powi(2));
             let mean = self.mean * (1.0 - saved);
@@ -60,7 +63,8 @@ impl Service {
             let at_slo = (without + 0.95 * interval) * noise;
             let decision = law.decide(&observation(number, interval, mean * noise, at_slo));
             ran.missed += u64::from(at_slo > self.target);
-            ran.without += u64::from(without * noise > self.target);
+            let is_caused = matches!(self.slow, Slow::OneOfThoseHeld(_));
+            ran.without += u64::from(!is_caused && without * noise > self.target);
             ran.mean += mean / self.mean / periods as f64;
             interval = decision.setting.batch_interval().unwrap().get();
         }
@@ -135,6 +139,39 @@ fn slow_seconds_that_leave_time_or_are_missed_anyhow_are_no_reason_to_have_none(
             // A slow second that is not missed leaves 14 ms.
             let most = if at_slow < 0.12 { 0.8 } else { 0.7 };
             assert!(ran.mean < most, "{at_slow} {}: {ran:?}", law.name());
+        }
+    }
+}
+
+#[test]
+fn an_interval_that_the_slo_bounds_keeps_it() {
+    for seed in 1..6 {
+        // 50 ms are left without batches, and they save most at 150 ms.
+        let service = Service {
+            target: 0.45,
+            at_slo: (0.4, 0.4),
+            ..tempting(Slow::Every(6), seed)
+        };
+        for mut law in laws(450.0).into_iter().take(2) {
+            let ran = service.run(&mut *law, 7_200);
+            assert!(ran.missed <= 7, "{seed} {}: {ran:?}", law.name());
+            assert!(ran.mean < 0.96, "{seed} {}: {ran:?}", law.name());
+        }
+    }
+}
+
+#[test]
+fn what_batches_alone_make_slow_is_not_put_up_with() {
+    for one_of in [20.0, 5.0] {
+        for seed in 1..6 {
+            let service = Service {
+                at_slo: (1.0, 0.4),
+                ..tempting(Slow::OneOfThoseHeld(one_of), seed)
+            };
+            for mut law in laws(800.0).into_iter().take(2) {
+                let ran = service.run(&mut *law, 14_400);
+                assert!(ran.missed <= 115, "{one_of} {seed} {}: {ran:?}", law.name());
+            }
         }
     }
 }
