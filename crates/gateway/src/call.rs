@@ -53,3 +53,34 @@ pub(crate) enum Stop {
     /// It failed, with words for the client.
     Fail(Failure, &'static str),
 }
+
+impl Stop {
+    /// Whether a backend is the reason, and not the request or its client.
+    pub(crate) fn is_of_backend(self) -> bool {
+        matches!(
+            self,
+            Self::Fail(
+                Failure::Unreachable | Failure::TimedOut | Failure::AbortedByBackend,
+                _
+            )
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_breaks_off_is_no_failure_of_a_backend() {
+        for (failure, is_of_backend) in [
+            (Failure::Unreachable, true),
+            (Failure::TimedOut, true),
+            (Failure::AbortedByBackend, true),
+            (Failure::AbortedByClient, false),
+            (Failure::OverLimit, false),
+        ] {
+            assert_eq!(Stop::Fail(failure, "why").is_of_backend(), is_of_backend);
+        }
+    }
+}

@@ -131,15 +131,16 @@ impl Endpoint {
                 self.deliver(attempt, upstream, head).map_err(Fault::Final)
             }
             failed => {
-                if let Some(exchanges) = &self.core.exchanges {
-                    exchanges.failed();
-                }
                 let error = failed.and_then(Result::err);
                 let died = match &error {
                     Some(ExchangeError::Died { sent, .. }) if upstream.reused => Some(*sent),
                     _ => None,
                 };
                 let stop = self.explain(error, &attempt);
+                // An idle connection that a backend has closed meanwhile says nothing of it, and an upload that broke off neither.
+                if let (None, true, Some(exchanges)) = (died, stop.is_of_backend(), &self.core.exchanges) {
+                    exchanges.failed();
+                }
                 Err(match died {
                     Some(sent) => Fault::Died { attempt, sent, stop },
                     None => Fault::Final(attempt.stop(stop)),

@@ -141,7 +141,7 @@ impl Without {
 struct Memory {
     /// Seconds, or periods where these are longer.
     length: f64,
-    /// The same since the target was missed by nothing but a wait, and since it was or `length` became less.
+    /// The same since batches made the target missed, and since they did or `length` became less.
     since_missed: f64,
     calm: f64,
 }
@@ -157,10 +157,10 @@ impl Default for Memory {
 }
 
 impl Memory {
-    fn observe(&mut self, weight: f64, is_missed_by_waiting: bool) {
+    fn observe(&mut self, weight: f64, is_caused: bool) {
         self.since_missed += weight;
         self.calm += weight;
-        if is_missed_by_waiting {
+        if is_caused {
             if self.since_missed > self.length && self.since_missed <= REMEMBERED_MOST {
                 self.length = (2.0 * self.since_missed).min(REMEMBERED_MOST);
             }

@@ -349,10 +349,7 @@ impl LongLook {
             .map_or(NONE_S.0, |before| (2.0 * before).min(NONE_S.1));
         self.none_for = Some(seconds);
         self.stage = Stage::None(seconds, more.exp_m1());
-        match self.closed() {
-            Gate::Closed(text) => Gate::Condemned(more, text),
-            gate => gate,
-        }
+        Gate::Condemned(more, self.says())
     }
 
     /// Batches save for as long as that can be seen.
@@ -366,14 +363,18 @@ impl LongLook {
         Gate::Open
     }
 
-    /// What it does instead of the law.
+    /// It holds nothing instead of the law.
     fn closed(&self) -> Gate {
-        Gate::Closed(match &self.stage {
+        Gate::Closed(self.says())
+    }
+
+    fn says(&self) -> String {
+        match &self.stage {
             Stage::None(left, more) => format!(
                 "no batches for {left:.0} s: a response with them took {:.0} % longer in the long run than without",
                 more * 100.0
             ),
             _ => "no batches for some time, to see whether what they save lasts".to_owned(),
-        })
+        }
     }
 }

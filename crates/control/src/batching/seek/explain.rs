@@ -83,7 +83,8 @@ impl Comparison {
 }
 
 /// Why it waits where the next comparison needs nothing but a few periods.
-pub(super) const OBSERVES: Why = Cow::Borrowed("a few periods are observed before other intervals are tried");
+pub(super) const OBSERVES: Why =
+    Cow::Borrowed("it is observed what the load does by itself before other intervals are tried");
 
 /// A reason of the one lever that it moves.
 pub(super) fn reason(rule: &'static str, text: String, numbers: &[(&'static str, f64)]) -> Reason {

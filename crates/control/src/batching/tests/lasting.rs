@@ -151,5 +151,5 @@ fn what_was_found_not_to_last_is_owed_and_not_tried_first() {
     });
     assert!(is_out && held > 0.1, "{held}");
     assert!(after > Some(before + 0.005), "{before} {after:?}");
-    assert!(first.is_none_or(|first| first < 0.7 * held), "{first:?} {held}");
+    assert!(first.is_some_and(|first| first < 0.7 * held), "{first:?} {held}");
 }
