@@ -55,14 +55,11 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// Whether a backend is the reason, and not the request or its client.
+    /// Whether a backend failed, and not the request, its client or its time, which a client may grant itself.
     pub(crate) fn is_of_backend(self) -> bool {
         matches!(
             self,
-            Self::Fail(
-                Failure::Unreachable | Failure::TimedOut | Failure::AbortedByBackend,
-                _
-            )
+            Self::Fail(Failure::Unreachable | Failure::AbortedByBackend, _)
         )
     }
 }
@@ -75,7 +72,7 @@ mod tests {
     fn what_a_client_breaks_off_is_no_failure_of_a_backend() {
         for (failure, is_of_backend) in [
             (Failure::Unreachable, true),
-            (Failure::TimedOut, true),
+            (Failure::TimedOut, false),
             (Failure::AbortedByBackend, true),
             (Failure::AbortedByClient, false),
             (Failure::OverLimit, false),
