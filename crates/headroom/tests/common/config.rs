@@ -165,6 +165,8 @@ impl Drop for Config {
                 kill(gateway);
             }
         }
+        // One that was started again while that was killed is in no record.
+        launched_below(self.dir()).into_iter().for_each(kill);
     }
 }
 

@@ -33,10 +33,14 @@ impl Seek {
     /// What to compare with next, in blocks as long as the noise now asks for.
     pub(super) fn next_by_noise(&mut self) -> Option<Comparison> {
         let (pace, most) = (self.pace, self.tuning.max_pairs);
-        self.scale = match self.is_patient {
+        let plain = match self.seeks_plain && self.is_off() && !self.is_patient {
+            true => self.noise.plain(&pace, most),
+            false => None,
+        };
+        self.scale = plain.or_else(|| match self.is_patient {
             true => self.noise.patient(&pace, most),
             false => self.noise.scale(&pace, most),
-        };
+        });
         self.next()
     }
 

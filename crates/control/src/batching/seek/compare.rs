@@ -7,7 +7,7 @@
 use super::block::{Block, Outcome, Period, difference, is_in_force, student};
 use super::coin::Coin;
 use super::ledger::Ledger;
-use super::noise::Scale;
+use super::noise::{PLAIN_GAIN, Scale};
 use super::pace::{CHECKS, Pace, SEARCHES};
 use super::tuning::{MIN_PAIRS, SeekTuning};
 
@@ -50,6 +50,8 @@ const HOPELESS: f64 = 0.3;
 const SURER: f64 = 0.8;
 /// A block that differs so much from the other of its pair, as a logarithm, is measured no further.
 const PLAIN: f64 = 0.6;
+/// Standard errors by which a gain must fall short of a plain one to be sought in longer blocks.
+const UNLIKELY: f64 = 1.7;
 /// So many times what the load does to a block tell more than that.
 const CERTAIN: f64 = 3.0;
 /// A patient pair takes long: between two intervals that hold requests so many times fewer decide.
@@ -404,6 +406,9 @@ impl Comparison {
     fn verdict(&self, tuning: &SeekTuning) -> Option<Verdict> {
         let mean = self.mean()?;
         let bound = self.off_by(tuning.significance);
+        if self.seeks_plain() && mean - self.off_by(UNLIKELY) > -PLAIN_GAIN {
+            return Some(Verdict::NotBetter(-mean));
+        }
         if !self.is_measured() {
             return (mean - bound > HOPELESS).then_some(Verdict::NotBetter(-mean));
         }
@@ -427,6 +432,17 @@ impl Comparison {
             true => Verdict::Better(-mean),
             false => Verdict::NotBetter(-mean),
         })
+    }
+
+    /// Whether it looks for a plain gain only: what such a one found is checked like any.
+    pub(super) fn seeks_plain(&self) -> bool {
+        self.scale.is_plain && self.stage == Stage::Search
+    }
+
+    /// Whether it found no plain gain, and there may be another.
+    pub(super) fn is_undecided(&self, verdict: Verdict, tuning: &SeekTuning) -> bool {
+        let may_be = self.least(tuning).is_none_or(|least| least <= -tuning.least_gain);
+        self.scale.is_plain && matches!(verdict, Verdict::NotBetter(_)) && may_be
     }
 
     /// By how much the other costs more at the least, as far as it is certain.

@@ -96,6 +96,13 @@ impl Seek {
         if matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_)) {
             self.give_up();
         }
+        if self.is_off() && self.seeks_plain && !self.is_patient {
+            self.seeks_plain = false;
+            if comparison.is_undecided(verdict, &self.tuning) {
+                self.phase = Phase::Wait(0, why.into());
+                return None;
+            }
+        }
         if self.is_off() {
             match self.remembered.take() {
                 Some(_) => self.shares = [self.tuning.first_share; 2],

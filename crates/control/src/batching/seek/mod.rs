@@ -15,7 +15,8 @@
 //! comparison would take hours, none is made, and nothing is held.
 //!
 //! It begins without batches. Its first attempt is a short interval, a share of the mean response time; if batches then have nothing to
-//! group it ends at once. After an attempt that finds nothing the next waits twice as long. Where batches help, the interval grows and
+//! group it ends at once. Where the load is so uneven that a small gain shows in long blocks only, which take a long time to be known and to
+//! be afforded, a plain one is sought first, in shorter ones. After an attempt that finds nothing the next waits twice as long. Where batches help, the interval grows and
 //! shrinks by a ratio, then by its root, and is compared with none now and then. Another load makes it seek anew.
 //!
 //! While the SLO is kept without batches, the interval is bounded by the time that is left to the target: it never makes the service miss.
@@ -53,7 +54,7 @@ use compare::{Comparison, Means, Move, Verdict};
 use explain::{OBSERVES, Why, reason};
 use headroom_units::{Lever, LeverRange, Seconds, Setting};
 use ledger::Ledger;
-use noise::{Noise, Scale};
+use noise::{LONGEST_SCALE, Noise, Scale};
 use pace::Pace;
 
 /// The shortest and the longest interval of an attempt, as shares of the mean response time, beyond which the first is tried again.
@@ -103,6 +104,8 @@ pub struct Seek {
     /// Whether what is compared is compared in patient blocks, and whether the present interval was found in such.
     is_patient: bool,
     holds_patiently: bool,
+    /// Whether a plain gain is to be sought first, in blocks that are no longer than that asks for.
+    seeks_plain: bool,
     retry: u32,
     /// How much the present interval was found to save against none, as a share.
     gain: f64,
@@ -161,6 +164,7 @@ impl Seek {
             shares: [tuning.first_share; 2],
             is_patient: false,
             holds_patiently: false,
+            seeks_plain: true,
             retry: tuning.retry_periods,
             gain: 0.0,
             is_undoubted: false,
@@ -260,6 +264,7 @@ impl Seek {
         if is_quiet && is_in_force(period.interval, self.interval) {
             // Where the load differs from block to block, that is not yet another load.
             let spans = match self.scale {
+                Some(scale) if scale.is_plain => self.pace.scaled(LONGEST_SCALE).block(),
                 Some(scale) if scale.times > 1 => self.scaled().block(),
                 _ => self.pace.lag,
             };
@@ -395,6 +400,7 @@ impl Seek {
         self.shares = [self.tuning.first_share; 2];
         (self.gain, self.is_undoubted) = (0.0, false);
         self.is_patient = self.holds_patiently && !self.is_off();
+        self.seeks_plain = true;
         self.ledger.settle();
         self.unjudged = JUDGED;
         self.load = Load::default();
@@ -488,7 +494,7 @@ impl Seek {
         self.tried.clear();
         self.ratio = self.tuning.ratio;
         self.retry = self.tuning.retry_periods;
-        (self.is_patient, self.holds_patiently) = (false, false);
+        (self.is_patient, self.holds_patiently, self.seeks_plain) = (false, false, true);
         (self.booked, self.slow_run) = (None, 0);
     }
 }

@@ -11,7 +11,8 @@ use super::tuning::MIN_PAIRS;
 use std::collections::VecDeque;
 
 /// How many times as long blocks can be as they must be for what is in flight.
-const SCALES: [u32; 4] = [1, 2, 4, 8];
+const SCALES: [u32; 4] = [1, 2, 4, LONGEST_SCALE];
+pub(super) const LONGEST_SCALE: u32 = 8;
 /// Patient blocks are so long at least.
 const PATIENT_TIMES: u32 = 4;
 /// The average goes over this many pairs of blocks, one after the other.
@@ -20,8 +21,9 @@ const MEMORY: f64 = 8.0;
 /// does so over and over is soon believed.
 const OUTLIER: f64 = 3.0;
 const LEAST: f64 = 0.1;
-/// A gain, as a logarithm, that a comparison should be long enough to find, and the standard errors by which it should.
+/// A gain, as a logarithm, that a comparison should be long enough to find, one that is plain, and the standard errors by which it should.
 const GAIN: f64 = 0.1;
+pub(super) const PLAIN_GAIN: f64 = 0.3;
 const ERRORS: f64 = 3.0;
 
 /// Sums from the beginning of a run of periods.
@@ -101,7 +103,7 @@ impl Noise {
                 spread.squares += (square.min(most) - spread.squares) / memory;
             }
         }
-        let longest = SCALES[SCALES.len() - 1].saturating_mul(pace.measured);
+        let longest = LONGEST_SCALE.saturating_mul(pace.measured);
         let needed = longest.saturating_mul(2).saturating_add(pace.settle) as usize;
         while self.run.len() > needed + 1 {
             self.run.pop_front();
@@ -123,6 +125,18 @@ impl Noise {
     /// How many times as long as they must be blocks should be for a comparison to end soonest, and by how much pairs of them differ; the
     /// pace is that of the shortest. `None` while that is not known.
     pub(super) fn scale(&self, pace: &Pace, max_pairs: u32) -> Option<Scale> {
+        self.scale_for(GAIN, pace, max_pairs)
+    }
+
+    /// The same to find a plain gain only, where shorter blocks tell that.
+    pub(super) fn plain(&self, pace: &Pace, max_pairs: u32) -> Option<Scale> {
+        let plain = self.scale_for(PLAIN_GAIN, pace, max_pairs)?;
+        let whole = self.scale(pace, max_pairs);
+        let is_shorter = whole.is_none_or(|whole| plain.times < whole.times);
+        is_shorter.then_some(Scale { is_plain: true, ..plain })
+    }
+
+    fn scale_for(&self, gain: f64, pace: &Pace, max_pairs: u32) -> Option<Scale> {
         let mut best: Option<(f64, Scale)> = None;
         for (at, times) in SCALES.into_iter().enumerate() {
             let block = pace.scaled(times).block();
@@ -131,11 +145,12 @@ impl Noise {
                 break;
             }
             let spread = self.spread(at, pace)?;
-            let pairs = (ERRORS * spread / GAIN).powi(2).max(f64::from(MIN_PAIRS));
+            let pairs = (ERRORS * spread / gain).powi(2).max(f64::from(MIN_PAIRS));
             let longer = self.spread(at + 1, pace).unwrap_or(0.0);
             let one = Scale {
                 times,
                 is_patient: false,
+                is_plain: false,
                 spread,
                 longer: spread.max(longer),
                 shortest: self.spread(0, pace)?,
@@ -173,6 +188,8 @@ pub(super) struct Scale {
     pub(super) times: u32,
     /// Whether they settle for longer than what is in flight needs.
     pub(super) is_patient: bool,
+    /// Whether they are to find a plain gain only.
+    pub(super) is_plain: bool,
     /// Root of the mean square.
     pub(super) spread: f64,
     /// The same of longer blocks, where that is more.
@@ -223,6 +240,7 @@ mod tests {
         let quiet = Scale {
             times: 1,
             is_patient: false,
+            is_plain: false,
             spread: 0.0,
             longer: 0.0,
             shortest: 0.0,

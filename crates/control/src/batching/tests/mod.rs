@@ -8,6 +8,7 @@ mod seek;
 mod seek_cycles;
 mod seek_doubt;
 mod seek_late;
+mod seek_uneven;
 mod slow;
 
 use crate::common::{frequencies, plant};

@@ -1,13 +1,15 @@
 //! A cluster on this machine: processes that stand for its servers, and the controller's files.
 
-use crate::common::{Program, free_port, headroom, until, wait};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::common::process;
+use crate::common::{Program, free_port, headroom, kill, until, wait, within};
+use rustix::process::Pid;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// What stands for a machine's service: a process of the binary, or a program of the test's.
@@ -223,10 +225,18 @@ impl Drop for Site {
         if std::thread::panicking() {
             println!("the last period: {}", self.last().unwrap_or_default());
         }
-        for server in 1..=self.ports.len() {
-            if self.runs(server) {
-                let _ = kill_process(self.pid(server).unwrap(), Signal::KILL);
-            }
+        // Also one that a guard which is still at work starts now, of which no file is read any more.
+        let dir = self.dir.path().to_string_lossy().into_owned();
+        let addresses = self.ports.iter().map(|port| format!("127.0.0.1:{port}"));
+        let marks: Vec<String> = addresses.chain([dir]).collect();
+        let is_of_it = |args: &[String]| args.iter().any(|arg| marks.iter().any(|mark| arg.contains(mark)));
+        let left = || process::all().into_iter().filter(|one| is_of_it(&one.args));
+        let none_left = within(Duration::from_secs(5), || {
+            left().for_each(|process| kill(process.pid));
+            left().next().is_none().then_some(())
+        });
+        if none_left.is_none() {
+            println!("processes of the site are left: {:?}", left().collect::<Vec<_>>());
         }
     }
 }
