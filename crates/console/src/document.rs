@@ -3,13 +3,15 @@
 use crate::{ConfigErrors, Mistakes};
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 /// A mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}: {message}", file.display(), line.map(|l| format!(":{l}")).unwrap_or_default())]
+#[error("{}{}: {}", file.display(), line.map(|l| format!(":{l}")).unwrap_or_default(), shown(message))]
 pub struct ConfigError {
     /// The file.
     pub file: PathBuf,
@@ -29,6 +31,22 @@ impl ConfigError {
         is_key.then_some(key)
     }
 }
+
+/// A message for a terminal, of which nothing that the file holds is a command.
+fn shown(message: &str) -> String {
+    let mut text = String::with_capacity(message.len());
+    for char in message.chars() {
+        match char.is_control() && char != '\n' {
+            true => text.extend(char.escape_default()),
+            false => text.push(char),
+        }
+    }
+    text
+}
+
+/// The most bytes of a file, and the most characters of a line of it that a message quotes.
+const MOST_BYTES: u64 = 4 * 1024 * 1024;
+const QUOTED: usize = 160;
 
 /// The file's text, to find the line of a key in.
 #[derive(Clone)]
@@ -57,7 +75,7 @@ impl Document {
     /// # Errors
     /// Where it cannot be read.
     pub fn read(file: &Path, command: &str) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+        let text = Self::read_text(file).map_err(|error| ConfigError {
             file: file.to_owned(),
             line: None,
             message: format!(
@@ -68,6 +86,18 @@ impl Document {
             file: file.to_owned(),
             text,
         })
+    }
+
+    /// What is endless or far too long is not read on.
+    fn read_text(file: &Path) -> io::Result<String> {
+        let mut text = String::new();
+        File::open(file)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+        match text.len() as u64 > MOST_BYTES {
+            true => Err(io::Error::other(
+                "it has more than 4 MiB, which is no configuration",
+            )),
+            false => Ok(text),
+        }
     }
 
     /// A text that ships with the program, under the name that errors give it.
@@ -184,10 +214,10 @@ impl Document {
             .nth(self.line_of(span) - 1)
             .unwrap_or_default()
             .trim();
-        if line.is_empty() {
-            String::new()
-        } else {
-            format!(", in `{line}`")
+        match line.char_indices().nth(QUOTED) {
+            Some((end, _)) => format!(", in `{}...`", &line[..end]),
+            None if line.is_empty() => String::new(),
+            None => format!(", in `{line}`"),
         }
     }
 }
@@ -216,6 +246,24 @@ mod tests {
             !document.has("law.dvfs", "law")
                 && !document.has("law.dvfs.one", "one")
                 && !document.has("no", "one")
+        );
+    }
+
+    #[test]
+    fn nothing_of_a_file_is_a_command_to_the_terminal_and_none_is_read_without_end() {
+        let document = Document::shipped("a.toml", &format!("a = \"\u{1b}[2J{}\"", "x".repeat(1_000)));
+        let error = document.error("a", document.quote(&(0..1))).to_string();
+        assert!(
+            !error.contains('\u{1b}') && error.contains("\\u{1b}[2J"),
+            "{error}"
+        );
+        assert!(error.len() < 300 && error.ends_with("...`"), "{error}");
+        let error = Document::read(Path::new("/dev/zero"), "up")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("/dev/zero: cannot be read: it has more than 4 MiB"),
+            "{error}"
         );
     }
 }

@@ -72,6 +72,35 @@ impl Bound {
     }
 }
 
+/// Parameters of a law, each with its range.
+pub(crate) trait Parameters {
+    /// All that lie outside their range.
+    fn outside(&self) -> Vec<OutOfRange>;
+
+    /// Refuses what is outside, by the first.
+    fn check(&self) -> Result<(), OutOfRange> {
+        self.outside().into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
+/// What of a list of checks was refused.
+pub(crate) fn refused(checks: impl IntoIterator<Item = Result<(), OutOfRange>>) -> Vec<OutOfRange> {
+    checks.into_iter().filter_map(Result::err).collect()
+}
+
+/// Refuses a list that is not of such a length.
+pub(crate) fn counts(
+    key: &'static str,
+    count: usize,
+    fits: bool,
+    range: impl Into<Cow<'static, str>>,
+) -> Result<(), OutOfRange> {
+    match fits {
+        true => Ok(()),
+        false => Err(OutOfRange::new(key, count as f64, range)),
+    }
+}
+
 /// Changes the defaults by a JSON table each, and expects that the check then fails with a text that begins like this.
 #[cfg(test)]
 pub(crate) fn assert_refused<T>(check: impl Fn(&T) -> Result<(), OutOfRange>, cases: &[(&str, &str)])

@@ -4,7 +4,7 @@
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, counts, refused};
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use headroom_units::{Hertz, Lever, Watts};
@@ -46,28 +46,26 @@ impl Default for PowerManagerTuning {
 /// The most levels.
 const MAX_LEVELS: usize = 32;
 
-impl PowerManagerTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// The first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        Bound::Positive.check("cap_w", self.cap_w.unwrap_or(1.0))?;
-        if !(1..=MAX_LEVELS).contains(&self.levels.len()) {
-            let range = format!("a list of 1 to {MAX_LEVELS} levels");
-            return Err(OutOfRange::new("levels", self.levels.len() as f64, range));
-        }
+impl Parameters for PowerManagerTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        let count = self.levels.len();
+        let range = format!("a list of 1 to {MAX_LEVELS} levels");
+        let mut checks = vec![
+            Bound::Positive.check("cap_w", self.cap_w.unwrap_or(1.0)),
+            counts("levels", count, (1..=MAX_LEVELS).contains(&count), range),
+        ];
         let mut before_ms = 0.0;
         for level in &self.levels {
-            if !(level.target_ms > before_ms && level.target_ms.is_finite()) {
-                let range =
-                    format!("above the {before_ms} before it: from the tightest target to the loosest");
-                return Err(OutOfRange::new("levels.target_ms", level.target_ms, range));
-            }
+            let fits = level.target_ms > before_ms && level.target_ms.is_finite();
+            let range = format!("above the {before_ms} before it: from the tightest target to the loosest");
+            checks.push(match fits {
+                true => Ok(()),
+                false => Err(OutOfRange::new("levels.target_ms", level.target_ms, range)),
+            });
+            checks.push(Bound::Share.check("levels.cap_share", level.cap_share));
             before_ms = level.target_ms;
-            Bound::Share.check("levels.cap_share", level.cap_share)?;
         }
-        Ok(())
+        refused(checks)
     }
 }
 

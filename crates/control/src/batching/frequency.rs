@@ -8,7 +8,7 @@
 use super::rules::RuleTable;
 use crate::decision::Reason;
 use crate::observation::Observation;
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, counts, refused};
 use crate::plant::{FrequencyRange, Plant};
 use crate::registry::LawError;
 use crate::stack;
@@ -60,33 +60,29 @@ impl Default for DvfsTuning {
     }
 }
 
-impl DvfsTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// The first that is outside, with its key.
-    pub fn check(&self) -> Result<(), LawError> {
-        self.check_numbers().map_err(LawError::of("dvfs"))?;
-        let wrong = |error| LawError::new("law.dvfs.rules", error);
-        self.rules.check_shape().map_err(wrong)
+impl Parameters for DvfsTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        let levels = self.frequencies_ghz.iter().flatten().enumerate();
+        let each = levels.map(|(at, ghz)| Bound::Positive.check(format!("frequencies_ghz[{at}]"), *ghz));
+        let count = self.frequencies_ghz.as_ref().map_or(2, Vec::len);
+        let checks = [
+            Bound::Between(1.0, 1_000.0).check("every_periods", f64::from(self.every_periods)),
+            Bound::Positive.check("alpha_large", self.alpha_large),
+            Bound::Positive.check("beta_large", self.beta_large),
+            Bound::Share.check("target_utilisation", self.target_utilisation),
+            counts("frequencies_ghz", count, count >= 2, "2 levels or more"),
+        ];
+        refused(checks.into_iter().chain(each))
     }
+}
 
-    fn check_numbers(&self) -> Result<(), OutOfRange> {
-        Bound::Between(1.0, 1_000.0).check("every_periods", f64::from(self.every_periods))?;
-        Bound::Positive.check("alpha_large", self.alpha_large)?;
-        Bound::Positive.check("beta_large", self.beta_large)?;
-        Bound::Share.check("target_utilisation", self.target_utilisation)?;
-        for (at, ghz) in self.frequencies_ghz.iter().flatten().enumerate() {
-            Bound::Positive.check(format!("frequencies_ghz[{at}]"), *ghz)?;
-        }
-        match &self.frequencies_ghz {
-            Some(levels) if levels.len() < 2 => Err(OutOfRange::new(
-                "frequencies_ghz",
-                levels.len() as f64,
-                "2 levels or more",
-            )),
-            _ => Ok(()),
-        }
+impl DvfsTuning {
+    /// All that is wrong with it.
+    pub(crate) fn mistakes(&self) -> Vec<LawError> {
+        let wrong = |error| LawError::new("law.dvfs.rules", error);
+        let of_rules = self.rules.check_shape().map_err(wrong).err();
+        let outside = self.outside().into_iter().map(LawError::of("dvfs"));
+        outside.chain(of_rules).collect()
     }
 
     /// The levels, the lowest first.
@@ -156,7 +152,7 @@ pub(super) struct FrequencyControl {
 impl FrequencyControl {
     /// The control of a law of this name.
     pub(super) fn new(law: &'static str, plant: &Plant, tuning: DvfsTuning) -> Result<Self, LawError> {
-        tuning.check()?;
+        tuning.mistakes().into_iter().next().map_or(Ok(()), Err)?;
         let missing = || LawError::new("law.name", stack::missing(law, Lever::Frequency));
         let levels = tuning.levels(plant.frequency().ok_or_else(missing)?)?;
         let wrong = |error| LawError::new("law.dvfs.rules", error);

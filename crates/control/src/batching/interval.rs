@@ -11,6 +11,7 @@ use super::steer::Steer;
 use super::tuning::BatchingTuning;
 use crate::decision::Reason;
 use crate::observation::Observation;
+use crate::parameter::Parameters;
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use headroom_units::{Lever, LeverRange, Ratio, Seconds};

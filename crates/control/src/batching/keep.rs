@@ -336,6 +336,14 @@ impl Keep {
         }
     }
 
+    /// The longest interval with which what was seen keeps the SLO, whatever else is to be seen; the longest of all where nothing bounds it.
+    pub(super) fn slow_limit(&self) -> Seconds {
+        Seconds::new(match self.is_bound && !self.is_free() {
+            true => self.kept().clamp(self.none, self.most),
+            false => self.most,
+        })
+    }
+
     /// Whether nothing is asked for but to see what is without batches.
     pub(super) fn looks(&self) -> bool {
         self.is_bound && !self.without.is_known()
@@ -351,11 +359,8 @@ impl Keep {
         };
         if self.looks() {
             (limit, why) = (self.none, Why::Looks);
-        } else if self.is_bound && !self.is_free() {
-            let kept = self.kept();
-            if kept < limit {
-                (limit, why) = (kept.max(self.none), Why::Slo);
-            }
+        } else if self.slow_limit().get() < limit {
+            (limit, why) = (self.slow_limit().get(), Why::Slo);
         }
         (Seconds::new(limit), why)
     }
@@ -412,6 +417,16 @@ mod tests {
         assert_eq!(after(&mut keep, 1, 100.0, 400.0), (250.0, Why::Untried));
         // Failures are no latency.
         assert_eq!(after(&mut keep, 1, 100.0, f64::INFINITY), (0.0, Why::Slo));
+    }
+
+    #[test]
+    fn slow_periods_bound_an_interval_also_while_it_is_to_be_seen_what_is_without() {
+        let mut keep = keep();
+        after(&mut keep, 36, 0.0, 600.0);
+        assert_eq!(after(&mut keep, 1, 150.0, 800.0), (110.0, Why::Slo));
+        keep.forget_without();
+        assert_eq!(keep.limit(), (Seconds::ZERO, Why::Looks));
+        assert_eq!(keep.slow_limit().as_millis().round(), 110.0);
     }
 
     #[test]

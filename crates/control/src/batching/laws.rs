@@ -6,7 +6,7 @@ use super::tuning::BatchingTuning;
 use crate::decision::Decision;
 use crate::law::Law;
 use crate::observation::Observation;
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use headroom_units::{Lever, LeverRange, Seconds, Setting};
@@ -115,13 +115,9 @@ impl Default for CoordinatorTuning {
     }
 }
 
-impl CoordinatorTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// The first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        Bound::Share.check("scaling", self.scaling)
+impl Parameters for CoordinatorTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        refused([Bound::Share.check("scaling", self.scaling)])
     }
 }
 

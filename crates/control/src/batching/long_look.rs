@@ -38,10 +38,11 @@ const OF_THREE: f64 = 1.732;
 const MOST_HALVES: u32 = 16;
 /// One that is so much longer, as a logarithm, shows at once what batches are good for.
 const PLAIN: f64 = 0.6;
-/// Periods over the target, after which that is so too.
+/// Periods over the target, after which that is so too where they are more than with batches, by so many times what such a number varies.
 const MISSED: u32 = 2;
-/// The share of periods over the target with batches from which on that is no reason.
-const MOSTLY: f64 = 0.5;
+const MORE: f64 = 3.0;
+/// Periods that the share with batches is a mean over.
+const SHARE_OVER: f64 = 60.0;
 /// After this many mean response times what is answered was not held.
 const ANSWERED: f64 = 2.0;
 
@@ -147,8 +148,9 @@ pub(super) struct LongLook {
     now: Sums,
     /// By how much three in a row depart from a straight line, as logarithms: what grows by and by is no noise.
     differences: VecDeque<f64>,
-    /// The share of periods with batches that miss the target.
+    /// The share of periods with batches that miss the target, and of how many that is known.
     missed: f64,
+    judged: f64,
     /// Whether the first of two looks found that, and the seconds that the last that did needed for it.
     suspects: bool,
     showed: f64,
@@ -170,6 +172,7 @@ impl LongLook {
             now: Sums::default(),
             differences: VecDeque::new(),
             missed: 0.0,
+            judged: 0.0,
             suspects: false,
             showed: 0.0,
             none_for: None,
@@ -257,7 +260,8 @@ impl LongLook {
             return Gate::Open;
         }
         self.since += period.length;
-        self.missed += (f64::from(u8::from(period.is_missed)) - self.missed) / 60.0;
+        self.judged = (self.judged + 1.0).min(SHARE_OVER);
+        self.missed += (f64::from(u8::from(period.is_missed)) - self.missed) / self.judged;
         self.now.push(period);
         let response = self.now.mean().unwrap_or(0.0);
         let half = self.half.max(HALF_RESPONSES * response);
@@ -312,7 +316,8 @@ impl LongLook {
                 .all
                 .mean()
                 .is_some_and(|mean| (mean / look.with).ln() > PLAIN);
-        let is_needed = look.missed >= MISSED && self.missed < MOSTLY;
+        let usual = self.missed * look.all.periods;
+        let is_needed = look.missed >= MISSED && f64::from(look.missed) > usual + MORE * usual.sqrt();
         if is_plain || is_needed {
             return self.keeps();
         }
@@ -321,7 +326,9 @@ impl LongLook {
         }
         let now = std::mem::take(&mut look.now);
         let Some(without) = now.mean() else {
-            return self.keeps();
+            // Nothing is answered, which says nothing.
+            self.begin();
+            return Gate::Open;
         };
         let noise = |error: f64| LEAST.max(ERRORS * error.hypot(now.error()));
         look.halves += 1;

@@ -1,7 +1,7 @@
 //! Parameters of the laws of the paper.
 
 use super::model::{FuzzyModel, Lags};
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use serde::Deserialize;
 
 /// `[law.batching]`: the fuzzy model predictive control of the batch interval.
@@ -70,40 +70,38 @@ impl Default for BatchingTuning {
 /// Samples for each parameter of one rule that an exploration must give, as an identification needs.
 const MIN_SAMPLES_PER_PARAMETER: usize = 3;
 
-impl BatchingTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// The first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        for (key, value) in [
-            ("sla_ms", self.sla_ms),
-            ("max_interval_ms", self.max_interval_ms),
-            ("explore_max_ms", self.explore_max_ms),
-        ] {
-            if let Some(value) = value {
-                Bound::Positive.check(key, value)?;
-            }
-        }
-        Bound::NotNegative.check("reference_ms", self.reference_ms.unwrap_or(0.0))?;
-        Bound::NotNegative.check("min_interval_ms", self.min_interval_ms)?;
-        Bound::Positive.check("accuracy", self.accuracy)?;
-        Bound::NotNegative.check("effort", self.effort)?;
-        Bound::Between(0.9, 1.0).check("forgetting", self.forgetting)?;
-        Bound::Between(0.0001, 0.5).check("budget", self.budget)?;
-        Bound::Between(0.0, MOST_LOOK_S).check("look_s", self.look_s)?;
+impl Parameters for BatchingTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        let positive = |key, value: Option<f64>| Bound::Positive.check(key, value.unwrap_or(1.0));
         let most = Lags::MAX as f64;
-        Bound::Between(1.0, most).check("output_lags", self.output_lags as f64)?;
-        Bound::Between(0.0, most).check("input_lags", self.input_lags as f64)?;
         let (lags, given) = (self.lags(), f64::from(self.explore_periods));
         let needed = MIN_SAMPLES_PER_PARAMETER * (lags.antecedents() + 1) + lags.reach();
-        if self.model.is_none() && given < needed as f64 {
-            let range = format!("{needed} or more for a model of these lags, or give law.batching.model");
-            return Err(OutOfRange::new("explore_periods", given, range));
-        }
-        Bound::Between(0.0, MAX_EXPLORE_PERIODS).check("explore_periods", given)
+        let explores = match self.model.is_none() && given < needed as f64 {
+            true => {
+                let range = format!("{needed} or more for a model of these lags, or give law.batching.model");
+                Err(OutOfRange::new("explore_periods", given, range))
+            }
+            false => Bound::Between(0.0, MAX_EXPLORE_PERIODS).check("explore_periods", given),
+        };
+        refused([
+            positive("sla_ms", self.sla_ms),
+            positive("max_interval_ms", self.max_interval_ms),
+            positive("explore_max_ms", self.explore_max_ms),
+            Bound::NotNegative.check("reference_ms", self.reference_ms.unwrap_or(0.0)),
+            Bound::NotNegative.check("min_interval_ms", self.min_interval_ms),
+            Bound::Positive.check("accuracy", self.accuracy),
+            Bound::NotNegative.check("effort", self.effort),
+            Bound::Between(0.9, 1.0).check("forgetting", self.forgetting),
+            Bound::Between(0.0001, 0.5).check("budget", self.budget),
+            Bound::Between(0.0, MOST_LOOK_S).check("look_s", self.look_s),
+            Bound::Between(1.0, most).check("output_lags", self.output_lags as f64),
+            Bound::Between(0.0, most).check("input_lags", self.input_lags as f64),
+            explores,
+        ])
     }
+}
 
+impl BatchingTuning {
     /// The lags of the model that is identified at the start.
     pub(super) const fn lags(&self) -> Lags {
         Lags {

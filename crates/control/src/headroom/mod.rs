@@ -37,7 +37,7 @@ use crate::everything_on::{EverythingOn, SETTLED_AFTER, load};
 use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
-use crate::parameter::Bound;
+use crate::parameter::{Bound, Parameters};
 use crate::plant::{Plant, Slo};
 use crate::reflex::{Past, Queue, ReflexPlan};
 use crate::registry::LawError;

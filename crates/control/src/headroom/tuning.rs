@@ -1,6 +1,6 @@
 //! The parameters of Headroom's own law. None of them describes a trace or a machine.
 
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use serde::{Deserialize, Serialize};
 
 /// The parameters; the keys are those of the configuration file's `[law.headroom]` table.
@@ -35,17 +35,15 @@ impl Default for HeadroomTuning {
     }
 }
 
-impl HeadroomTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// [`OutOfRange`] for the first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        Bound::Share.check("guard", self.guard)?;
-        Bound::Between(0.5, 0.999_9).check("confidence", self.confidence)?;
-        Bound::Between(1.0, 1_000.0).check("warm_up_periods", f64::from(self.warm_up_periods))?;
-        Bound::Between(0.0, 0.5).check("least_gain", self.least_gain)?;
-        Bound::Between(0.0, 1.0).check("cap_margin", self.cap_margin)
+impl Parameters for HeadroomTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        refused([
+            Bound::Share.check("guard", self.guard),
+            Bound::Between(0.5, 0.999_9).check("confidence", self.confidence),
+            Bound::Between(1.0, 1_000.0).check("warm_up_periods", f64::from(self.warm_up_periods)),
+            Bound::Between(0.0, 0.5).check("least_gain", self.least_gain),
+            Bound::Between(0.0, 1.0).check("cap_margin", self.cap_margin),
+        ])
     }
 }
 

@@ -4,7 +4,7 @@ use super::Window;
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use crate::plant::Plant;
 use headroom_units::{Cores, Lever};
 use serde::{Deserialize, Serialize};
@@ -32,15 +32,13 @@ impl Default for K8sAsRunTuning {
     }
 }
 
-impl K8sAsRunTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// The first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        Bound::Share.check("target_utilisation", self.target_utilisation)?;
-        Bound::Seconds(0.1, 3_600.0).check("interval_s", self.interval_s)?;
-        Bound::Between(1.0, 100_000.0).check("nodes", f64::from(self.nodes))
+impl Parameters for K8sAsRunTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        refused([
+            Bound::Share.check("target_utilisation", self.target_utilisation),
+            Bound::Seconds(0.1, 3_600.0).check("interval_s", self.interval_s),
+            Bound::Between(1.0, 100_000.0).check("nodes", f64::from(self.nodes)),
+        ])
     }
 }
 

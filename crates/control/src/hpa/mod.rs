@@ -27,7 +27,7 @@ pub use tuning::{HpaTuning, Metric};
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
-use crate::parameter::OutOfRange;
+use crate::parameter::{OutOfRange, Parameters};
 use crate::plant::Plant;
 use behaviour::{Behaviour, Bounded, Normalised};
 use headroom_units::{Cores, Lever, PerSecond};

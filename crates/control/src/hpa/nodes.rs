@@ -9,7 +9,7 @@ use super::{Hpa, HpaTuning};
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use crate::plant::Plant;
 use headroom_physics::MachineFigures;
 use headroom_units::{Cores, Lever, PerSecond};
@@ -41,21 +41,15 @@ impl Default for HpaNodesTuning {
     }
 }
 
-impl HpaNodesTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// [`OutOfRange`] for the first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        Bound::Share.check("unneeded_below", self.unneeded_below)?;
-        for (key, value) in [
-            ("scan_s", self.scan_s),
-            ("unneeded_s", self.unneeded_s),
-            ("after_add_s", self.after_add_s),
-        ] {
-            Bound::Between(0.0, 86_400.0).check(key, value)?;
-        }
-        Ok(())
+impl Parameters for HpaNodesTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        let hours = |key, value| Bound::Between(0.0, 86_400.0).check(key, value);
+        refused([
+            Bound::Share.check("unneeded_below", self.unneeded_below),
+            hours("scan_s", self.scan_s),
+            hours("unneeded_s", self.unneeded_s),
+            hours("after_add_s", self.after_add_s),
+        ])
     }
 }
 

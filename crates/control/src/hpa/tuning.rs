@@ -1,7 +1,7 @@
 //! The parameters of the autoscaler.
 
 use super::behaviour::Rules;
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, counts, refused};
 use serde::{Deserialize, Serialize};
 
 /// What an autoscaler goes by.
@@ -70,35 +70,26 @@ impl Default for HpaTuning {
     }
 }
 
-impl HpaTuning {
-    /// Checks every parameter's range, as far as it does not depend on the machine.
-    ///
-    /// # Errors
-    /// The first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        let twice = self.metrics.len() == 2 && self.metrics[0] == self.metrics[1];
-        if !(1..=2).contains(&self.metrics.len()) || twice {
-            let range = "a list of \"utilisation\" or \"requests\" or both";
-            return Err(OutOfRange::new("metrics", self.metrics.len() as f64, range));
-        }
-        Bound::Share.check("target_utilisation", self.target_utilisation)?;
-        let positive = [
-            ("target_requests_per_pod_s", self.target_requests_per_pod_s),
-            ("cores_per_pod", self.cores_per_pod),
-        ];
-        for (key, value) in positive {
-            Bound::Positive.check(key, value.unwrap_or(1.0))?;
-        }
-        for (key, pods) in [("min_pods", self.min_pods), ("max_pods", self.max_pods)] {
-            if pods == Some(0) {
-                return Err(OutOfRange::new(key, 0.0, "1 or more"));
-            }
-        }
-        Bound::Seconds(1.0, 3_600.0).check("sync_s", self.sync_s)?;
-        Bound::NotNegative.check("tolerance", self.tolerance)?;
-        Bound::Seconds(0.0, 3_600.0).check("pod_start_s", self.pod_start_s)?;
-        self.up.check("up")?;
-        self.down.check("down")
+impl Parameters for HpaTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        let metrics = self.metrics.len();
+        let twice = metrics == 2 && self.metrics[0] == self.metrics[1];
+        let names = "a list of \"utilisation\" or \"requests\" or both";
+        let positive = |key, value: Option<f64>| Bound::Positive.check(key, value.unwrap_or(1.0));
+        let pods = |key, pods: Option<u32>| counts(key, 0, pods != Some(0), "1 or more");
+        refused([
+            counts("metrics", metrics, (1..=2).contains(&metrics) && !twice, names),
+            Bound::Share.check("target_utilisation", self.target_utilisation),
+            positive("target_requests_per_pod_s", self.target_requests_per_pod_s),
+            positive("cores_per_pod", self.cores_per_pod),
+            pods("min_pods", self.min_pods),
+            pods("max_pods", self.max_pods),
+            Bound::Seconds(1.0, 3_600.0).check("sync_s", self.sync_s),
+            Bound::NotNegative.check("tolerance", self.tolerance),
+            Bound::Seconds(0.0, 3_600.0).check("pod_start_s", self.pod_start_s),
+            self.up.check("up"),
+            self.down.check("down"),
+        ])
     }
 }
 

@@ -1,6 +1,6 @@
 //! The parameters of the joint law.
 
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use serde::{Deserialize, Serialize};
 
 /// The parameters; the keys are those of the configuration file's `[law.joint]` table.
@@ -42,17 +42,15 @@ impl Default for JointTuning {
     }
 }
 
-impl JointTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// [`OutOfRange`] for the first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        Bound::Between(1e-4, 0.5).check("late", self.late)?;
-        Bound::Share.check("guard", self.guard)?;
-        Bound::Between(1.0, 1_000.0).check("warm_up_periods", f64::from(self.warm_up_periods))?;
-        Bound::Between(1.0, 1e3).check("surge", self.surge)?;
-        Bound::Between(0.0, 1e6).check("learn_s", self.learn_s)?;
-        Bound::Between(0.0, 600.0).check("warm_s", self.warm_s)
+impl Parameters for JointTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        refused([
+            Bound::Between(1e-4, 0.5).check("late", self.late),
+            Bound::Share.check("guard", self.guard),
+            Bound::Between(1.0, 1_000.0).check("warm_up_periods", f64::from(self.warm_up_periods)),
+            Bound::Between(1.0, 1e3).check("surge", self.surge),
+            Bound::Between(0.0, 1e6).check("learn_s", self.learn_s),
+            Bound::Between(0.0, 600.0).check("warm_s", self.warm_s),
+        ])
     }
 }

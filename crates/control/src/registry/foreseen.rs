@@ -4,6 +4,7 @@ use super::laws::constant_value;
 use super::{LawConfig, LawContext, LawError, LawName};
 use crate::batching::{Batching, Seek};
 use crate::joint::MAX_HORIZON_PERIODS;
+use crate::parameter::Parameters;
 use crate::plant::Slo;
 use crate::queueing::cores_needed;
 use crate::stack;

@@ -11,6 +11,7 @@ use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
 use crate::joint::{Joint, JointTuning};
+use crate::parameter::Parameters;
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
@@ -334,36 +335,36 @@ impl LawConfig {
         self.mistakes().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// What is outside its range: of each law's parameters the first, whichever law runs.
+    /// All that is outside its range, whichever law runs.
     pub fn mistakes(&self) -> Vec<LawError> {
-        let mut constant = self.constant.setting.iter();
-        let constant = constant.find(|(_, value)| !value.is_finite());
-        let each = [
-            self.headroom.check().map_err(LawError::of("headroom")),
-            self.joint.check().map_err(LawError::of("joint")),
-            self.slo_power.check().map_err(LawError::of("slo-power")),
-            self.hpa.check().map_err(LawError::of("hpa")),
-            self.hpa_nodes.check().map_err(LawError::of("hpa-nodes")),
-            self.k8s_as_run.check().map_err(LawError::of("k8s-as-run")),
-            self.pegasus.check().map_err(LawError::of("pegasus")),
-            self.power_manager.check().map_err(LawError::of("power-manager")),
-            self.batching.check().map_err(LawError::of("batching")),
-            self.dvfs.check(),
-            self.batching_dvfs.check().map_err(LawError::of("batching-dvfs")),
-            self.seek.check().map_err(LawError::of("seek")),
-            constant.map_or(Ok(()), |(lever, value)| {
-                Err(constant_value(lever, format!("is {value}: it must be a number")))
-            }),
-            match self.servers_every_periods {
-                0 => Err(LawError::new(
-                    "law.servers_every_periods",
-                    "is 0: it must be 1 or more",
-                )),
-                _ => Ok(()),
-            },
-            self.resize.check().map_err(LawError::of("resize")),
+        let laws: [(&'static str, &dyn Parameters); 12] = [
+            ("headroom", &self.headroom),
+            ("joint", &self.joint),
+            ("slo-power", &self.slo_power),
+            ("hpa", &self.hpa),
+            ("hpa-nodes", &self.hpa_nodes),
+            ("k8s-as-run", &self.k8s_as_run),
+            ("pegasus", &self.pegasus),
+            ("power-manager", &self.power_manager),
+            ("batching", &self.batching),
+            ("batching-dvfs", &self.batching_dvfs),
+            ("seek", &self.seek),
+            ("resize", &self.resize),
         ];
-        each.into_iter().filter_map(Result::err).collect()
+        let of_laws = laws
+            .into_iter()
+            .flat_map(|(name, law)| law.outside().into_iter().map(LawError::of(name)));
+        let constant = self.constant.setting.iter();
+        let constant = constant
+            .filter(|(_, value)| !value.is_finite())
+            .map(|(lever, value)| constant_value(lever, format!("is {value}: it must be a number")));
+        let every = (self.servers_every_periods == 0)
+            .then(|| LawError::new("law.servers_every_periods", "is 0: it must be 1 or more"));
+        of_laws
+            .chain(self.dvfs.mistakes())
+            .chain(constant)
+            .chain(every)
+            .collect()
     }
 }
 

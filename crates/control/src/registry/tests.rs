@@ -338,3 +338,33 @@ fn what_no_machine_makes_good_is_foreseen_as_the_law_itself_says_it() {
     };
     assert_eq!((wrong.mistakes().len(), wrong.foreseen(&known)), (1, Vec::new()));
 }
+
+#[test]
+fn all_that_is_outside_its_range_is_said_at_once() {
+    let wrong = config(
+        r#"{"seek": {"budget": 0, "ratio": 9, "retry_periods": 0},
+            "batching": {"sla_ms": -1, "forgetting": 2, "explore_periods": 1},
+            "dvfs": {"alpha_large": 0, "frequencies_ghz": [0]},
+            "slo-power": {"guard": 0, "sustained_periods": 0},
+            "hpa": {"metrics": [], "sync_s": 0},
+            "servers_every_periods": 0}"#,
+    );
+    let keys: Vec<String> = wrong.mistakes().into_iter().map(|error| error.key).collect();
+    let expected = [
+        "law.slo-power.guard",
+        "law.slo-power.sustained_periods",
+        "law.hpa.metrics",
+        "law.hpa.sync_s",
+        "law.batching.sla_ms",
+        "law.batching.forgetting",
+        "law.batching.explore_periods",
+        "law.seek.budget",
+        "law.seek.ratio",
+        "law.seek.retry_periods",
+        "law.dvfs.alpha_large",
+        "law.dvfs.frequencies_ghz",
+        "law.dvfs.frequencies_ghz[0]",
+        "law.servers_every_periods",
+    ];
+    assert_eq!(keys, expected);
+}

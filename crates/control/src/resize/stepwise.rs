@@ -7,7 +7,7 @@ use crate::capacity::Capacity;
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::{NodeObservation, Observation};
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters};
 use headroom_units::{Lever, PerSecond};
 
 /// Where a server's capacity is taken from.

@@ -1,6 +1,6 @@
 //! The parameters of cluster resizing.
 
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use serde::{Deserialize, Serialize};
 
 /// The most servers of a cluster.
@@ -43,22 +43,19 @@ impl Default for ResizeTuning {
     }
 }
 
-impl ResizeTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// The first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        for (key, value) in [
-            ("min_servers", self.min_servers),
-            ("starts_at_once", self.starts_at_once),
-        ] {
-            Bound::Between(1.0, MAX_SERVERS as f64).check(key, value as f64)?;
-        }
-        Bound::Seconds(0.0, DAY_S).check("warm_up_s", self.warm_up_s)?;
-        Bound::BelowOne.check("margin", self.margin)?;
-        Bound::Seconds(0.0, DAY_S).check("spare_for_s", self.spare_for_s)?;
-        Bound::Seconds(0.0, DAY_S).check("blind_s", self.blind_s)
+impl Parameters for ResizeTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        let servers =
+            |key, servers: usize| Bound::Between(1.0, MAX_SERVERS as f64).check(key, servers as f64);
+        let within_a_day = |key, value| Bound::Seconds(0.0, DAY_S).check(key, value);
+        refused([
+            servers("min_servers", self.min_servers),
+            servers("starts_at_once", self.starts_at_once),
+            within_a_day("warm_up_s", self.warm_up_s),
+            Bound::BelowOne.check("margin", self.margin),
+            within_a_day("spare_for_s", self.spare_for_s),
+            within_a_day("blind_s", self.blind_s),
+        ])
     }
 }
 

@@ -29,6 +29,7 @@ use crate::decision::{Allocation, Decision, Reason};
 use crate::estimate::LineEstimator;
 use crate::law::Law;
 use crate::observation::Observation;
+use crate::parameter::Parameters;
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use allocator::{CapChange, PowerAllocator};

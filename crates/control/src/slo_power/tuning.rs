@@ -1,6 +1,6 @@
 //! The parameters of SLO-Power.
 
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, counts, refused};
 use serde::{Deserialize, Serialize};
 
 /// The T of Equation 4's second row.
@@ -74,30 +74,26 @@ impl Tuning {
             ..Self::default()
         }
     }
+}
 
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// The first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        Bound::Share.check("guard", self.guard)?;
-        Bound::Share.check("utilisation_threshold", self.utilisation_threshold)?;
-        if self.sustained_periods == 0 {
-            return Err(OutOfRange::new("sustained_periods", 0.0, "1 or more"));
-        }
-        for (key, periods) in [
-            ("request_window_periods", self.request_window_periods),
-            ("utilisation_window_periods", self.utilisation_window_periods),
-        ] {
-            if !(2..=MAX_WINDOW).contains(&periods) {
-                let range = format!("between 2 and {MAX_WINDOW} periods");
-                return Err(OutOfRange::new(key, periods as f64, range));
-            }
-        }
-        Bound::Positive.check("power_step_w_per_core", self.power_step_w_per_core.unwrap_or(1.0))?;
-        Bound::NotNegative.check("at_limit_margin_w", self.at_limit_margin_w.unwrap_or(0.0))?;
-        Bound::NotNegative.check("hold_band_ms", self.hold_band_ms)?;
-        Bound::NotNegative.check("cap_floor_over_consumed", self.cap_floor_over_consumed)
+impl Parameters for Tuning {
+    fn outside(&self) -> Vec<OutOfRange> {
+        let window = |key, periods: usize| {
+            let range = format!("between 2 and {MAX_WINDOW} periods");
+            counts(key, periods, (2..=MAX_WINDOW).contains(&periods), range)
+        };
+        let (step, margin) = (self.power_step_w_per_core, self.at_limit_margin_w);
+        refused([
+            Bound::Share.check("guard", self.guard),
+            Bound::Share.check("utilisation_threshold", self.utilisation_threshold),
+            counts("sustained_periods", 0, self.sustained_periods > 0, "1 or more"),
+            window("request_window_periods", self.request_window_periods),
+            window("utilisation_window_periods", self.utilisation_window_periods),
+            Bound::Positive.check("power_step_w_per_core", step.unwrap_or(1.0)),
+            Bound::NotNegative.check("at_limit_margin_w", margin.unwrap_or(0.0)),
+            Bound::NotNegative.check("hold_band_ms", self.hold_band_ms),
+            Bound::NotNegative.check("cap_floor_over_consumed", self.cap_floor_over_consumed),
+        ])
     }
 }
 

@@ -260,12 +260,14 @@ impl Release {
             return;
         }
         let (room, now) = (self.room(), Instant::now());
-        let window = self.lets().min(room);
+        let lets = self.lets();
+        let window = lets.min(room);
         loop {
             let there = self.on_their_way.get();
             let mut pace = self.pace.get();
             if there >= room || (there >= window && now < pace.turn()) {
-                if window > 0 {
+                // It is the window that bounds, and not what is behind it or that nothing waits any more.
+                if lets > 0 && there >= lets && !self.waiting.borrow().is_empty() {
                     self.window.borrow_mut().limits(there);
                 }
                 return;

@@ -307,8 +307,16 @@ impl Least {
     /// Chooses after a hold.
     fn choose(&mut self, keep: &Keep, held: &Held) {
         let (limit, bound) = self.limit(keep);
-        let tries = self.tries.take();
+        // The gateway may not have followed.
+        let tries = self
+            .tries
+            .take()
+            .filter(|one| is_same(held.whole.interval.get(), *one));
+        let is_first = self.learned.model().is_none();
         let failed = self.identify(tries.is_some());
+        if is_first && self.learned.model().is_some() {
+            (self.wait, self.gap) = (GAP, GAP);
+        }
         let (Some(usual), false, false) = (self.usual, self.pace.is_endless(), keep.looks()) else {
             self.rest(keep);
             return;

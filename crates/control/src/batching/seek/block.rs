@@ -123,7 +123,7 @@ pub(super) fn difference(one: &Outcome, other: &Outcome, energy_weight: f64) -> 
     (one.response / other.response).ln() + energy_weight * energy.clamp(-MAX_ENERGY, MAX_ENERGY)
 }
 
-/// The quantile of Student's t with these degrees of freedom where that of the normal distribution is `z`: exactly with two degrees, and by
+/// The quantile of Student's t with these degrees of freedom, two or more, where that of the normal distribution is `z`: exactly with two, and by
 /// Cornish-Fisher's expansion to the third order (Abramowitz and Stegun, 26.7.5) with more, 7 % off at the worst here.
 pub(super) fn student(z: f64, freedom: f64) -> f64 {
     if freedom <= 2.0 {

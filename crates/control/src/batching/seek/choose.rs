@@ -25,6 +25,11 @@ impl Seek {
         self.scale.map_or(self.pace, |scale| scale.of(&self.pace))
     }
 
+    /// The shortest interval that is not none, where a response takes so long.
+    pub(super) fn shortest(&self, response: f64) -> f64 {
+        self.none() + LEAST_S.max(LEAST_SHARE * response)
+    }
+
     /// Whether enough is known to compare.
     pub(super) fn is_known(&self) -> bool {
         self.load.response().is_some() && self.limit().is_some() && self.scale.is_some()
@@ -33,11 +38,11 @@ impl Seek {
     /// What to compare with next, in blocks as long as the noise now asks for.
     pub(super) fn next_by_noise(&mut self) -> Option<Comparison> {
         let (pace, most) = (self.pace, self.tuning.max_pairs);
-        let plain = match self.seeks_plain && self.is_off() && !self.is_patient {
-            true => self.noise.plain(&pace, most),
+        let large = match self.seeks_large && self.is_off() && !self.is_patient {
+            true => self.noise.large(&pace, most),
             false => None,
         };
-        self.scale = plain.or_else(|| match self.is_patient {
+        self.scale = large.or_else(|| match self.is_patient {
             true => self.noise.patient(&pace, most),
             false => self.noise.scale(&pace, most),
         });
@@ -49,7 +54,7 @@ impl Seek {
         let (limit, response) = (self.limit()?, self.load.response()?);
         let scale = self.scale?;
         let none = self.none();
-        let least = none + LEAST_S.max(LEAST_SHARE * response);
+        let least = self.shortest(response);
         if self.is_off() {
             let share = match self.is_patient && !self.ledger.owes() {
                 true => self.shares[1],
@@ -93,7 +98,8 @@ impl Seek {
                 Move::Off => !self.is_undoubted || self.is_long_unjudged(),
             };
             if is_another {
-                // Whether none is better is asked in blocks like those in which it was found that batches are.
+                // Whether none is better is asked in blocks that tell of any gain, also where a large one was found in shorter ones; in
+                // patient ones only where it was found in such.
                 let scale = match way == Move::Off && !self.holds_patiently {
                     true => self.noise.scale(&self.pace, self.tuning.max_pairs)?,
                     false => scale,

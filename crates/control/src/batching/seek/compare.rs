@@ -7,7 +7,7 @@
 use super::block::{Block, Outcome, Period, difference, is_in_force, student};
 use super::coin::Coin;
 use super::ledger::Ledger;
-use super::noise::{PLAIN_GAIN, Scale};
+use super::noise::{LARGE_GAIN, Scale};
 use super::pace::{CHECKS, Pace, SEARCHES};
 use super::tuning::{MIN_PAIRS, SeekTuning};
 
@@ -50,7 +50,7 @@ const HOPELESS: f64 = 0.3;
 const SURER: f64 = 0.8;
 /// A block that differs so much from the other of its pair, as a logarithm, is measured no further.
 const PLAIN: f64 = 0.6;
-/// Standard errors by which a gain must fall short of a plain one to be sought in longer blocks.
+/// Standard errors by which a gain must fall short of a large one to be sought in longer blocks.
 const UNLIKELY: f64 = 1.7;
 /// So many times what the load does to a block tell more than that.
 const CERTAIN: f64 = 3.0;
@@ -109,6 +109,8 @@ pub(super) struct Comparison {
     usual_first: f64,
     /// How much more the other cost, pair by pair.
     pub(super) differences: Vec<f64>,
+    /// The sum of these in the search that it checks, and their number.
+    found: (f64, u32),
     /// Periods of the block in which the other was in force.
     held: u32,
     /// Periods of the block that were lost.
@@ -139,6 +141,7 @@ impl Comparison {
             usual,
             usual_first: usual,
             differences: Vec::new(),
+            found: (0.0, 0),
             held: 0,
             lost: 0,
             has_tried: false,
@@ -155,6 +158,7 @@ impl Comparison {
         Self {
             stage: Stage::Check,
             found_plainly: self.is_plain_gain(),
+            found: (self.differences.iter().sum(), self.differences.len() as u32),
             looked: true,
             ..Self::new(self.base, self.other, self.way, self.usual, self.scale)
         }
@@ -336,10 +340,23 @@ impl Comparison {
         (size < tuning.least_group).then_some(Verdict::NothingToGroup(size))
     }
 
-    /// What the other interval is expected to add to a request: what the last pairs did; before them half of what it is held for longer.
+    /// What the other interval is expected to add, as a logarithm: what all pairs did, those of the search too. One alone that the load made
+    /// dear does not undo what many told.
+    fn expected(&self) -> Option<f64> {
+        let (sum, count) = self.found;
+        let count = f64::from(count) + self.differences.len() as f64;
+        (count > 0.0).then(|| (sum + self.differences.iter().sum::<f64>()) / count)
+    }
+
+    /// Whether it is expected to save something that is worth measuring.
+    pub(super) fn promises(&self, tuning: &SeekTuning) -> bool {
+        self.expected().is_some_and(|more| more < -tuning.least_gain)
+    }
+
+    /// The same of a request, in seconds, not below 0; before there is a pair half of what it is held for longer.
     fn each(&self) -> f64 {
-        let each = match self.mean() {
-            Some(mean) => mean * self.usual,
+        let each = match self.expected() {
+            Some(more) => more * self.usual,
             None => (self.other - self.base) * 0.5,
         };
         each.max(0.0)
@@ -388,7 +405,8 @@ impl Comparison {
             Stage::Check => self.scale.longer,
         };
         let by_load = errors * known / count.sqrt();
-        if self.differences.len() < 2 || self.all_exceed(errors * known) {
+        // Two tell next to nothing of how far pairs are off.
+        if self.differences.len() < MIN_PAIRS as usize || self.all_exceed(errors * known) {
             return by_load;
         }
         let mean = self.mean().unwrap_or(0.0);
@@ -406,18 +424,16 @@ impl Comparison {
     fn verdict(&self, tuning: &SeekTuning) -> Option<Verdict> {
         let mean = self.mean()?;
         let bound = self.off_by(tuning.significance);
-        if self.seeks_plain() && mean - self.off_by(UNLIKELY) > -PLAIN_GAIN {
-            return Some(Verdict::NotBetter(-mean));
-        }
+        let is_not_large = self.seeks_large() && mean - self.off_by(UNLIKELY) > -LARGE_GAIN;
         if !self.is_measured() {
-            return (mean - bound > HOPELESS).then_some(Verdict::NotBetter(-mean));
+            return (is_not_large || mean - bound > HOPELESS).then_some(Verdict::NotBetter(-mean));
         }
         let is_first = self.holds_first && self.stage == Stage::Search;
         let surer = if is_first { SURER } else { 0.0 };
         if mean + self.off_by(tuning.significance + surer) < 0.0 {
             return Some(Verdict::Better(-mean));
         }
-        if mean - bound > -tuning.least_gain {
+        if is_not_large || mean - bound > -tuning.least_gain {
             return Some(Verdict::NotBetter(-mean));
         }
         let most = match self.scale.is_patient && !self.holds_first {
@@ -434,19 +450,81 @@ impl Comparison {
         })
     }
 
-    /// Whether it looks for a plain gain only: what such a one found is checked like any.
-    pub(super) fn seeks_plain(&self) -> bool {
-        self.scale.is_plain && self.stage == Stage::Search
+    /// Whether its blocks are to tell of a large gain only.
+    pub(super) fn is_for_large(&self) -> bool {
+        self.scale.seeks_large
     }
 
-    /// Whether it found no plain gain, and there may be another.
+    /// Whether it looks for a large gain only: what such a one found is checked like any.
+    pub(super) fn seeks_large(&self) -> bool {
+        self.is_for_large() && self.stage == Stage::Search
+    }
+
+    /// Whether it found no large gain, and there may be another.
     pub(super) fn is_undecided(&self, verdict: Verdict, tuning: &SeekTuning) -> bool {
         let may_be = self.least(tuning).is_none_or(|least| least <= -tuning.least_gain);
-        self.scale.is_plain && matches!(verdict, Verdict::NotBetter(_)) && may_be
+        self.is_for_large() && matches!(verdict, Verdict::NotBetter(_)) && may_be
     }
 
     /// By how much the other costs more at the least, as far as it is certain.
     pub(super) fn least(&self, tuning: &SeekTuning) -> Option<f64> {
         self.mean().map(|mean| mean - self.off_by(tuning.significance))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What so many pairs come to, in blocks of which pairs of the load alone differ by so much.
+    fn verdict(spread: f64, seeks_large: bool, differences: &[f64]) -> (Option<Verdict>, bool) {
+        let scale = Scale {
+            times: 1,
+            is_patient: false,
+            seeks_large,
+            spread,
+            longer: spread,
+            shortest: spread,
+        };
+        let tuning = SeekTuning::default();
+        let mut comparison = Comparison::new(0.0, 0.1, Move::Up, 1.0, scale);
+        for (at, one) in differences.iter().enumerate() {
+            comparison.differences.push(*one);
+            if let Some(verdict) = comparison.verdict(&tuning) {
+                assert_eq!(at + 1, differences.len(), "{verdict:?}");
+                return (Some(verdict), comparison.is_undecided(verdict, &tuning));
+            }
+        }
+        (None, false)
+    }
+
+    #[test]
+    fn a_search_for_a_large_gain_ends_as_soon_as_there_hardly_is_one_and_leaves_open_whether_there_is_a_small_one()
+     {
+        // One pair of the load alone differs by as much.
+        assert_eq!(
+            verdict(0.2, true, &[0.06]),
+            (Some(Verdict::NotBetter(-0.06)), true)
+        );
+        assert_eq!(verdict(0.2, true, &[-0.06]), (None, false));
+        assert_eq!(
+            verdict(0.2, true, &[-0.06, 0.0]).0,
+            Some(Verdict::NotBetter(0.03))
+        );
+        assert_eq!(verdict(0.2, false, &[0.06]), (None, false));
+        // By what is certain there is none at all.
+        let (worse, is_undecided) = verdict(0.05, true, &[0.2]);
+        assert!(worse == Some(Verdict::NotBetter(-0.2)) && !is_undecided);
+    }
+
+    #[test]
+    fn what_is_certain_is_found_whatever_was_sought() {
+        for seeks_large in [true, false] {
+            let (found, _) = verdict(0.08, seeks_large, &[-0.20, -0.21, -0.21]);
+            assert!(
+                matches!(found, Some(Verdict::Better(gain)) if (gain - 0.2067).abs() < 1e-3),
+                "{found:?}"
+            );
+        }
     }
 }

@@ -96,8 +96,14 @@ impl Seek {
         if matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_)) {
             self.give_up();
         }
-        if self.is_off() && self.seeks_plain && !self.is_patient {
-            self.seeks_plain = false;
+        let is_cut_short = matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_));
+        if self.is_off() && comparison.is_for_large() && is_cut_short && comparison.promises(&self.tuning) {
+            // What it promised is still to be found.
+            self.wait(why);
+            return None;
+        }
+        if self.is_off() && comparison.is_for_large() {
+            self.seeks_large = false;
             if comparison.is_undecided(verdict, &self.tuning) {
                 self.phase = Phase::Wait(0, why.into());
                 return None;

@@ -19,7 +19,7 @@ impl Seek {
                 let (base, other) = (comparison.base * 1e3, comparison.other * 1e3);
                 let done = comparison.differences.len();
                 let again = match comparison.stage {
-                    Stage::Search if comparison.seeks_plain() => ", for a plain gain",
+                    Stage::Search if comparison.seeks_large() => ", for a large gain",
                     Stage::Search => "",
                     Stage::Check => " again, in longer blocks",
                 };

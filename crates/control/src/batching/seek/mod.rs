@@ -16,7 +16,7 @@
 //!
 //! It begins without batches. Its first attempt is a short interval, a share of the mean response time; if batches then have nothing to
 //! group it ends at once. Where the load is so uneven that a small gain shows in long blocks only, which take a long time to be known and to
-//! be afforded, a plain one is sought first, in shorter ones. After an attempt that finds nothing the next waits twice as long. Where batches help, the interval grows and
+//! be afforded, or where that is not known yet, a large one is sought first, in shorter ones. After an attempt that finds nothing the next waits twice as long. Where batches help, the interval grows and
 //! shrinks by a ratio, then by its root, and is compared with none now and then. Another load makes it seek anew.
 //!
 //! While the SLO is kept without batches, the interval is bounded by the time that is left to the target: it never makes the service miss.
@@ -45,6 +45,7 @@ use super::long_look::{Gate, LongLook};
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
+use crate::parameter::Parameters;
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use averages::{Average, Load};
@@ -104,8 +105,8 @@ pub struct Seek {
     /// Whether what is compared is compared in patient blocks, and whether the present interval was found in such.
     is_patient: bool,
     holds_patiently: bool,
-    /// Whether a plain gain is to be sought first, in blocks that are no longer than that asks for.
-    seeks_plain: bool,
+    /// Whether a large gain is to be sought first, in blocks that are no longer than that asks for.
+    seeks_large: bool,
     retry: u32,
     /// How much the present interval was found to save against none, as a share.
     gain: f64,
@@ -164,7 +165,7 @@ impl Seek {
             shares: [tuning.first_share; 2],
             is_patient: false,
             holds_patiently: false,
-            seeks_plain: true,
+            seeks_large: true,
             retry: tuning.retry_periods,
             gain: 0.0,
             is_undoubted: false,
@@ -220,14 +221,9 @@ impl Seek {
         if !self.is_off() && !is_in_force(period.interval, self.none()) {
             self.ledger.hold(period, self.gain);
         }
-        let stays = self.last.is_some_and(|last| is_in_force(period.interval, last));
-        self.steady = if stays { self.steady.saturating_add(1) } else { 0 };
-        self.last = period.interval;
-        // Before it is settled, what is answered was in part held as before.
-        let is_settled = self.steady >= self.pace.settle;
+        let is_settled = self.follow(period);
         // After patient blocks what an interval has changed by and by is still there.
         let is_quiet = self.steady >= self.scaled().settle;
-        self.observe_slow(period, is_settled);
         self.book(period, is_settled);
         if is_settled {
             self.learn_settled(period, is_quiet);
@@ -259,12 +255,25 @@ impl Seek {
         }
     }
 
+    /// Learns what a period says of the SLO, whoever asked for the interval in force; whether what is answered was held with that.
+    fn follow(&mut self, period: &Period) -> bool {
+        let stays = self.last.is_some_and(|last| is_in_force(period.interval, last));
+        self.steady = if stays { self.steady.saturating_add(1) } else { 0 };
+        self.last = period.interval;
+        // Before it is settled, what is answered was in part held as before.
+        let is_settled = self.steady >= self.pace.settle;
+        self.observe_slow(period, is_settled);
+        if is_settled {
+            self.learn_late(period);
+        }
+        is_settled
+    }
+
     fn learn_settled(&mut self, period: &Period, is_quiet: bool) {
-        self.learn_late(period);
         if is_quiet && is_in_force(period.interval, self.interval) {
             // Where the load differs from block to block, that is not yet another load.
             let spans = match self.scale {
-                Some(scale) if scale.is_plain => self.pace.scaled(LONGEST_SCALE).block(),
+                Some(scale) if scale.seeks_large => self.pace.scaled(LONGEST_SCALE).block(),
                 Some(scale) if scale.times > 1 => self.scaled().block(),
                 _ => self.pace.lag,
             };
@@ -293,7 +302,7 @@ impl Seek {
             true => 0,
             false => self.since_judged.saturating_add(1),
         };
-        if let Some(reason) = self.keep_slo() {
+        if let Some(reason) = self.keep_slo(period) {
             return (self.interval, reason);
         }
         let mut moved = None;
@@ -400,7 +409,7 @@ impl Seek {
         self.shares = [self.tuning.first_share; 2];
         (self.gain, self.is_undoubted) = (0.0, false);
         self.is_patient = self.holds_patiently && !self.is_off();
-        self.seeks_plain = true;
+        self.seeks_large = true;
         self.ledger.settle();
         self.unjudged = JUDGED;
         self.load = Load::default();
@@ -443,8 +452,11 @@ impl Law for Seek {
             _ => {}
         }
         let (interval, reason) = match (gate, Period::of(observation)) {
-            (Gate::Closed(text) | Gate::Condemned(_, text), _) => {
+            (Gate::Closed(text) | Gate::Condemned(_, text), period) => {
                 self.interrupt();
+                if let Some(period) = period {
+                    self.follow(&period);
+                }
                 let numbers = [("interval_ms", self.none() * 1e3)];
                 (self.none(), reason("seek-look", text, &numbers))
             }
@@ -476,7 +488,6 @@ impl Seek {
     /// Nothing is in force that it asked for.
     fn interrupt(&mut self) {
         self.noise.interrupt();
-        (self.last, self.steady) = (None, 0);
         if let Phase::Compare(comparison) = &mut self.phase {
             comparison.interrupt();
         }
@@ -484,6 +495,7 @@ impl Seek {
 
     /// It begins without batches, and knows nothing of the load.
     fn begin_anew(&mut self) {
+        self.ledger.settle();
         self.take(self.none());
         (self.gain, self.is_undoubted) = (0.0, false);
         (self.load, self.noise) = (Load::default(), Noise::default());
@@ -494,7 +506,7 @@ impl Seek {
         self.tried.clear();
         self.ratio = self.tuning.ratio;
         self.retry = self.tuning.retry_periods;
-        (self.is_patient, self.holds_patiently, self.seeks_plain) = (false, false, true);
+        (self.is_patient, self.holds_patiently, self.seeks_large) = (false, false, true);
         (self.booked, self.slow_run) = (None, 0);
     }
 }

@@ -21,9 +21,9 @@ const MEMORY: f64 = 8.0;
 /// does so over and over is soon believed.
 const OUTLIER: f64 = 3.0;
 const LEAST: f64 = 0.1;
-/// A gain, as a logarithm, that a comparison should be long enough to find, one that is plain, and the standard errors by which it should.
+/// A gain, as a logarithm, that a comparison should be long enough to find, one that is large, and the standard errors by which it should.
 const GAIN: f64 = 0.1;
-pub(super) const PLAIN_GAIN: f64 = 0.3;
+pub(super) const LARGE_GAIN: f64 = 0.3;
 const ERRORS: f64 = 3.0;
 
 /// Sums from the beginning of a run of periods.
@@ -125,18 +125,6 @@ impl Noise {
     /// How many times as long as they must be blocks should be for a comparison to end soonest, and by how much pairs of them differ; the
     /// pace is that of the shortest. `None` while that is not known.
     pub(super) fn scale(&self, pace: &Pace, max_pairs: u32) -> Option<Scale> {
-        self.scale_for(GAIN, pace, max_pairs)
-    }
-
-    /// The same to find a plain gain only, where shorter blocks tell that.
-    pub(super) fn plain(&self, pace: &Pace, max_pairs: u32) -> Option<Scale> {
-        let plain = self.scale_for(PLAIN_GAIN, pace, max_pairs)?;
-        let whole = self.scale(pace, max_pairs);
-        let is_shorter = whole.is_none_or(|whole| plain.times < whole.times);
-        is_shorter.then_some(Scale { is_plain: true, ..plain })
-    }
-
-    fn scale_for(&self, gain: f64, pace: &Pace, max_pairs: u32) -> Option<Scale> {
         let mut best: Option<(f64, Scale)> = None;
         for (at, times) in SCALES.into_iter().enumerate() {
             let block = pace.scaled(times).block();
@@ -145,23 +133,51 @@ impl Noise {
                 break;
             }
             let spread = self.spread(at, pace)?;
-            let pairs = (ERRORS * spread / gain).powi(2).max(f64::from(MIN_PAIRS));
-            let longer = self.spread(at + 1, pace).unwrap_or(0.0);
-            let one = Scale {
-                times,
-                is_patient: false,
-                is_plain: false,
-                spread,
-                longer: spread.max(longer),
-                shortest: self.spread(0, pace)?,
-            };
+            let pairs = self.pairs(spread, GAIN);
             // Where none has an end in time, the longest comes nearest to it.
             let ends = pairs <= f64::from(max_pairs);
             if !ends || best.as_ref().is_none_or(|(periods, _)| pairs * block < *periods) {
+                let one = self.scale_at(at, spread, pace)?;
                 best = Some((if ends { pairs * block } else { f64::INFINITY }, one));
             }
         }
         best.map(|(_, scale)| scale)
+    }
+
+    /// The shortest blocks of which not too many find a large gain, where they are shorter than those that find any gain or it is not known
+    /// yet how long these must be.
+    pub(super) fn large(&self, pace: &Pace, max_pairs: u32) -> Option<Scale> {
+        let whole = self.scale(pace, max_pairs);
+        for (at, times) in SCALES.into_iter().enumerate() {
+            if whole.is_some_and(|whole| times >= whole.times) {
+                break;
+            }
+            let spread = self.spread(at, pace)?;
+            if self.pairs(spread, LARGE_GAIN) <= f64::from(max_pairs) {
+                return Some(Scale {
+                    seeks_large: true,
+                    ..self.scale_at(at, spread, pace)?
+                });
+            }
+        }
+        None
+    }
+
+    /// Pairs of blocks that find a gain where such pairs differ so much by themselves.
+    fn pairs(&self, spread: f64, gain: f64) -> f64 {
+        (ERRORS * spread / gain).powi(2).max(f64::from(MIN_PAIRS))
+    }
+
+    fn scale_at(&self, at: usize, spread: f64, pace: &Pace) -> Option<Scale> {
+        let longer = self.spread(at + 1, pace).unwrap_or(0.0);
+        Some(Scale {
+            times: SCALES[at],
+            is_patient: false,
+            seeks_large: false,
+            spread,
+            longer: spread.max(longer),
+            shortest: self.spread(0, pace)?,
+        })
     }
 
     /// The same for patient blocks, which are longer at least as that asks for.
@@ -188,8 +204,8 @@ pub(super) struct Scale {
     pub(super) times: u32,
     /// Whether they settle for longer than what is in flight needs.
     pub(super) is_patient: bool,
-    /// Whether they are to find a plain gain only.
-    pub(super) is_plain: bool,
+    /// Whether they are to find a large gain only.
+    pub(super) seeks_large: bool,
     /// Root of the mean square.
     pub(super) spread: f64,
     /// The same of longer blocks, where that is more.
@@ -240,7 +256,7 @@ mod tests {
         let quiet = Scale {
             times: 1,
             is_patient: false,
-            is_plain: false,
+            seeks_large: false,
             spread: 0.0,
             longer: 0.0,
             shortest: 0.0,
@@ -262,6 +278,32 @@ mod tests {
         let scale = noise.scale(&pace, 24).unwrap();
         assert!(scale.times > 1 && scale.spread < 0.3 * spread, "{scale:?}");
         assert_eq!(scale.shortest, spread);
+    }
+
+    #[test]
+    fn a_large_gain_is_sought_in_shorter_blocks_where_the_load_is_uneven_and_not_where_it_is_quiet() {
+        let (noise, pace) = after(300, |_| 1.0);
+        assert_eq!(noise.large(&pace, 24), None);
+        // A load that goes up and down at random, for some ten periods each.
+        let mut random = crate::batching::tests::Noise::new(3);
+        let walk: Vec<f64> = (0..600)
+            .scan(0.0, |state, _| {
+                *state = 0.8 * *state + 0.15 * random.normal();
+                Some(f64::exp(*state))
+            })
+            .collect();
+        let (noise, pace) = after(30, |number| walk[number as usize]);
+        let (early, whole) = (noise.large(&pace, 24), noise.scale(&pace, 24));
+        assert!(
+            early.is_some_and(|large| large.seeks_large) && whole.is_none(),
+            "{early:?}"
+        );
+        let (noise, pace) = after(600, |number| walk[number as usize]);
+        let (large, whole) = (noise.large(&pace, 24).unwrap(), noise.scale(&pace, 24).unwrap());
+        assert!(
+            large.times < whole.times && !whole.seeks_large,
+            "{large:?} {whole:?}"
+        );
     }
 
     #[test]

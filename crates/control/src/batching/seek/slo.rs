@@ -3,7 +3,7 @@
 use super::averages::Average;
 use super::block::{Period, is_in_force};
 use super::explain::{OBSERVES, reason};
-use super::{LEAST_S, LEAST_SHARE, Phase, Seek};
+use super::{Phase, Seek};
 use crate::batching::keep;
 use crate::decision::Reason;
 use headroom_units::Seconds;
@@ -30,10 +30,7 @@ impl Seek {
 
     /// The longest interval with which single slow periods keep the SLO.
     pub(super) fn slow_limit(&self) -> f64 {
-        match self.keep.limit() {
-            (limit, keep::Why::Slo) => limit.get(),
-            _ => self.bounds.most.get(),
-        }
+        self.keep.slow_limit().get().min(self.bounds.most.get())
     }
 
     /// Whether a period is so slow, beside others with the interval in force, that it says what a longer one may take.
@@ -88,7 +85,7 @@ impl Seek {
     }
 
     /// Shortens an interval with which the SLO is missed or nearly so.
-    pub(super) fn keep_slo(&mut self) -> Option<Reason> {
+    pub(super) fn keep_slo(&mut self, period: &Period) -> Option<Reason> {
         if self.is_off() {
             return None;
         }
@@ -100,7 +97,7 @@ impl Seek {
         }
         let (ms, target_ms) = (1e3, self.target * 1e3);
         let shorter = self.bounds.fit(Seconds::new(limit)).get();
-        let least = self.none() + LEAST_S.max(LEAST_SHARE * before);
+        let least = self.shortest(self.load.response().unwrap_or(period.response));
         let (text, number) = match self.late.high().filter(|_| limit < slow) {
             Some(high) => {
                 let text = format!("the percentile reaches {:.0} ms of {target_ms:.0} ms", high * ms);

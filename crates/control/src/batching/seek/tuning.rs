@@ -1,7 +1,7 @@
 //! Parameters of the law that seeks the interval of least cost.
 
 use crate::batching::tuning::{LOOK_S, MOST_LOOK_S};
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use serde::Deserialize;
 
 /// `[law.seek]`.
@@ -65,35 +65,32 @@ impl Default for SeekTuning {
     }
 }
 
-impl SeekTuning {
-    /// Checks every parameter's range.
-    ///
-    /// # Errors
-    /// The first that is outside.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        if let Some(most) = self.max_interval_ms {
-            Bound::Positive.check("max_interval_ms", most)?;
-        }
-        Bound::Between(0.0001, 0.5).check("budget", self.budget)?;
-        Bound::Between(0.0, 1.0).check("energy_weight", self.energy_weight)?;
-        Bound::Share.check("first_share", self.first_share)?;
-        Bound::Between(1.1, 4.0).check("ratio", self.ratio)?;
-        Bound::Between(0.0, 100.0).check("settle_periods", f64::from(self.settle_periods))?;
-        Bound::Between(1.0, 1_000.0).check("block_periods", f64::from(self.block_periods))?;
-        Bound::Between(0.5, 10.0).check("significance", self.significance)?;
-        Bound::Between(0.0, 0.5).check("least_gain", self.least_gain)?;
-        Bound::Between(f64::from(MIN_PAIRS), 1_000.0).check("max_pairs", f64::from(self.max_pairs))?;
-        Bound::Between(0.0, MOST_LOOK_S).check("look_s", self.look_s)?;
-        Bound::Between(1.0, 100.0).check("least_group", self.least_group)?;
-        Bound::Between(1.0, 1e6).check("max_retry_periods", f64::from(self.max_retry_periods))?;
+impl Parameters for SeekTuning {
+    fn outside(&self) -> Vec<OutOfRange> {
         let (first, most) = (f64::from(self.retry_periods), f64::from(self.max_retry_periods));
-        if !(1.0..=most).contains(&first) {
-            // Whoever writes the one alone may not know the other.
-            let range =
-                format!("between 1 and {most}, max_retry_periods, to which it doubles: or raise that too");
-            return Err(OutOfRange::new("retry_periods", first, range));
-        }
-        Ok(())
+        // Whoever writes the one alone may not know the other.
+        let range =
+            || format!("between 1 and {most}, max_retry_periods, to which it doubles: or raise that too");
+        let retries = match (1.0..=most).contains(&first) || most < 1.0 {
+            true => Ok(()),
+            false => Err(OutOfRange::new("retry_periods", first, range())),
+        };
+        refused([
+            Bound::Positive.check("max_interval_ms", self.max_interval_ms.unwrap_or(1.0)),
+            Bound::Between(0.0001, 0.5).check("budget", self.budget),
+            Bound::Between(0.0, 1.0).check("energy_weight", self.energy_weight),
+            Bound::Share.check("first_share", self.first_share),
+            Bound::Between(1.1, 4.0).check("ratio", self.ratio),
+            Bound::Between(0.0, 100.0).check("settle_periods", f64::from(self.settle_periods)),
+            Bound::Between(1.0, 1_000.0).check("block_periods", f64::from(self.block_periods)),
+            Bound::Between(0.5, 10.0).check("significance", self.significance),
+            Bound::Between(0.0, 0.5).check("least_gain", self.least_gain),
+            Bound::Between(f64::from(MIN_PAIRS), 1_000.0).check("max_pairs", f64::from(self.max_pairs)),
+            Bound::Between(0.0, MOST_LOOK_S).check("look_s", self.look_s),
+            Bound::Between(1.0, 100.0).check("least_group", self.least_group),
+            Bound::Between(1.0, 1e6).check("max_retry_periods", most),
+            retries,
+        ])
     }
 }
 

@@ -17,6 +17,8 @@ struct Service {
     /// The best interval.
     best: f64,
     noise: f64,
+    /// One period in so many misses the target, whatever is in force; none where 0.
+    misses: u64,
     seed: u64,
 }
 
@@ -36,7 +38,9 @@ impl Service {
                 lasting += (on - lasting) * (1.0 - (-1.0 / self.seconds).exp());
                 let more = self.adds * lasting - self.saves * on;
                 let mean = 0.5 * (1.0 + more) * (1.0 + self.noise * random.normal());
-                let decision = law.decide(&observation(number, interval, mean, mean * 2.0));
+                let is_missed = self.misses > 0 && number % self.misses == 0;
+                let at_slo = if is_missed { 9.0 } else { mean * 2.0 };
+                let decision = law.decide(&observation(number, interval, mean, at_slo));
                 interval = decision.setting.batch_interval().unwrap().get();
                 says(&decision.reasons[0], interval);
                 more
@@ -75,6 +79,7 @@ fn what_is_saved_at_once_and_costs_more_later_is_found_out() {
                 seconds,
                 best: 0.2,
                 noise: 0.05,
+                misses: 0,
                 seed,
             };
             for law in 0..2 {
@@ -95,6 +100,7 @@ fn looking_whether_a_gain_lasts_costs_a_small_part_of_it() {
             seconds: 3.0,
             best: 0.2,
             noise: 0.05,
+            misses: 0,
             seed,
         };
         for law in 0..2 {
@@ -114,6 +120,7 @@ fn what_costs_at_once_and_saves_more_later_is_found() {
             seconds,
             best: 0.2,
             noise: 0.02,
+            misses: 0,
             seed,
         };
         let more = worst(0, 4, service);
@@ -129,6 +136,7 @@ fn what_was_found_not_to_last_is_owed_and_not_tried_first() {
         seconds: 10.0,
         best: 0.2,
         noise: 0.05,
+        misses: 0,
         seed: 1,
     };
     let spent = |reason: &Reason| {
@@ -152,4 +160,23 @@ fn what_was_found_not_to_last_is_owed_and_not_tried_first() {
     assert!(is_out && held > 0.1, "{held}");
     assert!(after > Some(before + 0.005), "{before} {after:?}");
     assert!(first.is_some_and(|first| first < 0.7 * held), "{first:?} {held}");
+}
+
+#[test]
+fn single_periods_that_miss_the_target_anyhow_do_not_hide_what_comes_later() {
+    for misses in [8, 12, 30] {
+        let service = |seed| Service {
+            saves: 0.2,
+            adds: 0.5,
+            seconds: 100.0,
+            best: 0.2,
+            noise: 0.05,
+            misses,
+            seed,
+        };
+        for law in 0..2 {
+            let more = worst(law, 4, service);
+            assert!(more < 0.3 * 30.0, "{law} {misses}: {more}");
+        }
+    }
 }

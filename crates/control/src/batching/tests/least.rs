@@ -173,3 +173,21 @@ fn a_response_of_hundreds_of_periods_is_left_alone_and_that_is_said() {
         }
     }
 }
+
+#[test]
+fn soon_after_its_first_model_it_tries_again_and_then_more_and_more_seldom() {
+    for without in [0.3, 3.0] {
+        let ran = Service::new(|interval, _| without + 0.5 * interval).run(12_000, 0.02);
+        let explores = |at: usize| ran.rules[at] == "batching-explore";
+        let has_model = ran
+            .rules
+            .iter()
+            .position(|rule| rule == "batching-predict")
+            .unwrap();
+        let begins = (has_model + 1..ran.rules.len()).filter(|at| explores(*at) && !explores(at - 1));
+        let tries: Vec<usize> = begins.map(|at| at - has_model).collect();
+        let longest = tries.windows(2).map(|two| two[1] - two[0]).max().unwrap();
+        // After 8, 16 and 32 holds, and then 64.
+        assert!(tries[2] <= longest, "{tries:?}");
+    }
+}
