@@ -93,10 +93,10 @@ impl Seek {
             return Some(reason("seek-moved", text, &numbers));
         }
         let why = comparison.why(verdict);
-        if matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_)) {
+        let is_cut_short = matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_));
+        if is_cut_short {
             self.give_up();
         }
-        let is_cut_short = matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_));
         if self.is_off() && comparison.is_for_large() && is_cut_short && comparison.promises(&self.tuning) {
             // What it promised is still to be found.
             self.wait(why);
