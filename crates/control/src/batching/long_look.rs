@@ -317,7 +317,8 @@ impl LongLook {
                 .mean()
                 .is_some_and(|mean| (mean / look.with).ln() > PLAIN);
         let usual = self.missed * look.all.periods;
-        let is_needed = look.missed >= MISSED && f64::from(look.missed) > usual + MORE * usual.sqrt();
+        let varies = (usual * (1.0 - self.missed)).sqrt();
+        let is_needed = look.missed >= MISSED && f64::from(look.missed) > usual + MORE * varies;
         if is_plain || is_needed {
             return self.keeps();
         }

@@ -125,6 +125,11 @@ impl Least {
             None if !self.start.is_over => {
                 "none: intervals are tried once the response time has settled".to_owned()
             }
+            None if self.is_too_quick() => format!(
+                "none: a response takes {:.1} ms, so that the shortest interval, {:.0} ms, would be a large part of it",
+                self.usual.unwrap_or(0.0) * 1e3,
+                self.shortest() * 1e3
+            ),
             None => format!(
                 "none until the next try may cost what it can; {known} of {needs} samples for a model are known"
             ),

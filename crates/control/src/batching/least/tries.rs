@@ -43,10 +43,19 @@ impl Least {
         }
     }
 
+    /// Whether a response is so quick that the shortest interval is a longer part of it than is tried.
+    pub(super) fn is_too_quick(&self) -> bool {
+        let longest = TRIED_SHARE * self.usual.unwrap_or(0.0);
+        self.usual.is_some() && self.none() + longest < self.shortest()
+    }
+
     /// The same while there are no batches.
     fn next_from_none(&self, limit: f64, usual: f64, saves: bool) -> Option<f64> {
         let (none, left) = (self.none(), self.cost.left(self.budget));
         let (requests, hold) = (self.rate * self.pace.hold(), self.pace.hold());
+        if self.is_too_quick() {
+            return None;
+        }
         let longest = limit.min(none + TRIED_SHARE * usual);
         let longest = match self.learned.model() {
             Some(_) => longest,

@@ -191,3 +191,19 @@ fn soon_after_its_first_model_it_tries_again_and_then_more_and_more_seldom() {
         assert!(tries[2] <= longest, "{tries:?}");
     }
 }
+
+#[test]
+fn a_response_of_less_than_two_milliseconds_is_left_alone_and_that_is_said() {
+    let mut law = Batching::new(slo(250.0), with_interval(), BatchingTuning::default()).unwrap();
+    for number in 0..600 {
+        let decision = law.decide(&observation(number, 0.0, 0.0015, 0.003));
+        assert_eq!(decision.setting.batch_interval(), Some(Seconds::ZERO));
+        if number > 120 {
+            let text = &decision.reasons[0].text;
+            assert!(
+                text.contains("a response takes 1.5 ms, so that the shortest interval, 1 ms"),
+                "{text}"
+            );
+        }
+    }
+}
