@@ -27,14 +27,24 @@ impl IntervalBounds {
         asked_ms: (f64, Option<f64>),
         table: &str,
     ) -> Result<Self, LawError> {
+        let (bounds, wrong) = Self::judged(range, sla, asked_ms, table);
+        wrong.into_iter().next().map_or(Ok(bounds), Err)
+    }
+
+    /// The same with all that is wrong with what is asked for, in the place of which stands what is possible.
+    pub(super) fn judged(
+        range: LeverRange,
+        sla: Seconds,
+        asked_ms: (f64, Option<f64>),
+        table: &str,
+    ) -> (Self, Vec<LawError>) {
         let (least, possible) = (Seconds::new(range.min), sla.min(Seconds::new(range.max)));
-        let refuse = |key: &str, value: f64, why: String| {
-            Err(LawError::new(
-                format!("law.{table}.{key}"),
-                format!("is {value}: {why}"),
-            ))
-        };
         let (least_ms, most_ms) = (asked_ms.0, asked_ms.1);
+        let mut wrong = Vec::new();
+        let mut refuse = |key: &str, value: f64, why: String| {
+            let (key, why) = (format!("law.{table}.{key}"), format!("is {value}: {why}"));
+            wrong.push(LawError::new(key, why));
+        };
         if let Some(most_ms) = most_ms
             && Seconds::from_millis(most_ms) > possible
         {
@@ -48,26 +58,24 @@ impl IntervalBounds {
                     possible.as_millis()
                 ),
             };
-            return refuse(
-                "max_interval_ms",
-                most_ms,
-                format!("{why}; give at most {}", possible.as_millis()),
-            );
+            let why = format!("{why}; give at most {}", possible.as_millis());
+            refuse("max_interval_ms", most_ms, why);
         }
-        let most = most_ms.map_or(possible, Seconds::from_millis);
+        let most = most_ms.map_or(possible, Seconds::from_millis).min(possible);
         let asked = Seconds::from_millis(least_ms).max(least);
         if asked > most {
             let why = format!(
                 "it must be at most {}, the longest interval, in ms",
                 most.as_millis()
             );
-            return refuse("min_interval_ms", asked.as_millis(), why);
+            refuse("min_interval_ms", asked.as_millis(), why);
         }
-        Ok(Self {
-            least: asked,
+        let bounds = Self {
+            least: asked.min(most),
             most,
             step: range.step,
-        })
+        };
+        (bounds, wrong)
     }
 
     /// An interval within the bounds and on a step of the lever: the one below.

@@ -80,17 +80,26 @@ impl IntervalControl {
     ///
     /// # Errors
     /// A parameter outside its range or the lever's, a lever that is not there.
-    pub(super) fn bounds(
+    fn bounds(
         law: &'static str,
         slo: Slo,
         range: Option<LeverRange>,
         tuning: &BatchingTuning,
     ) -> Result<(IntervalBounds, Seconds), LawError> {
         tuning.check().map_err(LawError::of("batching"))?;
-        let range = there(range, law)?;
+        let (bounds, explore_most, wrong) = Self::judged(slo, there(range, law)?, tuning);
+        wrong.into_iter().next().map_or(Ok((bounds, explore_most)), Err)
+    }
+
+    /// The same with all that does not fit the lever or the SLO.
+    pub(super) fn judged(
+        slo: Slo,
+        range: LeverRange,
+        tuning: &BatchingTuning,
+    ) -> (IntervalBounds, Seconds, Vec<LawError>) {
         let sla = tuning.sla_ms.map_or(slo.target(), Seconds::from_millis);
         let asked = (tuning.min_interval_ms, tuning.max_interval_ms);
-        let bounds = IntervalBounds::new(range, sla, asked, "batching")?;
+        let (bounds, mut wrong) = IntervalBounds::judged(range, sla, asked, "batching");
         let half = bounds.least + (bounds.most - bounds.least) * 0.5;
         let explore_most = tuning.explore_max_ms.map_or(half, Seconds::from_millis);
         if explore_most < bounds.least || explore_most > bounds.most {
@@ -100,9 +109,9 @@ impl IntervalControl {
                 bounds.least.as_millis(),
                 bounds.most.as_millis()
             );
-            return Err(LawError::new("law.batching.explore_max_ms", why));
+            wrong.push(LawError::new("law.batching.explore_max_ms", why));
         }
-        Ok((bounds, explore_most))
+        (bounds, explore_most, wrong)
     }
 
     /// An interval as the lever takes it.

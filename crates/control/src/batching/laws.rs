@@ -1,5 +1,6 @@
 //! The laws of the paper: its control of the interval alone, its control of the frequency alone, and both under its coordinator.
 
+use super::bounds::there;
 use super::frequency::{DvfsTuning, FrequencyControl};
 use super::interval::IntervalControl;
 use super::tuning::BatchingTuning;
@@ -27,17 +28,17 @@ impl Batching {
         Ok(Self(IntervalControl::new(Self::NAME, slo, &plant, tuning)?))
     }
 
-    /// Whether a law of this name can control the interval, where the lever has this range.
-    ///
-    /// # Errors
-    /// As [`Batching::new`].
-    pub(crate) fn fits(
+    /// All that a law of this name could not be built with, where the lever has this range.
+    pub(crate) fn objections(
         law: &'static str,
         slo: Slo,
         range: Option<LeverRange>,
         tuning: &BatchingTuning,
-    ) -> Result<(), LawError> {
-        IntervalControl::bounds(law, slo, range, tuning).map(drop)
+    ) -> Vec<LawError> {
+        match there(range, law) {
+            Ok(range) => IntervalControl::judged(slo, range, tuning).2,
+            Err(error) => vec![error],
+        }
     }
 }
 

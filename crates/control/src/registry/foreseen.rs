@@ -33,8 +33,11 @@ impl Foreseen {
     }
 }
 
-/// Whether a law could be built, by what is known already.
-pub(super) type Judged = Result<(), LawError>;
+/// What a law could not be built with, by what is known already.
+pub(super) type Objections = Vec<LawError>;
+
+/// The same of one thing.
+type Judged = Result<(), LawError>;
 
 fn reaches(time: Seconds, service_rate: PerSecond) -> Judged {
     cores_needed(PerSecond::ZERO, service_rate, time)
@@ -42,59 +45,60 @@ fn reaches(time: Seconds, service_rate: PerSecond) -> Judged {
         .map_err(|error| LawError::new("slo.target_ms", error))
 }
 
-fn missing(name: LawName, lever: Lever) -> Judged {
-    Err(LawError::new("law.name", stack::missing(name.as_str(), lever)))
+fn missing(name: LawName, lever: Lever) -> LawError {
+    LawError::new("law.name", stack::missing(name.as_str(), lever))
 }
 
-pub(super) fn servers(_: &LawConfig, name: LawName, known: &Foreseen) -> Judged {
+pub(super) fn servers(_: &LawConfig, name: LawName, known: &Foreseen) -> Objections {
     match known.range(Lever::Servers) {
-        Some(None) => missing(name, Lever::Servers),
-        _ => Ok(()),
+        Some(None) => vec![missing(name, Lever::Servers)],
+        _ => Vec::new(),
     }
 }
 
-pub(super) fn batching(config: &LawConfig, name: LawName, known: &Foreseen) -> Judged {
-    let Some(interval) = known.range(Lever::BatchInterval) else {
-        return Ok(());
-    };
-    Batching::fits(name.as_str(), known.slo, interval, &config.batching)
+pub(super) fn batching(config: &LawConfig, name: LawName, known: &Foreseen) -> Objections {
+    let interval = known.range(Lever::BatchInterval);
+    interval.map_or_else(Vec::new, |interval| {
+        Batching::objections(name.as_str(), known.slo, interval, &config.batching)
+    })
 }
 
-pub(super) fn seek(config: &LawConfig, _: LawName, known: &Foreseen) -> Judged {
-    let Some(interval) = known.range(Lever::BatchInterval) else {
-        return Ok(());
-    };
-    Seek::bounds(known.slo, interval, &config.seek).map(drop)
+pub(super) fn seek(config: &LawConfig, _: LawName, known: &Foreseen) -> Objections {
+    let interval = known.range(Lever::BatchInterval);
+    interval.map_or_else(Vec::new, |interval| {
+        Seek::objections(known.slo, interval, &config.seek)
+    })
 }
 
 /// It seeks the interval only where there is one.
-pub(super) fn joint(config: &LawConfig, name: LawName, known: &Foreseen) -> Judged {
+pub(super) fn joint(config: &LawConfig, name: LawName, known: &Foreseen) -> Objections {
     match known.range(Lever::BatchInterval) {
         Some(Some(_)) => seek(config, name, known),
-        _ => Ok(()),
+        _ => Vec::new(),
     }
 }
 
-pub(super) fn slo_power(config: &LawConfig, _: LawName, known: &Foreseen) -> Judged {
+pub(super) fn slo_power(config: &LawConfig, _: LawName, known: &Foreseen) -> Objections {
     let (target, tuning) = (known.slo.target(), &config.slo_power);
-    tuning.check().map_err(LawError::of("slo-power"))?;
-    let Some(rate) = known.service_rate else {
-        return Ok(());
+    let is_right = tuning.check().is_ok();
+    let Some(rate) = known.service_rate.filter(|_| is_right) else {
+        return Vec::new();
     };
-    reaches(target, rate)?;
-    reaches(target * tuning.guard, rate)
+    let judged = reaches(target, rate).and_then(|()| reaches(target * tuning.guard, rate));
+    judged.err().into_iter().collect()
 }
 
-pub(super) fn constant(config: &LawConfig, name: LawName, known: &Foreseen) -> Judged {
+pub(super) fn constant(config: &LawConfig, name: LawName, known: &Foreseen) -> Objections {
     let setting = config.constant.setting;
-    let mut of_cluster = setting
+    let of_cluster = setting
         .iter()
         .filter(|(lever, _)| lever.info().spread == Spread::Cluster);
-    of_cluster.try_for_each(|(lever, value)| match known.range(lever) {
-        Some(Some(range)) => within(lever, value, (range.min, range.max)),
-        Some(None) => missing(name, lever),
-        None => Ok(()),
-    })
+    let judge = |(lever, value)| match known.range(lever) {
+        Some(Some(range)) => within(lever, value, (range.min, range.max)).err(),
+        Some(None) => Some(missing(name, lever)),
+        None => None,
+    };
+    of_cluster.filter_map(judge).collect()
 }
 
 /// Whether a lever takes a value that is to stay.
@@ -108,8 +112,8 @@ pub(super) fn within(lever: Lever, value: f64, (min, max): (f64, f64)) -> Judged
 }
 
 impl LawConfig {
-    /// What the laws that are named could not be built with on any machine, each by the first mistake. What [`LawConfig::mistakes`] says
-    /// is not said again.
+    /// What the laws that are named could not be built with on any machine. Of a key of which [`LawConfig::mistakes`] says something no more is
+    /// said.
     pub fn foreseen(&self, known: &Foreseen) -> Vec<LawError> {
         let said = self.mistakes();
         let mut found: Vec<LawError> = Vec::new();
@@ -118,9 +122,9 @@ impl LawConfig {
                 Some(rate) => reaches(known.slo.target(), rate),
                 None => Ok(()),
             };
-            let errors = [reach, (name.0.foreseen)(self, name, known)];
-            for error in errors.into_iter().filter_map(Result::err) {
-                if !said.contains(&error) && !found.contains(&error) {
+            let objections = (name.0.foreseen)(self, name, known);
+            for error in reach.err().into_iter().chain(objections) {
+                if said.iter().all(|one| one.key != error.key) && !found.contains(&error) {
                     found.push(error);
                 }
             }

@@ -30,7 +30,7 @@ const FIXED: Entry = Entry {
     needs_reachable_target: false,
     needs_service_rate: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
-    foreseen: |_, _, _| Ok(()),
+    foreseen: |_, _, _| Vec::new(),
     search: nothing,
 };
 

@@ -106,7 +106,7 @@ struct Entry {
     needs_service_rate: bool,
     build: fn(&LawConfig, &LawContext) -> Built,
     /// What of `build` objects on every machine.
-    foreseen: fn(&LawConfig, LawName, &Foreseen) -> foreseen::Judged,
+    foreseen: fn(&LawConfig, LawName, &Foreseen) -> foreseen::Objections,
     search: fn(&LawConfig, &LawContext) -> Found,
 }
 

@@ -368,3 +368,21 @@ fn all_that_is_outside_its_range_is_said_at_once() {
     ];
     assert_eq!(keys, expected);
 }
+
+#[test]
+fn all_bounds_between_keys_are_said_beside_what_is_outside_its_range() {
+    let wrong = config(
+        r#"{"name": "batching", "batching": {"sla_ms": 450, "min_interval_ms": 700, "max_interval_ms": 800,
+            "explore_max_ms": 900, "budget": 9}}"#,
+    );
+    let known = Foreseen {
+        slo: slo(1_000.0),
+        service_rate: None,
+        of_cluster: vec![(Lever::BatchInterval, LeverRange::between(0.0, 0.5))],
+        unknown: Vec::new(),
+    };
+    let keys = |errors: Vec<LawError>| errors.into_iter().map(|error| error.key).collect::<Vec<_>>();
+    assert_eq!(keys(wrong.mistakes()), ["law.batching.budget"]);
+    let between = ["max_interval_ms", "min_interval_ms", "explore_max_ms"];
+    assert_eq!(keys(wrong.foreseen(&known)), between.map(|key| format!("law.batching.{key}")));
+}

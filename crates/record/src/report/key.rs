@@ -165,14 +165,10 @@ pub(crate) fn of_period(period: &PeriodRecord) -> BTreeMap<Key, f64> {
         .filter(|(_, cap)| *cap > Watts::ZERO)
         .map(|(power, cap)| power.value / cap);
     let predicted = predicted(period);
-    let batches = period
-        .parts
-        .iter()
-        .any(|part| part.get(Sensor::BatchWaiting).is_some());
     let mean = period.latency.map(|latency| latency.mean.get());
     let own = [
         (Key::Predicted, predicted),
-        (Key::MeanResponse, mean.filter(|_| batches || predicted.is_some())),
+        (Key::MeanResponse, mean),
         (Key::Slo, period.slo_latency.map(Seconds::get)),
         (Key::P50, period.latency.map(|latency| latency.p50.get())),
         (Key::P99, period.latency.map(|latency| latency.p99.get())),
@@ -207,7 +203,7 @@ mod tests {
     use headroom_units::Part;
 
     #[test]
-    fn the_mean_response_time_is_shown_where_it_is_predicted_or_requests_are_held() {
+    fn the_mean_response_time_and_what_batches_take_are_a_periods_own() {
         let latency = LatencySummary {
             mean: Seconds::new(0.3),
             p50: Seconds::new(0.2),
@@ -220,8 +216,6 @@ mod tests {
             latency: Some(latency),
             ..PeriodRecord::default()
         };
-        assert!(!of_period(&plain).contains_key(&Key::MeanResponse));
-
         let held = Part::new("cluster", Role::Cluster)
             .with(Sensor::BatchWaiting, Some(0.1))
             .with(Sensor::BatchProcessing, Some(0.05))

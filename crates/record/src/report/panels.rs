@@ -16,7 +16,7 @@ use super::key::Key;
 use super::plot::{Line, Mark, Panel, Shape};
 use super::scale::{Axis, Scale};
 use crate::totals::WARM_UP_PERIODS;
-use headroom_units::Ratio;
+use headroom_units::{Lever, Ratio, Sensor};
 
 const TALL: f64 = 170.0;
 const LOW: f64 = 104.0;
@@ -58,6 +58,17 @@ fn shape(key: Key) -> Shape {
 /// Whether there is anything to draw: a sensor that says nothing but 0 is no line.
 fn is_drawn(key: Key, column: &Column) -> bool {
     key.is_lever() || largest(column) > 0.0
+}
+
+/// Whether runs are about the mean response time: where requests are held, or a law predicts it. Else the percentiles say more.
+fn is_about_the_mean(runs: &[&RunData]) -> bool {
+    let of_it = [
+        Key::Predicted,
+        Key::Of(Lever::BatchInterval),
+        Key::By(Sensor::BatchWaiting),
+    ];
+    runs.iter()
+        .any(|run| of_it.iter().any(|key| run.columns.get(*key).is_some()))
 }
 
 /// The axis of a quantity's columns: shares that come near the whole reach to it, and equal ratios are equal distances where a

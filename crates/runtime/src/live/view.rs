@@ -222,16 +222,22 @@ impl Screen {
         );
     }
 
-    /// Each lever as it is, the power and how much the cache answers: `4.0 cores  cap 50.0 W  interval 20 ms  power 31.2 W`.
+    /// Cores, batch interval and how much the cache answers, the power, and each other lever as it is: what is long may be cut.
+    /// `4.0 cores  interval 20 ms  power 31.2 W  cap 50.0 W`.
     fn now(&self) -> String {
         let latest =
             |quantity: Quantity| Some(self.series.get(&quantity)?.back()?.1 * quantity.info().shown.1);
-        let levers = Lever::ALL
-            .into_iter()
-            .map(|lever| (Quantity::from(lever), lever.in_short()));
-        let sensors = [(Sensor::Power, "power"), (Sensor::CacheHitRatio, "hit rate")];
+        const FIRST: [Lever; 2] = [Lever::Cores, Lever::BatchInterval];
+        let short = |lever: Lever| (Quantity::from(lever), lever.in_short());
+        let sensors = [(Sensor::CacheHitRatio, "hit rate"), (Sensor::Power, "power")];
         let sensors = sensors.map(|(sensor, name)| (Quantity::from(sensor), name));
-        let values = levers.chain(sensors).filter_map(|(quantity, name)| {
+        let others = Lever::ALL.into_iter().filter(|lever| !FIRST.contains(lever));
+        let all = FIRST
+            .into_iter()
+            .map(short)
+            .chain(sensors)
+            .chain(others.map(short));
+        let values = all.filter_map(|(quantity, name)| {
             let value = quantity.info().read(latest(quantity)?);
             Some(format!("{name} {value}").trim_start().to_owned())
         });
@@ -561,7 +567,7 @@ mod tests {
             lines[0].contains("law seek-batch + headroom  0/9 late  0 failed  0 J"),
             "{text}"
         );
-        let now = "4.0 cores  cap 50.0 W  interval 20 ms  power 31.2 W  hit rate 64.0 %";
+        let now = "4.0 cores  interval 20 ms  hit rate 64.0 %  power 31.2 W  cap 50.0 W";
         assert_eq!(lines[3].trim_end(), now, "{text}");
         assert!(lines[4].contains("Latency at the SLO's percentile"), "{text}");
         let plot = lines[5..12].concat();

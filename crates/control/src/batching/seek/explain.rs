@@ -18,12 +18,20 @@ impl Seek {
             Phase::Compare(comparison) => {
                 let (base, other) = (comparison.base * 1e3, comparison.other * 1e3);
                 let done = comparison.differences.len();
-                let again = match comparison.stage {
+                let how = match comparison.stage {
                     Stage::Search if comparison.seeks_large() => ", for a large gain",
                     Stage::Search => "",
                     Stage::Check => " again, in longer blocks",
                 };
-                let text = format!("compares {other:.0} ms with {base:.0} ms{again}: {done} measurements");
+                let text = match comparison.waits() {
+                    true => format!(
+                        "{base:.0} ms until {other:.0} ms can be afforded, to compare the two{how}: {done} measurements"
+                    ),
+                    false => format!(
+                        "compares {other:.0} ms with {base:.0} ms{how}: {done} measurements, the next of {:.0} ms",
+                        comparison.wanted() * 1e3
+                    ),
+                };
                 let numbers = [
                     ("interval_ms", comparison.wanted() * 1e3),
                     ("other_ms", other),
@@ -51,6 +59,25 @@ impl Seek {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Seek {
+    /// Why nothing is tried where nothing is in force.
+    pub(super) fn why_none(&self) -> String {
+        let response = self.load.response().unwrap_or(0.0);
+        let (shortest, most) = (self.shortest(response), self.bounds.most.get());
+        let ms = shortest * 1e3;
+        match self.limit() {
+            _ if most < shortest => {
+                format!(
+                    "the longest interval, {:.1} ms, is shorter than the shortest of use here, {ms:.0} ms",
+                    most * 1e3
+                )
+            }
+            Some(limit) if limit < shortest => "the SLO leaves no time to hold requests".to_owned(),
+            _ => format!("not even the shortest interval of use, {ms:.0} ms, can be afforded soon"),
         }
     }
 }

@@ -189,15 +189,19 @@ impl Seek {
     ///
     /// # Errors
     /// A parameter outside its range or the lever's, a lever that is not there.
-    pub(crate) fn bounds(
-        slo: Slo,
-        range: Option<LeverRange>,
-        tuning: &SeekTuning,
-    ) -> Result<IntervalBounds, LawError> {
+    fn bounds(slo: Slo, range: Option<LeverRange>, tuning: &SeekTuning) -> Result<IntervalBounds, LawError> {
         tuning.check().map_err(LawError::of(Self::NAME))?;
-        let range = there(range, Self::NAME)?;
         let asked = (0.0, tuning.max_interval_ms);
-        IntervalBounds::new(range, slo.target(), asked, Self::NAME)
+        IntervalBounds::new(there(range, Self::NAME)?, slo.target(), asked, Self::NAME)
+    }
+
+    /// All that it could not be built with, where the lever has this range.
+    pub(crate) fn objections(slo: Slo, range: Option<LeverRange>, tuning: &SeekTuning) -> Vec<LawError> {
+        let asked = (0.0, tuning.max_interval_ms);
+        match there(range, Self::NAME) {
+            Ok(range) => IntervalBounds::judged(range, slo.target(), asked, Self::NAME).1,
+            Err(error) => vec![error],
+        }
     }
 
     /// The least interval, which is none in effect.
@@ -383,7 +387,7 @@ impl Seek {
                 self.phase = Phase::Compare(comparison);
             }
             None if !self.is_known() => {}
-            None if self.is_off() => self.wait("the SLO leaves no time to hold requests"),
+            None if self.is_off() => self.wait(self.why_none()),
             None => {
                 self.tried.clear();
                 self.wait("neither longer nor shorter is better");

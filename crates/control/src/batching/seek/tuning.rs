@@ -76,7 +76,8 @@ impl Parameters for SeekTuning {
             false => Err(OutOfRange::new("retry_periods", first, range())),
         };
         refused([
-            Bound::Positive.check("max_interval_ms", self.max_interval_ms.unwrap_or(1.0)),
+            Bound::Between(LEAST_MS, MOST_MS)
+                .check("max_interval_ms", self.max_interval_ms.unwrap_or(LEAST_MS)),
             Bound::Between(0.0001, 0.5).check("budget", self.budget),
             Bound::Between(0.0, 1.0).check("energy_weight", self.energy_weight),
             Bound::Share.check("first_share", self.first_share),
@@ -93,6 +94,10 @@ impl Parameters for SeekTuning {
         ])
     }
 }
+
+/// The shortest interval that is not none, and the longest that anybody may ask for, in ms.
+const LEAST_MS: f64 = super::LEAST_S * 1e3;
+const MOST_MS: f64 = 3_600_000.0;
 
 /// Measurements before anything is decided by them.
 pub(super) const MIN_PAIRS: u32 = 3;

@@ -1,8 +1,8 @@
 //! The panels of one run: everything that is known of the whole.
 
 use super::{
-    LOW, MAX_APART, TALL, is_drawn, label_last, latency_marks, latency_scale, latency_title, line, panel,
-    scale, shape, spans,
+    LOW, MAX_APART, TALL, is_about_the_mean, is_drawn, label_last, latency_marks, latency_scale,
+    latency_title, line, panel, scale, shape, spans,
 };
 use crate::report::columns::{Column, Moment, largest};
 use crate::report::data::RunData;
@@ -28,8 +28,11 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
 /// What shares a panel: quantities of one unit whose values are of one order.
 fn groups(run: &RunData) -> Vec<Vec<(Key, &Column)>> {
     let mut groups: Vec<Vec<(Key, &Column)>> = Vec::new();
-    let shown = run.columns.iter();
-    for (key, column) in shown.filter(|(key, column)| !key.is_latency() && is_drawn(*key, column)) {
+    let is_about_the_mean = is_about_the_mean(&[run]);
+    let shown = run.columns.iter().filter(|(key, column)| {
+        !key.is_latency() && is_drawn(*key, column) && (*key != Key::MeanResponse || is_about_the_mean)
+    });
+    for (key, column) in shown {
         let fits = |group: &&mut Vec<(Key, &Column)>| {
             group.first().is_some_and(|(first, other)| {
                 let (one, other) = (largest(column), largest(other));

@@ -1,8 +1,8 @@
 //! The panels of several runs, laid over one another: what can be compared.
 
 use super::{
-    LOW, TALL, is_drawn, label_last, latency_marks, latency_scale, latency_title, line, panel, scale, shape,
-    spans,
+    LOW, TALL, is_about_the_mean, is_drawn, label_last, latency_marks, latency_scale, latency_title, line,
+    panel, scale, shape, spans,
 };
 use crate::report::columns::{Column, Moment};
 use crate::report::data::{RunData, whole_span};
@@ -25,9 +25,13 @@ pub(crate) fn of_pair<'a>(runs: &'a [RunData; 2], colours: &[usize; 2]) -> Vec<P
 fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) -> Vec<Panel<'a>> {
     let span = whole_span(runs);
     let known = runs.iter().flat_map(|run| run.columns.iter());
+    let is_about_the_mean = is_about_the_mean(&runs.iter().collect::<Vec<_>>());
     let known = known.filter(|(key, column)| {
         // Whether a forecast was right is a question to each run alone.
-        !key.is_latency() && !key.is_foreseen() && is_drawn(*key, column)
+        !key.is_latency()
+            && !key.is_foreseen()
+            && is_drawn(*key, column)
+            && (*key != Key::MeanResponse || is_about_the_mean)
     });
     let mut keys: Vec<Key> = known
         .map(|(key, _)| key)
@@ -48,12 +52,14 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
         }
         run.columns.get(key)
     };
-    // A lever is drawn, dashed, with what has its unit: a cap with the power, a limit with the frequency.
-    let beside = |run: &'a RunData, lever: Key| {
+    // A lever is drawn, dashed, with what has its unit, a cap with the power, a limit with the frequency, where all runs that have it have
+    // that too: it is to be compared.
+    let is_beside = |lever: Key| {
         let sensors = keys
             .iter()
             .filter(|key| !key.is_lever() && key.axis() == lever.axis());
-        lever.is_lever() && sensors.clone().any(|sensor| pick(run, *sensor).is_some())
+        let mut with_lever = runs.iter().filter(|run| pick(run, lever).is_some());
+        lever.is_lever() && with_lever.all(|run| sensors.clone().any(|sensor| pick(run, *sensor).is_some()))
     };
     let labels = labels(runs.iter().map(|run| &run.summary));
     let mut panels = vec![latency(span, runs, &labels, colours)];
@@ -61,12 +67,12 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
         let mut drawn: Vec<(&RunData, &String, usize, &Column)> = Vec::new();
         let mut limits: Vec<(&RunData, usize, Key, &Column)> = Vec::new();
         for ((run, label), colour) in runs.iter().zip(&labels).zip(colours.iter().copied()) {
-            let Some(column) = pick(run, *key).filter(|_| !beside(run, *key)) else {
+            let Some(column) = pick(run, *key).filter(|_| !is_beside(*key)) else {
                 continue;
             };
             drawn.push((run, label, colour, column));
             let levers = keys.iter().filter(|lever| lever.is_lever() && !key.is_lever());
-            let levers = levers.filter(|lever| lever.axis() == key.axis());
+            let levers = levers.filter(|lever| lever.axis() == key.axis() && is_beside(**lever));
             limits.extend(levers.filter_map(|lever| Some((run, colour, *lever, run.columns.get(*lever)?))));
         }
         if drawn.is_empty() {
