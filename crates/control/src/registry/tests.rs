@@ -384,5 +384,8 @@ fn all_bounds_between_keys_are_said_beside_what_is_outside_its_range() {
     let keys = |errors: Vec<LawError>| errors.into_iter().map(|error| error.key).collect::<Vec<_>>();
     assert_eq!(keys(wrong.mistakes()), ["law.batching.budget"]);
     let between = ["max_interval_ms", "min_interval_ms", "explore_max_ms"];
-    assert_eq!(keys(wrong.foreseen(&known)), between.map(|key| format!("law.batching.{key}")));
+    assert_eq!(
+        keys(wrong.foreseen(&known)),
+        between.map(|key| format!("law.batching.{key}"))
+    );
 }

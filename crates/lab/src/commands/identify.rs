@@ -84,19 +84,31 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
         outputs: args.output_lags,
         inputs: args.input_lags,
     };
-    let of_run = |why: IdentifyError| {
+    let of = |part: &[Option<Sample>], which: String, why: IdentifyError| {
+        let hint = match why {
+            IdentifyError::NotVaried(_) => ", as the law `batching` does while it has no model",
+            _ => "",
+        };
         Failure::usage(anyhow!(
-            "run {} ({}): of {} periods {} have an interval and a mean response time: {why}",
+            "run {} ({}): of {which} {} periods {} have an interval and a mean response time: {why}{hint}",
             found.id,
             found.meta.name,
-            series.len(),
-            series.iter().flatten().count(),
+            part.len(),
+            part.iter().flatten().count(),
         ))
     };
     let fitted = series.len() - series.len() * usize::from(args.held_out) / 100;
     let (first, rest) = series.split_at(fitted);
-    let judged = identify(first, lags).map_err(of_run)?;
-    let arx = Arx::fit(first, lags).map_err(of_run)?;
+    let of_first = |why| {
+        of(
+            first,
+            format!("the first {} %, which is fitted,", 100 - args.held_out),
+            why,
+        )
+    };
+    let of_run = |why| of(&series, "its".to_owned(), why);
+    let judged = identify(first, lags).map_err(of_first)?;
+    let arx = Arx::fit(first, lags).map_err(of_first)?;
     let errors = prediction_errors(&judged, &arx, rest).ok_or_else(|| {
         Failure::usage(anyhow!(
             "run {}: no period of the last {} % can be predicted: keep a larger part with --held-out, or record a longer run",
