@@ -2,11 +2,13 @@
 
 use crate::{ConfigErrors, Mistakes};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use toml::de::{DeTable, DeValue};
 
 /// A mistake in the configuration.
@@ -32,27 +34,91 @@ impl ConfigError {
     }
 }
 
-/// A message for a terminal, of which nothing that the file holds is a command.
+/// A message for a terminal, of which nothing that the file holds is a command or turns the writing round, and no line of which is endless.
 fn shown(message: &str) -> String {
-    let mut text = String::with_capacity(message.len());
-    for char in message.chars() {
-        match char.is_control() && char != '\n' {
-            true => text.extend(char.escape_default()),
-            false => text.push(char),
+    let lines = message.split('\n').map(|line| {
+        let mut text = String::new();
+        for (at, char) in line.chars().enumerate() {
+            match char {
+                _ if at == LONGEST => {
+                    text.push_str("...");
+                    break;
+                }
+                '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                    text.extend(char.escape_unicode());
+                }
+                char if char.is_control() => text.extend(char.escape_default()),
+                char => text.push(char),
+            }
         }
-    }
-    text
+        text
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The most bytes of a file, and the most characters of a line of it that a message quotes.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
 const QUOTED: usize = 160;
+/// The most characters of a line of a message: a value of the file may be in it.
+const LONGEST: usize = 600;
 
 /// The file's text, to find the line of a key in.
 #[derive(Clone)]
 pub struct Document {
     file: PathBuf,
     text: String,
+    lines: OnceLock<Lines>,
+}
+
+/// The line of each key and each entry of a list, by its whole name (`law.dvfs.levels.1`), and where lines begin.
+#[derive(Clone, Default)]
+struct Lines {
+    of: BTreeMap<String, usize>,
+    begin: Vec<usize>,
+}
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let mut lines = Self {
+            of: BTreeMap::new(),
+            begin: std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect(),
+        };
+        if let Ok(root) = DeTable::parse(text) {
+            lines.add("", root.get_ref());
+        }
+        lines
+    }
+
+    /// The line of a place in the text, from 1.
+    fn at(&self, place: usize) -> usize {
+        self.begin.partition_point(|begin| *begin <= place)
+    }
+
+    fn add(&mut self, around: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            self.enter(around, name.get_ref(), name.span().start, value.get_ref());
+        }
+    }
+
+    fn enter(&mut self, around: &str, name: &str, at: usize, value: &DeValue<'_>) {
+        let name = match around {
+            "" => name.to_owned(),
+            _ => format!("{around}.{name}"),
+        };
+        let line = self.at(at);
+        match value {
+            DeValue::Table(inner) => self.add(&name, inner),
+            // An entry of a list is counted from 0.
+            DeValue::Array(entries) => {
+                for (number, entry) in entries.iter().enumerate() {
+                    self.enter(&name, &number.to_string(), entry.span().start, entry.get_ref());
+                }
+            }
+            _ => {}
+        }
+        self.of.insert(name, line);
+    }
 }
 
 impl fmt::Debug for Document {
@@ -85,19 +151,21 @@ impl Document {
         Ok(Self {
             file: file.to_owned(),
             text,
+            lines: OnceLock::new(),
         })
     }
 
     /// What is endless or far too long is not read on.
     fn read_text(file: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        File::open(file)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-        match text.len() as u64 > MOST_BYTES {
-            true => Err(io::Error::other(
+        let mut bytes = Vec::new();
+        File::open(file)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(io::Error::other(
                 "it has more than 4 MiB, which is no configuration",
-            )),
-            false => Ok(text),
+            ));
         }
+        String::from_utf8(bytes)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
     }
 
     /// A text that ships with the program, under the name that errors give it.
@@ -105,6 +173,7 @@ impl Document {
         Self {
             file: name.into(),
             text: text.to_owned(),
+            lines: OnceLock::new(),
         }
     }
 
@@ -133,18 +202,11 @@ impl Document {
 
     /// Whether a key is written in a table, whose name may have dots (`gateway.batch`).
     pub fn has(&self, table: &str, key: &str) -> bool {
-        let Ok(root) = DeTable::parse(&self.text) else {
-            return false;
-        };
-        let mut here = root.get_ref();
-        for part in table.split('.') {
-            let inner = here.iter().find(|(name, _)| name.get_ref().as_ref() == part);
-            match inner.map(|(_, value)| value.get_ref()) {
-                Some(DeValue::Table(inner)) => here = inner,
-                _ => return false,
-            }
-        }
-        here.iter().any(|(name, _)| name.get_ref().as_ref() == key)
+        !table.is_empty() && self.lines().of.contains_key(&format!("{table}.{key}"))
+    }
+
+    fn lines(&self) -> &Lines {
+        self.lines.get_or_init(|| Lines::of(&self.text))
     }
 
     /// The whole text.
@@ -161,49 +223,17 @@ impl Document {
         }
     }
 
+    /// The line of a key, or of the nearest table or list around it that is written.
     fn find(&self, key: &str) -> Option<usize> {
-        let root = DeTable::parse(&self.text).ok()?;
         // An entry of a list is found as a table's key is.
         let key = key.replace('[', ".").replace(']', "");
-        let mut parts = key.split('.');
-        let first = parts.next()?;
-        let (name, value) = root
-            .get_ref()
-            .iter()
-            .find(|(name, _)| name.get_ref().as_ref() == first)?;
-        let mut line = self.line_of(&name.span());
-        let mut value = value.get_ref();
-        for part in parts {
-            value = match value {
-                DeValue::Table(inner) => {
-                    let Some((name, value)) = inner.iter().find(|(name, _)| name.get_ref().as_ref() == part)
-                    else {
-                        break;
-                    };
-                    line = self.line_of(&name.span());
-                    value.get_ref()
-                }
-                // An entry of a list, counted from 0.
-                DeValue::Array(entries) => {
-                    let Some(entry) = part.parse().ok().and_then(|at: usize| entries.get(at)) else {
-                        break;
-                    };
-                    line = self.line_of(&entry.span());
-                    entry.get_ref()
-                }
-                _ => break,
-            };
-        }
-        Some(line)
+        let ends = key.match_indices('.').map(|(at, _)| at).chain([key.len()]);
+        let written = ends.map_while(|end| self.lines().of.get(&key[..end]));
+        written.last().copied()
     }
 
     pub(crate) fn line_of(&self, span: &Range<usize>) -> usize {
-        self.text
-            .bytes()
-            .take(span.start)
-            .filter(|byte| *byte == b'\n')
-            .count()
-            + 1
+        self.lines().at(span.start)
     }
 
     /// The line that a span begins in, to show beside the message.
@@ -258,6 +288,10 @@ mod tests {
             "{error}"
         );
         assert!(error.len() < 300 && error.ends_with("...`"), "{error}");
+        let error = document.error("a", "is \u{202e}mosnar").to_string();
+        assert!(error.ends_with("is \\u{202e}mosnar"), "{error}");
+        let error = document.error("a", "y".repeat(100_000)).to_string();
+        assert!(error.len() < 700 && error.ends_with("..."), "{error}");
         let error = Document::read(Path::new("/dev/zero"), "up")
             .unwrap_err()
             .to_string();

@@ -5,19 +5,30 @@ use std::fmt;
 
 /// The mistakes of a configuration, one at least, by file and line. In words they are a line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigErrors(Vec<ConfigError>);
+pub struct ConfigErrors {
+    first: Vec<ConfigError>,
+    /// Whether there are more.
+    more: bool,
+}
+
+/// The most mistakes that are said at once.
+const MOST: usize = 40;
 
 impl ConfigErrors {
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
-        self.0.iter()
+        self.first.iter()
     }
 }
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&lines.join("\n"))
+        let lines: Vec<String> = self.first.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))?;
+        match self.more {
+            true => f.write_str("\nand more, which are said once these are mended"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -25,7 +36,10 @@ impl std::error::Error for ConfigErrors {}
 
 impl From<ConfigError> for ConfigErrors {
     fn from(error: ConfigError) -> Self {
-        Self(vec![error])
+        Self {
+            first: vec![error],
+            more: false,
+        }
     }
 }
 
@@ -33,6 +47,8 @@ impl From<ConfigError> for ConfigErrors {
 #[derive(Debug, Default)]
 pub struct Mistakes {
     errors: Vec<ConfigError>,
+    /// Whether there are more than are kept.
+    more: bool,
     /// Keys that were not understood, of which it is said elsewhere.
     not_understood: Vec<String>,
 }
@@ -41,8 +57,8 @@ impl Mistakes {
     /// For what is left of a text of which these keys were not understood.
     pub(crate) fn beside(not_understood: Vec<String>) -> Self {
         Self {
-            errors: Vec::new(),
             not_understood,
+            ..Self::default()
         }
     }
 
@@ -66,12 +82,30 @@ impl Mistakes {
 
     /// Keeps what is wrong of one part; what is right of it is returned.
     pub fn of<T>(&mut self, part: Result<T, impl Into<ConfigErrors>>) -> Option<T> {
-        part.map_err(|errors| self.errors.extend(errors.into().0)).ok()
+        part.map_err(|errors| {
+            let errors = errors.into();
+            self.more |= errors.more;
+            errors.first.into_iter().for_each(|error| self.push(error));
+        })
+        .ok()
     }
 
     /// One more.
     pub fn push(&mut self, error: ConfigError) {
-        self.errors.push(error);
+        match self.is_full() {
+            true => self.more = true,
+            false => self.errors.push(error),
+        }
+    }
+
+    /// What is left was not judged.
+    pub(crate) fn cut_short(&mut self) {
+        self.more = true;
+    }
+
+    /// Whether no more are kept.
+    pub fn is_full(&self) -> bool {
+        self.errors.len() >= MOST
     }
 
     /// Nothing is wrong so far.
@@ -86,7 +120,8 @@ impl Mistakes {
 
     /// All of both.
     pub(crate) fn append(&mut self, other: Self) {
-        self.errors.extend(other.errors);
+        self.more |= other.more;
+        other.errors.into_iter().for_each(|error| self.push(error));
     }
 
     /// Whether all is well.
@@ -98,7 +133,10 @@ impl Mistakes {
             .sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
         match self.errors.is_empty() {
             true => Ok(()),
-            false => Err(ConfigErrors(self.errors)),
+            false => Err(ConfigErrors {
+                first: self.errors,
+                more: self.more,
+            }),
         }
     }
 }

@@ -38,6 +38,11 @@ impl Document {
                 Some(key) => cuts.may_be(key),
                 None => cuts.stand_in_within(&place),
             };
+            if mistakes.is_full() {
+                // Each further one takes as long as all of the file.
+                mistakes.cut_short();
+                break None;
+            }
             if !follows {
                 mistakes.push(self.refusal(command, Some(&place), &error));
             }

@@ -255,3 +255,18 @@ fn a_text_for_a_number_is_answered_with_the_number() {
     }
     assert!(!refused("wait_ms = true").contains("write"));
 }
+
+#[test]
+fn of_very_many_mistakes_the_first_are_said() {
+    let keys: String = (0..2_000)
+        .map(|number| format!("unknown_{number} = 1\n"))
+        .collect();
+    let document = Document::shipped("m.toml", &keys);
+    let error = document.parse::<File>("up").map(drop).unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.iter().count(), 40, "{text}");
+    assert!(
+        text.ends_with("\nand more, which are said once these are mended"),
+        "{text}"
+    );
+}

@@ -76,7 +76,9 @@ impl Parameters for BatchingTuning {
         let most = Lags::MAX as f64;
         let (lags, given) = (self.lags(), f64::from(self.explore_periods));
         let needed = MIN_SAMPLES_PER_PARAMETER * (lags.antecedents() + 1) + lags.reach();
-        let explores = match self.model.is_none() && given < needed as f64 {
+        // What wrong lags need is no mistake of its own.
+        let fits = self.output_lags <= Lags::MAX && self.input_lags <= Lags::MAX;
+        let explores = match fits && self.model.is_none() && given < needed as f64 {
             true => {
                 let range = format!("{needed} or more for a model of these lags, or give law.batching.model");
                 Err(OutOfRange::new("explore_periods", given, range))

@@ -1,7 +1,8 @@
 //! The data plane never waits on the control plane: requests flow whatever becomes of the record and the admin port.
 
 use crate::common::place::Disk;
-use crate::common::{Config, Group, Server, Traffic, Up, assert_has, free_port, get, number, until};
+use crate::common::{Config, Group, Server, Traffic, Up, assert_has, free_port, get, number, signal, until};
+use headroom_record::{Archive, PeriodRecord};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -185,4 +186,39 @@ fn the_reader_of_its_log_may_go() {
     assert!(output.status.success());
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(number(&summary, "periods") >= 10.0, "{summary}");
+}
+
+#[test]
+fn what_came_while_the_control_side_stood_still_is_counted_in_no_other_period() {
+    let Some(group) = Group::new() else { return };
+    let server = Server::start(Duration::ZERO);
+    let config = Config::new(&group, server.address);
+    let mut up = Up::start(&config);
+    let traffic = Traffic::to(up.gateway);
+    traffic.flows(30);
+    up.counts("headroom_periods_total", 10.0);
+    signal(up.program.pid(), Signal::STOP);
+    // Many periods of 200 ms.
+    std::thread::sleep(Duration::from_secs(4));
+    signal(up.program.pid(), Signal::CONT);
+    up.counts("headroom_periods_total", 10.0);
+    assert_eq!(traffic.wrong(), 0, "{}", up.program.err());
+    drop(traffic);
+    up.program.stop();
+    let archive = Archive::open(&config.db()).unwrap();
+    let periods = archive.periods(archive.find("latest").unwrap().id).unwrap();
+    let rate = |period: &PeriodRecord| period.arrivals as f64 / period.duration.get();
+    let mut told: Vec<f64> = periods
+        .iter()
+        .filter(|one| !one.telemetry_lost)
+        .map(rate)
+        .collect();
+    told.sort_by(f64::total_cmp);
+    let (usual, most) = (told[told.len() / 2], told[told.len() - 1]);
+    assert!(most < 5.0 * usual, "{told:?}");
+    assert!(
+        periods
+            .iter()
+            .any(|one| one.telemetry_lost && one.duration.get() > 2.0)
+    );
 }

@@ -30,6 +30,16 @@ const PARTS: u32 = 10;
 /// But none shorter than this.
 const MIN_PART: Duration = Duration::from_millis(20);
 
+/// What a gateway told of is the period where neither is longer than so many times the other and so much.
+const SAME_TIME: (f64, Duration) = (2.0, Duration::from_millis(500));
+
+/// Whether what was told of `length` is what a period of `elapsed` is about. Where this process stood still it is not: the period has no end
+/// then, and what came meanwhile is told in the next.
+fn is_of(length: Duration, elapsed: Duration) -> bool {
+    let (times, more) = SAME_TIME;
+    length.max(elapsed) <= length.min(elapsed).mul_f64(times) + more
+}
+
 /// What one gateway told since it was last asked.
 #[derive(Debug)]
 struct GatewayState {
@@ -120,8 +130,8 @@ pub struct Gateways {
     parts: Vec<Part>,
     /// The bounds to watch now.
     divided: Arc<Divided>,
-    /// Something was taken before: until then no period can be whole.
-    begun: bool,
+    /// When something was taken last: until then no period can be whole.
+    taken: Option<Instant>,
     _network: Network,
 }
 
@@ -163,7 +173,7 @@ impl Gateways {
             gateways: known,
             parts: Vec::new(),
             divided,
-            begun: false,
+            taken: None,
             _network: Network::start("cluster-gateways", tasks, stop)?,
         })
     }
@@ -199,7 +209,7 @@ impl Telemetry for Gateways {
         let mut all = TrafficPeriod::default();
         let mut latencies = service_histogram();
         self.parts.clear();
-        let (mut whole, mut connected) = (true, true);
+        let (mut whole, mut connected, mut in_time) = (true, true, true);
         for gateway in &self.gateways {
             // Nothing to wait for while it is not connected.
             gateway
@@ -208,13 +218,23 @@ impl Telemetry for Gateways {
             let mut state = gateway.state.lock();
             connected &= state.backends.is_some();
             let length = state.length;
-            if state.end() {
+            let elapsed = self.taken.map(|taken| taken.elapsed());
+            let differs = elapsed.filter(|elapsed| state.periods > 0 && !is_of(length, *elapsed));
+            let stood_still = differs.map(|elapsed| {
+                let (told, of) = (length.as_secs_f64(), elapsed.as_secs_f64());
+                format!(
+                    "it told of {told:.1} s of a period of {of:.1} s: one of the two processes stood still"
+                )
+            });
+            in_time &= stood_still.is_none();
+            if state.end() && stood_still.is_none() {
                 let in_force = state.levers.setting();
                 self.parts
                     .push(part(&gateway.name, &state.sum, length).set_to(&in_force));
             } else {
-                let why = state.trouble.as_deref().unwrap_or("its period is not whole");
-                if self.begun {
+                let trouble = stood_still.as_deref().or(state.trouble.as_deref());
+                let why = trouble.unwrap_or("its period is not whole");
+                if self.taken.is_some() {
                     tracing::warn!(gateway = gateway.name, "{why}");
                 }
                 let lost = Part::new(&gateway.name, Role::Gateway).in_state("unreachable");
@@ -225,11 +245,11 @@ impl Telemetry for Gateways {
                 whole = false;
             }
         }
-        self.begun = true;
+        self.taken = Some(Instant::now());
         if !whole {
             // A thread that was late tells the rest in the next period, and so do the others. A gateway that is away may be
-            // so for long: what the others counted meanwhile would look like one period's.
-            if !connected {
+            // so for long, and so may this process have stood still: what was counted meanwhile would look like one period's.
+            if !connected || !in_time {
                 for gateway in &self.gateways {
                     gateway.state.lock().take();
                 }
@@ -513,4 +533,23 @@ async fn passed_bound(passed: &mut Option<(Watch, BoundWatch)>) -> Option<u64> {
 /// What a backend's URL is compared by.
 fn member(url: &str) -> &str {
     url.trim_end_matches('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_a_period_is_about_as_long_as_that() {
+        let of = |length: f64, elapsed: f64| {
+            is_of(Duration::from_secs_f64(length), Duration::from_secs_f64(elapsed))
+        };
+        for (length, elapsed) in [(1.0, 1.0), (0.3, 1.0), (1.9, 1.0), (0.02, 0.2), (4.0, 8.0)] {
+            assert!(of(length, elapsed), "{length} {elapsed}");
+        }
+        // It stood still for seven seconds, and what came then is told in the next period.
+        for (length, elapsed) in [(0.8, 7.8), (8.0, 1.0), (0.2, 1.0), (3.0, 1.0)] {
+            assert!(!of(length, elapsed), "{length} {elapsed}");
+        }
+    }
 }
