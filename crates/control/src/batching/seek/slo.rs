@@ -115,6 +115,10 @@ impl Seek {
         (self.gain, self.is_undoubted) = (0.0, false);
         self.phase = Phase::Wait(0, OBSERVES);
         self.tried.clear();
+        if self.is_off() {
+            // What made the target missed is not what is tried first: a gain may be seen at once and its cost later.
+            self.remembered = None;
+        }
         let now = self.interval * ms;
         let text = format!("from {:.0} to {now:.0} ms: {text}", before * ms);
         Some(reason("seek-slo", text, &[("interval_ms", now), number]))
