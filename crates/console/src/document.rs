@@ -34,16 +34,13 @@ impl ConfigError {
     }
 }
 
-/// A message for a terminal, of which nothing that the file holds is a command or turns the writing round, and no line of which is endless.
+/// A message for a terminal, of which nothing that the file holds is a command or turns the writing round, and no line of which is endless:
+/// of a longer one the middle is left out, for what to do is at its end.
 fn shown(message: &str) -> String {
     let lines = message.split('\n').map(|line| {
         let mut text = String::new();
-        for (at, char) in line.chars().enumerate() {
+        for char in line.chars() {
             match char {
-                _ if at == LONGEST => {
-                    text.push_str("...");
-                    break;
-                }
                 '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                     text.extend(char.escape_unicode());
                 }
@@ -51,7 +48,13 @@ fn shown(message: &str) -> String {
                 char => text.push(char),
             }
         }
-        text
+        let count = text.chars().count();
+        if count <= LONGEST.0 + LONGEST.1 {
+            return text;
+        }
+        let begin: String = text.chars().take(LONGEST.0).collect();
+        let end: String = text.chars().skip(count - LONGEST.1).collect();
+        format!("{begin} ... {end}")
     });
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -59,8 +62,8 @@ fn shown(message: &str) -> String {
 /// The most bytes of a file, and the most characters of a line of it that a message quotes.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
 const QUOTED: usize = 160;
-/// The most characters of a line of a message: a value of the file may be in it.
-const LONGEST: usize = 600;
+/// The most characters of a line of a message, from its beginning and from its end: a value of the file may be in it.
+const LONGEST: (usize, usize) = (1_600, 400);
 
 /// The file's text, to find the line of a key in.
 #[derive(Clone)]
@@ -165,7 +168,7 @@ impl Document {
             ));
         }
         String::from_utf8(bytes)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+            .map_err(|error| io::Error::other(format!("it is no UTF-8: {}", error.utf8_error())))
     }
 
     /// A text that ships with the program, under the name that errors give it.
@@ -290,8 +293,13 @@ mod tests {
         assert!(error.len() < 300 && error.ends_with("...`"), "{error}");
         let error = document.error("a", "is \u{202e}mosnar").to_string();
         assert!(error.ends_with("is \\u{202e}mosnar"), "{error}");
-        let error = document.error("a", "y".repeat(100_000)).to_string();
-        assert!(error.len() < 700 && error.ends_with("..."), "{error}");
+        let error = document
+            .error("a", "y".repeat(100_000) + ": write less")
+            .to_string();
+        assert!(
+            error.len() < 2_100 && error.ends_with("yyy: write less"),
+            "{error}"
+        );
         let error = Document::read(Path::new("/dev/zero"), "up")
             .unwrap_err()
             .to_string();
