@@ -65,10 +65,7 @@ impl Bound {
                 Cow::Owned(format!("between {least} and {most} s")),
             ),
         };
-        match fits {
-            true => Ok(()),
-            false => Err(OutOfRange::new(key, value, range)),
-        }
+        require(key, value, fits, range)
     }
 }
 
@@ -88,16 +85,16 @@ pub(crate) fn refused(checks: impl IntoIterator<Item = Result<(), OutOfRange>>) 
     checks.into_iter().filter_map(Result::err).collect()
 }
 
-/// Refuses a list that is not of such a length.
-pub(crate) fn counts(
-    key: &'static str,
-    count: usize,
+/// Refuses a value that does not fit.
+pub(crate) fn require(
+    key: impl Into<Cow<'static, str>>,
+    value: f64,
     fits: bool,
     range: impl Into<Cow<'static, str>>,
 ) -> Result<(), OutOfRange> {
     match fits {
         true => Ok(()),
-        false => Err(OutOfRange::new(key, count as f64, range)),
+        false => Err(OutOfRange::new(key, value, range)),
     }
 }
 

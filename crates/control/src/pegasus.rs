@@ -22,7 +22,7 @@
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
-use crate::parameter::{Bound, OutOfRange, Parameters, refused};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused, require};
 use crate::plant::{Plant, Slo};
 use headroom_units::{Lever, Seconds, Watts};
 use serde::{Deserialize, Serialize};
@@ -89,10 +89,6 @@ const MAX_SAMPLES: usize = 36_000;
 
 impl Parameters for PegasusTuning {
     fn outside(&self) -> Vec<OutOfRange> {
-        let check = |key, value, fits, range: String| match fits {
-            true => Ok(()),
-            false => Err(OutOfRange::new(key, value, range)),
-        };
         let is_far_over = self.far_over >= 1.0 && self.far_over.is_finite();
         let is_far_under = self.far_under >= 0.0 && self.far_under <= self.under;
         let under = format!("between 0 and under, {}", self.under);
@@ -100,9 +96,9 @@ impl Parameters for PegasusTuning {
             Bound::Seconds(0.0, 3_600.0).check("interval_s", self.interval_s.unwrap_or(0.0)),
             Bound::Seconds(1.0, MAX_AVERAGE_S).check("average_s", self.average_s),
             Bound::Seconds(0.0, 86_400.0).check("hold_s", self.hold_s.unwrap_or(0.0)),
-            check("far_over", self.far_over, is_far_over, "1 or more".to_owned()),
+            require("far_over", self.far_over, is_far_over, "1 or more"),
             Bound::Share.check("under", self.under),
-            check("far_under", self.far_under, is_far_under, under),
+            require("far_under", self.far_under, is_far_under, under),
             Bound::Positive.check("raise", self.raise),
             Bound::Share.check("lower", self.lower),
             Bound::Share.check("lower_far", self.lower_far),

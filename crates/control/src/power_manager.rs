@@ -4,7 +4,7 @@
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
-use crate::parameter::{Bound, OutOfRange, Parameters, counts, refused};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused, require};
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use headroom_units::{Hertz, Lever, Watts};
@@ -52,18 +52,18 @@ impl Parameters for PowerManagerTuning {
         let range = format!("a list of 1 to {MAX_LEVELS} levels");
         let mut checks = vec![
             Bound::Positive.check("cap_w", self.cap_w.unwrap_or(1.0)),
-            counts("levels", count, (1..=MAX_LEVELS).contains(&count), range),
+            require("levels", count as f64, (1..=MAX_LEVELS).contains(&count), range),
         ];
         let mut before_ms = 0.0;
         for level in &self.levels {
             let fits = level.target_ms > before_ms && level.target_ms.is_finite();
             let range = format!("above the {before_ms} before it: from the tightest target to the loosest");
-            checks.push(match fits {
-                true => Ok(()),
-                false => Err(OutOfRange::new("levels.target_ms", level.target_ms, range)),
-            });
+            checks.push(require("levels.target_ms", level.target_ms, fits, range));
             checks.push(Bound::Share.check("levels.cap_share", level.cap_share));
-            before_ms = level.target_ms;
+            // What is wrong is no measure of the next.
+            if fits {
+                before_ms = level.target_ms;
+            }
         }
         refused(checks)
     }

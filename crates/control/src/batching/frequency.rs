@@ -8,7 +8,7 @@
 use super::rules::RuleTable;
 use crate::decision::Reason;
 use crate::observation::Observation;
-use crate::parameter::{Bound, OutOfRange, Parameters, counts, refused};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused, require};
 use crate::plant::{FrequencyRange, Plant};
 use crate::registry::LawError;
 use crate::stack;
@@ -70,7 +70,7 @@ impl Parameters for DvfsTuning {
             Bound::Positive.check("alpha_large", self.alpha_large),
             Bound::Positive.check("beta_large", self.beta_large),
             Bound::Share.check("target_utilisation", self.target_utilisation),
-            counts("frequencies_ghz", count, count >= 2, "2 levels or more"),
+            require("frequencies_ghz", count as f64, count >= 2, "2 levels or more"),
         ];
         refused(checks.into_iter().chain(each))
     }

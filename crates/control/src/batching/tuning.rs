@@ -1,7 +1,7 @@
 //! Parameters of the laws of the paper.
 
 use super::model::{FuzzyModel, Lags};
-use crate::parameter::{Bound, OutOfRange, Parameters, refused};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused, require};
 use serde::Deserialize;
 
 /// `[law.batching]`: the fuzzy model predictive control of the batch interval.
@@ -74,16 +74,18 @@ impl Parameters for BatchingTuning {
     fn outside(&self) -> Vec<OutOfRange> {
         let positive = |key, value: Option<f64>| Bound::Positive.check(key, value.unwrap_or(1.0));
         let most = Lags::MAX as f64;
-        let (lags, given) = (self.lags(), f64::from(self.explore_periods));
-        let needed = MIN_SAMPLES_PER_PARAMETER * (lags.antecedents() + 1) + lags.reach();
-        // What wrong lags need is no mistake of its own.
-        let fits = self.output_lags <= Lags::MAX && self.input_lags <= Lags::MAX;
-        let explores = match fits && self.model.is_none() && given < needed as f64 {
+        let given = f64::from(self.explore_periods);
+        let any = Bound::Between(0.0, MAX_EXPLORE_PERIODS).check("explore_periods", given);
+        // What wrong lags need is no mistake of its own, and may be no number.
+        let is_explored = self.model.is_none() && self.output_lags.max(self.input_lags) <= Lags::MAX;
+        let explores = match is_explored {
             true => {
+                let lags = self.lags();
+                let needed = MIN_SAMPLES_PER_PARAMETER * (lags.antecedents() + 1) + lags.reach();
                 let range = format!("{needed} or more for a model of these lags, or give law.batching.model");
-                Err(OutOfRange::new("explore_periods", given, range))
+                require("explore_periods", given, given >= needed as f64, range).and(any)
             }
-            false => Bound::Between(0.0, MAX_EXPLORE_PERIODS).check("explore_periods", given),
+            false => any,
         };
         refused([
             positive("sla_ms", self.sla_ms),

@@ -43,12 +43,12 @@ impl Default for HpaNodesTuning {
 
 impl Parameters for HpaNodesTuning {
     fn outside(&self) -> Vec<OutOfRange> {
-        let hours = |key, value| Bound::Between(0.0, 86_400.0).check(key, value);
+        let within_a_day = |key, value| Bound::Between(0.0, 86_400.0).check(key, value);
         refused([
             Bound::Share.check("unneeded_below", self.unneeded_below),
-            hours("scan_s", self.scan_s),
-            hours("unneeded_s", self.unneeded_s),
-            hours("after_add_s", self.after_add_s),
+            within_a_day("scan_s", self.scan_s),
+            within_a_day("unneeded_s", self.unneeded_s),
+            within_a_day("after_add_s", self.after_add_s),
         ])
     }
 }

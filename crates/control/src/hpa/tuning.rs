@@ -1,7 +1,7 @@
 //! The parameters of the autoscaler.
 
 use super::behaviour::Rules;
-use crate::parameter::{Bound, OutOfRange, Parameters, counts, refused};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused, require};
 use serde::{Deserialize, Serialize};
 
 /// What an autoscaler goes by.
@@ -76,9 +76,14 @@ impl Parameters for HpaTuning {
         let twice = metrics == 2 && self.metrics[0] == self.metrics[1];
         let names = "a list of \"utilisation\" or \"requests\" or both";
         let positive = |key, value: Option<f64>| Bound::Positive.check(key, value.unwrap_or(1.0));
-        let pods = |key, pods: Option<u32>| counts(key, 0, pods != Some(0), "1 or more");
+        let pods = |key, pods: Option<u32>| require(key, 0.0, pods != Some(0), "1 or more");
         refused([
-            counts("metrics", metrics, (1..=2).contains(&metrics) && !twice, names),
+            require(
+                "metrics",
+                metrics as f64,
+                (1..=2).contains(&metrics) && !twice,
+                names,
+            ),
             Bound::Share.check("target_utilisation", self.target_utilisation),
             positive("target_requests_per_pod_s", self.target_requests_per_pod_s),
             positive("cores_per_pod", self.cores_per_pod),

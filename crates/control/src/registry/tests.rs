@@ -389,3 +389,19 @@ fn all_bounds_between_keys_are_said_beside_what_is_outside_its_range() {
         between.map(|key| format!("law.batching.{key}"))
     );
 }
+
+#[test]
+fn what_follows_from_a_wrong_value_is_no_mistake_of_its_own() {
+    let keys = |json: &str| -> Vec<String> {
+        let wrong = config(json).mistakes();
+        wrong.into_iter().map(|error| error.key).collect()
+    };
+    let lags = format!(
+        r#"{{"batching": {{"output_lags": {}, "explore_periods": 20}}}}"#,
+        u64::MAX
+    );
+    assert_eq!(keys(&lags), ["law.batching.output_lags"]);
+    let levels = r#"{"power-manager": {"levels": [{"target_ms": 100, "cap_share": 0.7},
+        {"target_ms": -1, "cap_share": 0.7}, {"target_ms": 200, "cap_share": 0.7}, {"target_ms": 90, "cap_share": 0.6}]}}"#;
+    assert_eq!(keys(levels), ["law.power-manager.levels.target_ms"; 2]);
+}

@@ -1,6 +1,6 @@
 //! The parameters of SLO-Power.
 
-use crate::parameter::{Bound, OutOfRange, Parameters, counts, refused};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused, require};
 use serde::{Deserialize, Serialize};
 
 /// The T of Equation 4's second row.
@@ -80,13 +80,13 @@ impl Parameters for Tuning {
     fn outside(&self) -> Vec<OutOfRange> {
         let window = |key, periods: usize| {
             let range = format!("between 2 and {MAX_WINDOW} periods");
-            counts(key, periods, (2..=MAX_WINDOW).contains(&periods), range)
+            require(key, periods as f64, (2..=MAX_WINDOW).contains(&periods), range)
         };
         let (step, margin) = (self.power_step_w_per_core, self.at_limit_margin_w);
         refused([
             Bound::Share.check("guard", self.guard),
             Bound::Share.check("utilisation_threshold", self.utilisation_threshold),
-            counts("sustained_periods", 0, self.sustained_periods > 0, "1 or more"),
+            require("sustained_periods", 0.0, self.sustained_periods > 0, "1 or more"),
             window("request_window_periods", self.request_window_periods),
             window("utilisation_window_periods", self.utilisation_window_periods),
             Bound::Positive.check("power_step_w_per_core", step.unwrap_or(1.0)),

@@ -1,7 +1,7 @@
 //! Parameters of the law that seeks the interval of least cost.
 
 use crate::batching::tuning::{LOOK_S, MOST_LOOK_S};
-use crate::parameter::{Bound, OutOfRange, Parameters, refused};
+use crate::parameter::{Bound, OutOfRange, Parameters, refused, require};
 use serde::Deserialize;
 
 /// `[law.seek]`.
@@ -70,11 +70,8 @@ impl Parameters for SeekTuning {
         let (first, most) = (f64::from(self.retry_periods), f64::from(self.max_retry_periods));
         // Whoever writes the one alone may not know the other.
         let range =
-            || format!("between 1 and {most}, max_retry_periods, to which it doubles: or raise that too");
-        let retries = match (1.0..=most).contains(&first) || most < 1.0 {
-            true => Ok(()),
-            false => Err(OutOfRange::new("retry_periods", first, range())),
-        };
+            format!("between 1 and {most}, max_retry_periods, to which it doubles: or raise that too");
+        let fits = (1.0..=most).contains(&first) || most < 1.0;
         refused([
             Bound::Between(LEAST_MS, MOST_MS)
                 .check("max_interval_ms", self.max_interval_ms.unwrap_or(LEAST_MS)),
@@ -90,7 +87,7 @@ impl Parameters for SeekTuning {
             Bound::Between(0.0, MOST_LOOK_S).check("look_s", self.look_s),
             Bound::Between(1.0, 100.0).check("least_group", self.least_group),
             Bound::Between(1.0, 1e6).check("max_retry_periods", most),
-            retries,
+            require("retry_periods", first, fits, range),
         ])
     }
 }
