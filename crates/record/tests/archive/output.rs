@@ -3,10 +3,10 @@
 use crate::common::{Day, histogram, joules, meta};
 use headroom_record::validate::Validation;
 use headroom_record::{
-    Archive, Error, Limits, PeriodRecord, Reason, Recorder, RunId, RunMeta, World, report, summary_table,
-    table,
+    Archive, Error, LatencySummary, Limits, PeriodRecord, Reason, Recorder, RunId, RunMeta, World, report,
+    summary_table, table,
 };
-use headroom_units::{Cores, Hertz, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Lever, Part, Reading, Role, Seconds, Sensor, Source, Watts};
 use std::path::{Path, PathBuf};
 
 /// A folder with a file in which these runs are recorded.
@@ -241,6 +241,53 @@ fn energies_of_different_sources_are_called_not_comparable() {
     assert!(changed.contains("parts are not added up"));
     let summaries: Vec<_> = ids.iter().map(|id| archive.summary(*id).unwrap()).collect();
     assert!(summary_table(&summaries).contains("mixed"));
+}
+
+/// How many lines the panel of this title has; none where there is no such panel.
+fn lines_of(html: &str, title: &str) -> Option<usize> {
+    let rest = &html[html.find(&format!("<b>{title}"))?..];
+    Some(
+        rest[..rest.find("</figcaption>")?]
+            .matches("class=\"entry\"")
+            .count(),
+    )
+}
+
+#[test]
+fn runs_with_and_without_batches_are_compared_by_their_means_and_intervals() {
+    let mut latencies = histogram();
+    latencies.record_n(30_000, 10).unwrap();
+    let latency = LatencySummary::of_micros(&latencies);
+    let plain = |index| PeriodRecord {
+        latency,
+        ..period(index)
+    };
+    let part = || Part::new("cluster", Role::Cluster).with(Lever::BatchInterval, Some(0.1));
+    let off = |index| PeriodRecord {
+        parts: vec![part()],
+        ..plain(index)
+    };
+    let held = |index| PeriodRecord {
+        parts: vec![part().with(Sensor::BatchWaiting, Some(0.05))],
+        ..plain(index)
+    };
+    let (_folder, archive, ids) = archive(vec![
+        (meta("fixed"), (0..20).map(plain).collect()),
+        (meta("hpa"), (0..20).map(plain).collect()),
+        (meta("seek"), (0..20).map(off).collect()),
+        (meta("batching"), (0..20).map(held).collect()),
+    ]);
+    let all = report::comparison_html(&archive, &ids).unwrap();
+    assert_eq!(lines_of(&all, "Mean response time"), Some(4));
+    assert_eq!(lines_of(&all, "Batch interval"), Some(2));
+    // Where nobody holds requests the percentiles say more.
+    let none = report::comparison_html(&archive, &ids[..2]).unwrap();
+    assert_eq!(lines_of(&none, "Mean response time"), None);
+    let draws_mean = |id| {
+        let html = report::run_html(&archive, id).unwrap();
+        html.contains("</svg>Mean response time") || html.contains("<b>Mean response time")
+    };
+    assert!(draws_mean(ids[2]) && draws_mean(ids[3]) && !draws_mean(ids[0]));
 }
 
 #[test]
