@@ -53,6 +53,11 @@ impl Period {
                 .map(|batches| (batches.requests, batches.groups)),
         })
     }
+
+    /// The SLO's percentile by as many as were answered; that of failed requests is no number to reckon with.
+    pub(super) fn late(&self) -> f64 {
+        self.answers * self.at_slo.min(FAILED * self.response)
+    }
 }
 
 /// Whether an interval that was read back is the one that is wanted.
@@ -67,7 +72,12 @@ pub(super) struct Outcome {
     pub(super) response: f64,
     /// Joules per request.
     pub(super) energy: Option<f64>,
+    /// Mean of the SLO's percentile, each period by its answers, in seconds.
+    pub(super) late: f64,
 }
+
+/// A percentile beyond so many mean response times is as bad as this.
+const FAILED: f64 = 100.0;
 
 /// A block in the making.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +87,7 @@ pub(super) struct Block {
     answers: f64,
     total: f64,
     energy: Option<f64>,
+    late: f64,
 }
 
 impl Block {
@@ -88,6 +99,7 @@ impl Block {
             answers: 0.0,
             total: 0.0,
             energy: Some(0.0),
+            late: 0.0,
         }
     }
 
@@ -100,6 +112,7 @@ impl Block {
         self.periods += 1;
         self.answers += period.answers;
         self.total += period.answers * period.response;
+        self.late += period.late();
         self.energy = self.energy.zip(period.energy).map(|(sum, one)| sum + one);
     }
 
@@ -108,6 +121,7 @@ impl Block {
         (self.periods >= periods && self.answers > 0.0).then(|| Outcome {
             response: self.total / self.answers,
             energy: self.energy.map(|energy| energy / self.answers),
+            late: self.late / self.answers,
         })
     }
 }
@@ -161,7 +175,11 @@ mod tests {
 
     #[test]
     fn what_costs_as_much_differs_by_nothing_and_a_wrong_meter_moves_little() {
-        let outcome = |response, energy| Outcome { response, energy };
+        let outcome = |response, energy| Outcome {
+            response,
+            energy,
+            late: response,
+        };
         let other = outcome(1.0, Some(1.0));
         assert_eq!(difference(&outcome(1.0, Some(1.0)), &other, 0.1), 0.0);
         let more = difference(&outcome(1.1, Some(1.2)), &other, 0.1);

@@ -54,6 +54,8 @@ const PLAIN: f64 = 0.6;
 const UNLIKELY: f64 = 1.7;
 /// So many times what the load does to a block tell more than that.
 const CERTAIN: f64 = 3.0;
+/// Standard errors by which the percentile must be shorter to believe that batches make it so.
+const EASED: f64 = 2.0;
 /// A patient pair takes long: between two intervals that hold requests so many times fewer decide.
 const PATIENT_PAIRS: u32 = 3;
 /// The part of a block's periods that may be lost; of short ones none.
@@ -109,7 +111,9 @@ pub(super) struct Comparison {
     usual_first: f64,
     /// How much more the other cost, pair by pair.
     pub(super) differences: Vec<f64>,
-    /// The sum of these in the search that it checks, and their number.
+    /// By how much its percentile was longer, as a logarithm, of every pair: of those of the search that it checks too.
+    lates: Vec<f64>,
+    /// The sum of the differences in the search that it checks, and their number.
     found: (f64, u32),
     /// Periods of the block in which the other was in force.
     held: u32,
@@ -141,6 +145,7 @@ impl Comparison {
             usual,
             usual_first: usual,
             differences: Vec::new(),
+            lates: Vec::new(),
             found: (0.0, 0),
             held: 0,
             lost: 0,
@@ -159,6 +164,7 @@ impl Comparison {
             stage: Stage::Check,
             found_plainly: self.is_plain_gain(),
             found: (self.differences.iter().sum(), self.differences.len() as u32),
+            lates: self.lates.clone(),
             looked: true,
             ..Self::new(self.base, self.other, self.way, self.usual, self.scale)
         }
@@ -301,6 +307,7 @@ impl Comparison {
         means.ledger.compared(self.usual);
         let one = difference(&tried, &base, means.tuning.energy_weight);
         self.differences.push(one);
+        self.lates.push((tried.late / base.late).ln());
         self.pair = None;
         means.ledger.doubt(self.mean().is_none_or(|mean| mean >= 0.0));
         match self.verdict(means.tuning) {
@@ -382,6 +389,19 @@ impl Comparison {
     pub(super) fn mean(&self) -> Option<f64> {
         let count = self.differences.len();
         (count > 0).then(|| self.differences.iter().sum::<f64>() / count as f64)
+    }
+
+    /// By how much its percentile is longer at the most, as a logarithm, once there are enough pairs to say so.
+    pub(super) fn later(&self) -> Option<f64> {
+        let count = self.lates.len() as f64;
+        if self.lates.len() < MIN_PAIRS as usize {
+            return None;
+        }
+        let mean = self.lates.iter().sum::<f64>() / count;
+        let squares: f64 = self.lates.iter().map(|one| (one - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0) / count).sqrt();
+        let off = student(EASED, count - 1.0) * error;
+        Some(mean + if self.way == Move::Off { -off } else { off })
     }
 
     /// Whether each pair differs by more, all the same way. Where that is more than the load makes of a pair, the other interval differs, if

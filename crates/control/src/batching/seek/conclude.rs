@@ -23,10 +23,9 @@ impl Seek {
         }
         let is_too_long = matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_));
         let is_dear = is_too_long || comparison.mean().is_some_and(|mean| mean > DEAR);
-        let tried = self
-            .load
-            .response()
-            .map_or(self.tuning.first_share, |response| comparison.other / response);
+        let tried = self.load.response().map_or(self.tuning.first_share, |response| {
+            comparison.longest() / response
+        });
         let next = tried * if is_dear { AFTER_DEAR } else { AFTER_EQUAL };
         self.shares[usize::from(self.is_patient)] = match next >= SHARES.0 && next <= SHARES.1 {
             true => next,
@@ -47,7 +46,7 @@ impl Seek {
         let (from, to) = (comparison.base * 1e3, comparison.other * 1e3);
         let is_to_check = comparison.way != Move::Off && comparison.stage == Stage::Search;
         if matches!(verdict, Verdict::Better(_)) && is_to_check {
-            self.phase = Phase::Compare(comparison.check());
+            self.phase = Phase::Compare(Box::new(comparison.check()));
             return None;
         }
         self.unjudged = self.unjudged.saturating_add(1);
@@ -63,6 +62,12 @@ impl Seek {
                 // What cost more here was too long.
                 self.next_share(comparison, Verdict::TooDear);
             }
+            let later = comparison.later();
+            self.later = match later {
+                Some(later) if comparison.base <= self.none() => later,
+                Some(later) => self.later + later,
+                None => 0.0,
+            };
             self.take(comparison.other);
             self.holds_patiently = self.is_patient && comparison.way != Move::Off;
             self.is_patient = self.holds_patiently;
@@ -114,11 +119,13 @@ impl Seek {
                 Some(_) => self.shares = [self.tuning.first_share; 2],
                 None => self.next_share(comparison, verdict),
             }
-            self.is_patient = !self.is_patient;
+            // What the SLO cut short says nothing of what shows in patient blocks.
+            self.is_patient ^= !matches!(verdict, Verdict::MissesSlo(_));
             self.wait(why);
         } else {
             if let (Move::Off, Some(mean)) = (comparison.way, comparison.mean()) {
                 self.gain = mean.max(0.0);
+                self.later = comparison.later().map_or(self.later, |later| -later);
                 self.is_undoubted = comparison.least(&self.tuning) > Some(UNDOUBTED);
             }
             self.tried.push(comparison.way);

@@ -19,9 +19,11 @@
 //! be afforded, or where that is not known yet, a large one is sought first, in shorter ones. After an attempt that finds nothing the next waits twice as long. Where batches help, the interval grows and
 //! shrinks by a ratio, then by its root, and is compared with none now and then. Another load makes it seek anew.
 //!
-//! While the SLO is kept without batches, the interval is bounded by the time that is left to the target: it never makes the service miss.
-//! What periods usually leave is learned of the interval in force, and single slow ones, of which it is not believed that batches make
-//! them better, are remembered with whatever interval they came ([`Keep`]). Where the service misses its target without batches, no interval
+//! While the SLO is kept without batches, the interval is bounded by the time that is left to the target. What periods usually leave is
+//! learned of the interval in force, and single slow ones are remembered with whatever interval they came ([`Keep`]). Batches may make the
+//! percentile shorter, so where it leaves no time they are tried all the same, at the price of a second over the target in ten minutes; and where
+//! the pairs in which an interval was found say by two standard errors that it does, what slow periods leave bounds it no more, as long as
+//! with it no more of them miss the target than without, twice over. Where the service mostly misses its target without batches, no interval
 //! causes that, and the mean alone decides.
 
 mod averages;
@@ -80,7 +82,7 @@ enum Phase {
     /// The interval stays for so many periods.
     Wait(u32, Why),
     /// It compares.
-    Compare(Comparison),
+    Compare(Box<Comparison>),
 }
 
 /// The law.
@@ -112,6 +114,8 @@ pub struct Seek {
     gain: f64,
     /// That was found by trying none at this load, and is much.
     is_undoubted: bool,
+    /// By how much the percentile is longer with the present interval than with none, as a logarithm, as far as that is believed.
+    later: f64,
     /// Comparisons of other intervals since that was found.
     unjudged: u32,
     /// Periods with batches since then.
@@ -169,6 +173,7 @@ impl Seek {
             retry: tuning.retry_periods,
             gain: 0.0,
             is_undoubted: false,
+            later: 0.0,
             unjudged: 0,
             since_judged: 0,
             load: Load::default(),
@@ -295,6 +300,7 @@ impl Seek {
         self.late = Average::default();
         if self.is_off() {
             self.late = self.late_without;
+            self.later = 0.0;
             (self.is_patient, self.holds_patiently) = (false, false);
         }
         self.load.forget_response();
@@ -384,10 +390,15 @@ impl Seek {
             Some(_) if self.load.is_another_by(FAR) => self.seek_anew(),
             Some(comparison) => {
                 self.load.settle();
-                self.phase = Phase::Compare(comparison);
+                self.phase = Phase::Compare(Box::new(comparison));
             }
             None if !self.is_known() => {}
-            None if self.is_off() => self.wait(self.why_none()),
+            None if self.is_off() => {
+                // Nothing was tried that found nothing.
+                let retry = self.retry;
+                self.wait(self.why_none());
+                self.retry = retry;
+            }
             None => {
                 self.tried.clear();
                 self.wait("neither longer nor shorter is better");
@@ -419,6 +430,7 @@ impl Seek {
         self.load = Load::default();
         if !self.is_off() {
             // What was late without batches says nothing of this load.
+            self.later = 0.0;
             self.late_without = Average::default();
             self.keep.forget_without();
         }

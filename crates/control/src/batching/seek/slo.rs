@@ -24,13 +24,26 @@ impl Seek {
             return Some(most);
         }
         let left = keep::KEPT * self.target - self.late.high()?;
-        let usual = (self.interval + left).clamp(self.none(), most);
+        let usual = match self.is_off() && self.keep.tries() {
+            true => most,
+            false => (self.interval + left).clamp(self.none(), most),
+        };
+        let usual = if self.is_eased() {
+            usual.max(self.interval)
+        } else {
+            usual
+        };
         Some(usual.min(self.slow_limit()))
     }
 
     /// The longest interval with which single slow periods keep the SLO.
     pub(super) fn slow_limit(&self) -> f64 {
         self.keep.slow_limit().get().min(self.bounds.most.get())
+    }
+
+    /// Whether it is believed that the percentile would be longer without batches.
+    fn is_eased(&self) -> bool {
+        !self.is_off() && self.later < 0.0
     }
 
     /// Whether a period is so slow, beside others with the interval in force, that it says what a longer one may take.
@@ -52,6 +65,7 @@ impl Seek {
         } else {
             0
         };
+        self.keep.ease(self.is_eased());
         self.keep.observe(keep::Seen {
             length: Seconds::new(period.length),
             interval: Seconds::new(interval),

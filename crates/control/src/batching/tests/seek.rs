@@ -258,12 +258,9 @@ fn the_interval_leaves_the_percentile_below_the_target() {
         seed: 2,
     };
     let run = tight.run(seek(1_000.0), 1_500);
-    // 950 ms without batches: an attempt has 50 ms less the noise.
-    assert!(
-        run.intervals.iter().all(|interval| *interval <= 0.05),
-        "{:?}",
-        run.intervals
-    );
+    // 950 ms without batches: what 50 ms less the noise leave, and few periods to see whether batches make more of it.
+    let beyond = run.intervals.iter().filter(|interval| **interval > 0.05).count();
+    assert!(beyond <= 30, "{beyond}");
 }
 
 #[test]

