@@ -269,7 +269,9 @@ fn what_a_law_cannot_go_by_is_noted() {
     let with_batcher = |more: &str| {
         notes(
             "\"batching\"",
-            &format!("{more}[gateway.batch]\ninterval_ms = 0\n"),
+            &format!(
+                "{more}[gateway.batch]\ninterval_ms = 0\n[gateway.cache]\nbytes = \"2MiB\"\ncollapse = false\n"
+            ),
         )
     };
     let said = with_batcher("[law.batching]\nreference_ms = 900\n");
@@ -278,6 +280,19 @@ fn what_a_law_cannot_go_by_is_noted() {
         "{said}"
     );
     assert_eq!(with_batcher("[law.batching]\nreference_ms = 200\n"), "");
+    let with_cache =
+        |law: &str, cache: &str| notes(law, &format!("[gateway.batch]\ninterval_ms = 0\n{cache}"));
+    let said = with_cache("\"seek\"", "");
+    assert!(
+        said.contains("the law seek holds requests") && said.contains("there is no cache"),
+        "{said}"
+    );
+    let said = with_cache("\"seek\"", "[gateway.cache]\nbytes = \"2MiB\"\n");
+    assert!(
+        said.contains("write collapse = false in [gateway.cache]"),
+        "{said}"
+    );
+    assert_eq!(with_cache("\"slo-power\"", ""), "");
 }
 
 /// The mistakes of a file in which these stand after the law's name and at the end, a line each.

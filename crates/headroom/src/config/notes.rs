@@ -23,6 +23,21 @@ impl Config {
                     .to_owned(),
             );
         }
+        let mut laws = self.law.names.iter().map(|name| name.as_str());
+        let of_batches = laws.find(|name| ["batching", "batching-dvfs", "seek"].contains(name));
+        if let (Some(law), Some(gateway), true) = (of_batches, &self.gateway, has_batcher) {
+            if gateway.cache.bytes == 0 {
+                notes.push(format!(
+                    "the law {law} holds requests so that those for the same content are answered together, and there is no cache that could \
+                     do that: each goes to a backend by itself; a cache begins with bytes = \"64MiB\" in [gateway.cache]"
+                ));
+            } else if gateway.cache.collapse {
+                notes.push(format!(
+                    "gateway.cache.collapse is true: the cache fetches once for all who ask for the same at once, which leaves batches little to \
+                     save; write collapse = false in [gateway.cache] where the law {law} is to gain by them"
+                ));
+            }
+        }
         if let Some(gateway) = &self.gateway {
             let (no_batcher, no_cache) = (gateway.batch.interval_ms.is_none(), gateway.cache.bytes == 0);
             let of_batcher = &["max_wait_ms", "max_held", "key"][..];
