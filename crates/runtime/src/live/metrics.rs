@@ -77,6 +77,7 @@ pub struct Metrics {
     batch_groups: Counter,
     batch_answered: Counter,
     batch_passed: Counters,
+    batch_held: Gauges,
     batch_waiting: FloatCounter,
     batch_processing: FloatCounter,
     decisions: Counters,
@@ -240,6 +241,11 @@ impl Metrics {
                 "service_batch_passed",
                 "Requests that were not held to the end of an interval, because as many were held as may be or for as long as may be",
             ),
+            batch_held: add(
+                all,
+                "service_batch_held",
+                "Requests that the batcher held at the end of the last period; absent where it is unknown",
+            ),
             batch_waiting: add(
                 all,
                 "service_batch_waiting_seconds",
@@ -398,7 +404,11 @@ impl Metrics {
                 self.cache_hit_ratio.get_or_create(&Labels::new()).set(rate);
             }
         }
+        self.batch_held.clear();
         if let Some(batch) = &tick.batch {
+            self.batch_held
+                .get_or_create(&Labels::new())
+                .set(batch.held as f64);
             self.batches.inc_by(batch.batches);
             self.batch_requests.inc_by(batch.requests);
             self.batch_groups.inc_by(batch.groups);

@@ -650,6 +650,7 @@ fn what_the_gateways_cache_and_batcher_did_reaches_the_law_the_whole_and_the_met
                 answered: batches,
                 processing_us: 20_000 * batches,
                 full: 1,
+                held: 7,
                 ..Default::default()
             }),
             ..period
@@ -665,7 +666,10 @@ fn what_the_gateways_cache_and_batcher_did_reaches_the_law_the_whole_and_the_met
     assert_eq!(batching.mean_processing(), Some(Seconds::new(0.02)));
     assert_eq!(
         seen(1).batching,
-        Some(headroom_control::BatchObservation::default())
+        Some(headroom_control::BatchObservation {
+            held: 7,
+            ..Default::default()
+        })
     );
     for nothing in [2, 3] {
         assert_eq!((seen(nothing).cache, seen(nothing).batching), (None, None));
@@ -689,6 +693,7 @@ fn what_the_gateways_cache_and_batcher_did_reaches_the_law_the_whole_and_the_met
         "headroom_service_batch_groups_total 4",
         "headroom_service_batch_answered_total 2",
         "headroom_service_batch_passed_total{cause=\"full\"} 1",
+        "headroom_service_batch_held{} 7.0",
         "headroom_service_batch_waiting_seconds_total 0.2",
         "headroom_service_batch_processing_seconds_total 0.04",
         "headroom_service_cache_hit_ratio{} 0.5",
