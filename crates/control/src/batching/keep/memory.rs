@@ -32,7 +32,7 @@ impl Memory {
     pub(super) fn observe(&mut self, weight: f64, is_caused: bool) {
         self.since_missed += weight;
         self.calm += weight;
-        self.trials = (self.trials + weight / self.length.max(ONE_IN)).min(TRIALS);
+        self.trials = (self.trials + weight / self.refill()).min(TRIALS);
         if is_caused {
             self.trials = (self.trials - weight).max(0.0);
             if self.since_missed > self.length && self.since_missed <= REMEMBERED_MOST {
@@ -49,8 +49,13 @@ impl Memory {
         self.length
     }
 
-    /// Whether something may be tried of which it is not known that it keeps the target.
-    pub(super) fn tries(&self) -> bool {
-        self.trials >= TRIALS
+    /// Seconds, or periods where these are longer, until something may be tried of which it is not known that it keeps the target.
+    pub(super) fn tries_in(&self) -> f64 {
+        (TRIALS - self.trials) * self.refill()
+    }
+
+    /// The same until another second over the target is allowed.
+    fn refill(&self) -> f64 {
+        self.length.max(ONE_IN)
     }
 }

@@ -269,7 +269,12 @@ impl Keep {
 
     /// Whether batches may be tried that periods without them leave no time for.
     pub(super) fn tries(&self) -> bool {
-        !self.looks_again && self.memory.tries()
+        !self.looks_again && self.memory.tries_in() <= 0.0
+    }
+
+    /// Seconds, or periods where these are longer, until they may be.
+    pub(super) fn tries_in(&self) -> Seconds {
+        Seconds::new(self.memory.tries_in())
     }
 
     /// What the SLO leaves by the worst that is remembered.

@@ -76,7 +76,10 @@ impl Seek {
                     most * 1e3
                 )
             }
-            Some(limit) if limit < shortest => "the SLO leaves no time to hold requests".to_owned(),
+            Some(limit) if limit < shortest => format!(
+                "the SLO leaves no time to hold requests; what they would make of it is tried in {:.0} s at the earliest",
+                self.keep.tries_in().get()
+            ),
             _ => format!("not even the shortest interval of use, {ms:.0} ms, can be afforded soon"),
         }
     }
