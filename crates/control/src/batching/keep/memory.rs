@@ -4,6 +4,8 @@ use super::{ONE_IN, REMEMBERED, REMEMBERED_MOST};
 
 /// Seconds over the target that trials may come to at once.
 const TRIALS: f64 = 1.0;
+/// And what one that took more may owe.
+const DEBT: f64 = 5.0;
 
 /// For how long what periods allow is remembered.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +31,13 @@ impl Default for Memory {
 }
 
 impl Memory {
-    pub(super) fn observe(&mut self, weight: f64, is_caused: bool) {
+    /// Takes a period of this weight, and of what batches made late the weight where that is known to be so.
+    pub(super) fn observe(&mut self, weight: f64, caused: Option<f64>) {
         self.since_missed += weight;
         self.calm += weight;
         self.trials = (self.trials + weight / self.refill()).min(TRIALS);
-        if is_caused {
-            self.trials = (self.trials - weight).max(0.0);
+        if let Some(caused) = caused {
+            self.trials = (self.trials - caused).max(-DEBT);
             if self.since_missed > self.length && self.since_missed <= REMEMBERED_MOST {
                 self.length = (2.0 * self.since_missed).min(REMEMBERED_MOST);
             }

@@ -2,8 +2,10 @@
 
 use super::{ENOUGH, ONE_IN, REMEMBERED};
 
-/// With batches so many times as many periods over the target are put up with as without.
+/// With batches so many times the odds of a period over the target are put up with.
 const EXCUSED: f64 = 2.0;
+/// The weight of periods from which on those of ten minutes say more than those of one.
+const LONG_SAYS: f64 = 120.0;
 /// Where more of the periods without batches are missed, and so many were seen, no interval causes it.
 const MOSTLY: f64 = 0.5;
 const SAID_BY: f64 = 6.0;
@@ -75,20 +77,26 @@ impl Without {
         self.excess = (self.excess - weight * (1.0 / ONE_IN + self.excused())).max(0.0);
     }
 
-    /// One with batches is missed; whether that is more than is put up with, which is counted anew then. A cumulative sum: what is missed at once,
-    /// as while a queue drains, counts as what is missed in a minute.
-    pub(super) fn exceeds(&mut self, weight: f64) -> bool {
+    /// One with batches is missed: the weight of what is so beyond what is put up with, where that is more than is allowed; it is counted anew
+    /// then. A cumulative sum: what is missed at once, as while a queue drains, counts as what is missed in a minute.
+    pub(super) fn exceeds(&mut self, weight: f64, allowed: f64) -> Option<f64> {
         self.excess += weight;
-        let exceeds = self.excess > 1.0 + REMEMBERED * self.excused();
-        if exceeds {
+        let beyond = self.excess - REMEMBERED * self.excused();
+        (beyond > allowed).then(|| {
             self.excess = 0.0;
-        }
-        exceeds
+            beyond
+        })
     }
 
-    /// The share of periods with batches over the target that is put up with: one in ten minutes comes to it.
+    /// The share of periods with batches over the target that is put up with: twice the odds of those without, so that it never comes to all;
+    /// one in ten minutes comes to it.
     fn excused(&self) -> f64 {
-        EXCUSED * self.missed.max(self.missed_long)
+        let missed = if self.long < LONG_SAYS {
+            self.missed.max(self.missed_long)
+        } else {
+            self.missed_long
+        };
+        EXCUSED * missed / (1.0 + missed)
     }
 
     pub(super) fn is_known(&self) -> bool {

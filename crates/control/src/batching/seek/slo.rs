@@ -126,7 +126,7 @@ impl Seek {
             self.give_up();
         }
         self.take(if shorter < least { self.none() } else { shorter });
-        (self.gain, self.is_undoubted) = (0.0, false);
+        (self.gain, self.is_undoubted, self.later) = (0.0, false, 0.0);
         self.phase = Phase::Wait(0, OBSERVES);
         self.tried.clear();
         if self.is_off() {

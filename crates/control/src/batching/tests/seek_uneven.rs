@@ -6,12 +6,17 @@ use super::*;
 /// By what the load alone multiplies the response of each period: of closed-loop users at a service that is nearly full, whose queue comes
 /// and goes within ten seconds or so (a live record of the auction site: pairs of blocks of 6, 12, 24 and 48 s differ by 25, 19, 13 and 10 %).
 fn load(periods: u64, seed: u64) -> Vec<f64> {
+    load_of(0.15, periods, seed)
+}
+
+/// The same, of which each second changes by so much of its own.
+fn load_of(step: f64, periods: u64, seed: u64) -> Vec<f64> {
     // Streams of neighbouring seeds are the same one, shifted by a step.
     let mut random = Noise::new(seed.wrapping_mul(1_000_003));
     let mut state = 0.0;
     (0..periods)
         .map(|_| {
-            state = 0.75 * state + 0.15 * random.normal();
+            state = 0.75 * state + step * random.normal();
             f64::exp(state)
         })
         .collect()
@@ -121,5 +126,36 @@ fn near_its_target_what_batches_cost_stays_small_in_the_mean_and_in_the_percenti
             assert!(mean(&changes) < 1.3, "{target} {depth}: {changes:?}");
             assert!(missed < without + 0.025, "{target} {depth}: {missed} {without}");
         }
+    }
+}
+
+#[test]
+fn near_its_target_it_is_found_out_when_batches_cease_to_help() {
+    // For an hour they save 40 %, then they cost 30; three periods in ten miss the target without.
+    let (target, tail, periods) = (3.2, 2.0, 7_200);
+    let answer = |number: u64, held: f64| {
+        let depth = if number < 3_600 { 0.4 } else { -0.3 };
+        1.0 - depth * (held / 0.1).min(1.0) + 0.35 * (held - 0.05).max(0.0)
+    };
+    for seed in 1..9 {
+        let load = load_of(0.17, periods, seed);
+        let world = World {
+            answer: |number, held| (1.4 * load[number as usize] * answer(number, held), 1.5, 0.0),
+            noise: 0.03,
+            tail,
+            hold: 0.95,
+            length: 1.0,
+            seed,
+        };
+        let run = world.run(seek(1e3 * target), periods);
+        let late = |number: usize, held: f64| {
+            1.4 * load[number] * answer(number as u64, held) * tail + 0.95 * held > target
+        };
+        let share = |late: &dyn Fn(usize) -> bool| {
+            (3_600..7_200).filter(|number| late(*number)).count() as f64 / 3_600.0
+        };
+        let missed = share(&|number| late(number, run.intervals[number]));
+        let without = share(&|number| late(number, 0.0));
+        assert!(missed < without + 0.08, "{seed}: {missed} {without}");
     }
 }

@@ -185,9 +185,9 @@ fn what_batches_alone_make_slow_is_not_put_up_with() {
                 };
                 for mut law in laws(800.0).into_iter().take(2) {
                     let ran = service.run(&mut *law, 14_400);
-                    // One in ten minutes.
+                    // One in ten minutes, and what it takes to see it.
                     assert!(
-                        ran.missed <= 24,
+                        ran.missed <= 28,
                         "{at_slow} {eases} {one_of} {seed} {}: {ran:?}",
                         law.name()
                     );
