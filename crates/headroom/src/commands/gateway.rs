@@ -243,6 +243,12 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
             "note: --batch 0 holds nothing, and without --control no law can ever set another interval: give --control"
         );
     }
+    if args.batch.is_some_and(|ms| ms > 0) && args.cache.is_none() {
+        say::note!(
+            "note: --batch holds requests so that those for the same content are answered together, and without --cache nothing could do that: \
+             each goes to a backend by itself"
+        );
+    }
     let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
     let rules =
         Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;

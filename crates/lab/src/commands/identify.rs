@@ -90,11 +90,11 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
             _ => "",
         };
         Failure::usage(anyhow!(
-            "run {} ({}): of {which} {} periods {} have an interval and a mean response time: {why}{hint}",
+            "run {} ({}): {} of {which} {} periods have an interval and a mean response time: {why}{hint}",
             found.id,
             found.meta.name,
-            part.len(),
             part.iter().flatten().count(),
+            part.len(),
         ))
     };
     let fitted = series.len() - series.len() * usize::from(args.held_out) / 100;
@@ -102,7 +102,7 @@ pub fn run(args: &IdentifyArgs) -> Result<(), Failure> {
     let of_first = |why| {
         of(
             first,
-            format!("the first {} %, which is fitted,", 100 - args.held_out),
+            format!("the first {} %, which are fitted,", 100 - args.held_out),
             why,
         )
     };

@@ -14,7 +14,7 @@ const OF_A_KIND: usize = 6;
 /// Steps down that are kept: saving is slow, its steps are many and alike.
 const STEPS_DOWN: usize = 2;
 
-/// The last decisions that are kept.
+/// The last decisions that are kept, of those that are the same period after period the first.
 const LAST: usize = 8;
 
 /// Rules of which an example is kept.
@@ -199,6 +199,11 @@ impl Decisions {
             let shown_for = "among the worst over the target";
             keep(&mut self.worst, OF_A_KIND, slo_ms, &decision, shown_for);
         }
+        // One that stands for many periods is one.
+        let same = |last: &Decision| (&last.rule, &last.text) == (&decision.rule, &decision.text);
+        if self.last.back().is_some_and(same) {
+            return;
+        }
         if self.last.len() == LAST {
             self.last.pop_front();
         }
@@ -312,8 +317,8 @@ mod tests {
         assert_eq!(chosen[0].setting_text(), "27 cores, 2 \u{2192} 1 servers");
         // No law gave the cores of the node that came.
         let cause = "n2: booting \u{2192} serving";
-        assert_eq!(of(2), ("a node's change of state", NODE_STATE, cause));
-        assert_eq!(chosen[1].rule, "scale-down-power, scale-in");
+        assert_eq!(of(1), ("a node's change of state", NODE_STATE, cause));
+        assert_eq!(chosen.len(), 2, "the same for many periods is one");
     }
 
     #[test]

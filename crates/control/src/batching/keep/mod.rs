@@ -40,6 +40,8 @@ const ENOUGH_AGAIN: f64 = 12.0;
 const ONE_IN: f64 = 600.0;
 /// Seconds, or periods where these are longer, that may be over the target by the wait alone, where none are without batches.
 const BY_WAIT: f64 = 0.5;
+/// By so many intervals the percentile of a live gateway grew at most.
+const GROWTH: f64 = 4.0;
 /// A percentile beyond so many targets is as bad as this: that of failed requests is no number to reckon with.
 pub(super) const WORST: f64 = 10.0;
 /// Seconds, or periods where these are longer, after which it is looked at again, where the law is free and the percentile is missed.
@@ -213,10 +215,11 @@ impl Keep {
         } else {
             self.without.pass(weight);
         }
-        // What was held as long before is not late by a wait that it had not yet.
         let is_by_wait = at_slo - held <= self.target;
-        let is_early =
-            !is_settled && held <= self.none + SAME_S && at_slo - seen.interval.get() > self.target;
+        // What was not held yet is not late by that; but some of it was, and for longer than an interval where it was overtaken.
+        let waits = seen.interval.get() - self.none;
+        let begins = !is_settled && waits > SAME_S && held <= self.none + SAME_S;
+        let is_early = begins && at_slo - GROWTH * waits > self.target;
         let caused = match () {
             () if is_missed && (is_without || is_early) || !(seen.bounds || is_missed) => None,
             () if is_failure || is_by_wait && seen.bounds && !is_eased => {
@@ -229,9 +232,14 @@ impl Keep {
                 is_missed.then_some(weight)
             }
             // What is over the target for another reason than a wait is put up with as often as without batches; more of it they cause. And so is
-            // what is near it and is over it by the wait.
+            // what is near it and is over it by the wait, or is still under way when there is none any more.
             () if is_missed => {
-                let allowed = if is_by_wait && !is_eased { BY_WAIT } else { 1.0 };
+                let is_after = waits <= SAME_S;
+                let allowed = if (is_by_wait || is_after) && !is_eased {
+                    BY_WAIT
+                } else {
+                    1.0
+                };
                 let caused = self.without.exceeds(weight, allowed);
                 if caused.is_some() {
                     (bucket.limit, bucket.with) = (bucket.limit.min(limit), bucket.with.min(limit));

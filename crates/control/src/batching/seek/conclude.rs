@@ -37,8 +37,19 @@ impl Seek {
         self.load.settle();
         let most = f64::from(self.tuning.max_retry_periods);
         let stretched = (f64::from(self.retry) * self.scaled().stretch).min(most);
-        self.phase = Phase::Wait((stretched as u32).max(self.retry), why.into());
+        self.pause((stretched as u32).max(self.retry), why);
         self.retry = self.retry.saturating_mul(2).min(self.tuning.max_retry_periods);
+    }
+
+    /// The interval stays for so many periods. What is said of it does not count them down: it would be another reason in each.
+    pub(super) fn pause(&mut self, periods: u32, why: impl Into<Why>) {
+        let next = if self.is_off() {
+            "it is tried again"
+        } else {
+            "it seeks again"
+        };
+        let why = format!("{}; {next} {periods} periods after that", why.into());
+        self.phase = Phase::Wait(periods, why.into());
     }
 
     /// Goes on after a comparison.
@@ -97,7 +108,13 @@ impl Seek {
             }
             return Some(reason("seek-moved", text, &numbers));
         }
-        let why = comparison.why(verdict);
+        let why = match verdict {
+            Verdict::MissesSlo(left) if !self.keep.tries() => format!(
+                "with {to:.0} ms periods missed the target that would not have without, or may not have: what was late leaves {:.0} ms",
+                left * 1e3
+            ),
+            _ => comparison.why(verdict),
+        };
         let is_cut_short = matches!(verdict, Verdict::TooDear | Verdict::MissesSlo(_));
         if is_cut_short {
             self.give_up();

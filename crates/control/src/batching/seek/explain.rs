@@ -48,15 +48,8 @@ impl Seek {
                 ];
                 match (self.is_off(), *left) {
                     (true, 0) => reason("seek-off", format!("no batches: {why}"), &numbers),
-                    (true, left) => {
-                        let text = format!("batching is off: {why}; it is tried again in {left} periods");
-                        reason("seek-off", text, &numbers)
-                    }
-                    (false, 0) => reason("seek-on", format!("{now:.0} ms: {why}"), &numbers),
-                    (false, left) => {
-                        let text = format!("{now:.0} ms: {why}; it seeks again in {left} periods");
-                        reason("seek-on", text, &numbers)
-                    }
+                    (true, _) => reason("seek-off", format!("batching is off: {why}"), &numbers),
+                    (false, _) => reason("seek-on", format!("{now:.0} ms: {why}"), &numbers),
                 }
             }
         }

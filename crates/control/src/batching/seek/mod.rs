@@ -382,7 +382,7 @@ impl Seek {
         {
             self.load.settle();
             let why = "the budget for an attempt that shows what batches save by and by comes together";
-            self.phase = Phase::Wait(periods.ceil() as u32, why.into());
+            self.pause(periods.ceil() as u32, why);
             return;
         }
         match self.next_by_noise() {

@@ -181,7 +181,7 @@ fn where_batches_only_hurt_less_than_two_percent_is_lost_and_it_says_that_it_is_
                 if periods == 3_000 {
                     let off = run.texts.iter().find(|text| text.starts_with("batching is off"));
                     let off = off.expect("it says that it is off");
-                    assert!(off.contains("it is tried again in"), "{off}");
+                    assert!(off.contains("; it is tried again "), "{off}");
                     assert_eq!(off.contains("nothing to group"), groups == 1.0, "{off}");
                 }
             }
