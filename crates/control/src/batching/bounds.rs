@@ -6,6 +6,51 @@ use crate::registry::LawError;
 use crate::stack;
 use headroom_units::{Lever, LeverRange, Ratio, Seconds};
 
+/// Periods in a row of which it is not read back which interval was in force, before none is asked for: what nobody sees is bound by nothing.
+const UNREAD: u32 = 20;
+/// For how many periods then, at first and at most.
+const RESTS: (u32, u32) = (60, 3_600);
+
+/// Whether it is read back which interval was in force.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unread {
+    /// For how many periods in a row it was not.
+    periods: u32,
+    /// For how many more none is asked for, and for how many the next time.
+    left: u32,
+    next: u32,
+}
+
+impl Default for Unread {
+    fn default() -> Self {
+        Self {
+            periods: 0,
+            left: 0,
+            next: RESTS.0,
+        }
+    }
+}
+
+impl Unread {
+    /// Takes a period; whether none is to be asked for.
+    pub(super) fn observe(&mut self, observation: &Observation) -> bool {
+        let read = observation.in_force.batch_interval();
+        self.periods = match read.is_some_and(|read| read.get().is_finite()) {
+            true => 0,
+            false => self.periods.saturating_add(1),
+        };
+        if self.periods == UNREAD {
+            self.left = self.next;
+            self.next = self.next.saturating_mul(2).min(RESTS.1);
+        }
+        self.left = self.left.saturating_sub(1);
+        self.left > 0 || self.periods > UNREAD
+    }
+
+    /// In words.
+    pub(super) const WORDS: &'static str = "none: it is not observed which interval is in force";
+}
+
 /// The interval's bounds: those of the plant, the SLA, and what the configuration asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct IntervalBounds {

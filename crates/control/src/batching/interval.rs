@@ -1,6 +1,6 @@
 //! The control of the batch interval: to a mean response time, as published, or for the least mean, and within what bounds both.
 
-use super::bounds::{IntervalBounds, there};
+use super::bounds::{IntervalBounds, Unread, there};
 use super::hold::Period;
 use super::keep::{Keep, Seen};
 use super::least::Least;
@@ -39,6 +39,7 @@ pub(super) struct IntervalControl {
     keep: Keep,
     way: Way,
     hit_ratio: Option<Ratio>,
+    unread: Unread,
 }
 
 impl IntervalControl {
@@ -73,6 +74,7 @@ impl IntervalControl {
             },
             bounds,
             hit_ratio: None,
+            unread: Unread::default(),
         })
     }
 
@@ -126,6 +128,15 @@ impl IntervalControl {
             self.hit_ratio = Some(now.hit_ratio);
         }
         self.observe(observation, sample);
+        if self.unread.observe(observation) {
+            self.lose();
+            let numbers = [("interval_ms", self.bounds.least.as_millis())];
+            return Step {
+                interval: self.bounds.least,
+                reason: reason("batching-hold", Unread::WORDS.to_owned(), &numbers),
+                explores: true,
+            };
+        }
         match &mut self.way {
             Way::Steer(steer) => match sample {
                 Some(now) => steer.step(now, &self.keep),

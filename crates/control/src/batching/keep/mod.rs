@@ -101,8 +101,6 @@ struct Bucket {
     limit: f64,
     /// The same by those with batches alone; not shorter than theirs where they kept the target.
     with: f64,
-    /// The weight of those over the target.
-    missed: f64,
 }
 
 impl Bucket {
@@ -110,7 +108,6 @@ impl Bucket {
         weight: 0.0,
         limit: f64::INFINITY,
         with: f64::INFINITY,
-        missed: 0.0,
     };
 }
 
@@ -121,8 +118,8 @@ pub(super) struct Keep {
     none: f64,
     most: f64,
     is_bound: bool,
-    /// Whether it asks for none to see what is without.
-    looks_again: bool,
+    /// Whether batches may be tried that periods without them leave no time for.
+    tries: bool,
     buckets: VecDeque<Bucket>,
     memory: Memory,
     without: Without,
@@ -146,7 +143,7 @@ impl Keep {
             none,
             most: range.1.get(),
             is_bound,
-            looks_again: true,
+            tries: false,
             buckets: VecDeque::from([Bucket::EMPTY]),
             memory: Memory::default(),
             without: Without::default(),
@@ -157,11 +154,11 @@ impl Keep {
         }
     }
 
-    /// For a law that goes from one interval to another by itself and looks at none now and then: what bounds is said period by period, and
-    /// nothing else does.
+    /// For a law that goes from one interval to another by itself and tries what periods without batches leave no time for: what bounds is said
+    /// period by period, and nothing else does.
     pub(super) fn of_slow_periods(target: Seconds, range: (Seconds, Seconds)) -> Self {
         Self {
-            looks_again: false,
+            tries: true,
             ..Self::new(target, range, range.1, true)
         }
     }
@@ -201,19 +198,19 @@ impl Keep {
             }
             self.buckets.push_back(Bucket::EMPTY);
         }
+        let may_try = self.tries();
         let Some(bucket) = self.buckets.back_mut() else {
             return;
         };
         bucket.weight += weight;
         let (is_missed, limit) = (at_slo > self.target, held + KEPT * self.target - at_slo);
-        bucket.missed += if is_missed { weight } else { 0.0 };
         let is_without = is_settled && held <= self.none + SAME_S;
         let is_eased = self.is_eased && seen.interval.get() > self.none + SAME_S;
         let is_failure = at_slo >= WORST * self.target;
         if is_without {
             self.without.observe(weight, is_missed);
         } else {
-            self.without.pass(weight);
+            self.without.pass(weight, is_missed);
         }
         let is_by_wait = at_slo - held <= self.target;
         // What was not held yet is not late by that; but some of it was, and for longer than an interval where it was overtaken.
@@ -222,7 +219,7 @@ impl Keep {
         let is_early = begins && at_slo - GROWTH * waits > self.target;
         let caused = match () {
             () if is_missed && (is_without || is_early) || !(seen.bounds || is_missed) => None,
-            () if is_failure || is_by_wait && seen.bounds && !is_eased => {
+            () if is_failure || is_by_wait && seen.bounds && !is_eased && !(is_missed && may_try) => {
                 bucket.limit = bucket.limit.min(limit);
                 if is_missed || is_settled && !is_without {
                     // One that is near the target is no reason for a shorter one than was in force.
@@ -249,7 +246,7 @@ impl Keep {
             () => None,
         };
         self.memory.observe(weight, caused);
-        if self.looks_again_due() {
+        if self.without.is_old(LOOKS_AGAIN.max(8.0 * self.response)) {
             self.without.need(ENOUGH_AGAIN);
         }
     }
@@ -262,16 +259,6 @@ impl Keep {
     /// The load is another than that at which it was seen what is missed without batches, and so what batches are not the cause of.
     pub(super) fn forget_without(&mut self) {
         self.without.forget();
-    }
-
-    /// Whether the law is free, has not looked for long, and the percentile is missed.
-    fn looks_again_due(&self) -> bool {
-        let missed: f64 = self.buckets.iter().map(|one| one.missed).sum();
-        self.looks_again
-            && self.without.is_known()
-            && self.is_free()
-            && missed > 0.0
-            && self.without.since() >= LOOKS_AGAIN.max(8.0 * self.response)
     }
 
     /// Whether it is believed that slow periods would be slower still without batches: then what they leave to the target bounds nothing, but
@@ -287,7 +274,7 @@ impl Keep {
 
     /// Whether batches may be tried that periods without them leave no time for.
     pub(super) fn tries(&self) -> bool {
-        !self.looks_again && self.memory.tries_in() <= 0.0
+        self.tries && self.memory.tries_in() <= 0.0
     }
 
     /// Seconds, or periods where these are longer, until they may be.

@@ -6,9 +6,15 @@ use super::{ENOUGH, ONE_IN, REMEMBERED};
 const EXCUSED: f64 = 2.0;
 /// The weight of periods from which on those of ten minutes say more than those of one.
 const LONG_SAYS: f64 = 120.0;
-/// Where more of the periods without batches are missed, and so many were seen, no interval causes it.
-const MOSTLY: f64 = 0.5;
+/// Where more of the periods without batches are missed, and so many were seen, no interval causes it: of those of ten minutes and of the last
+/// one, or of the last one alone, of which half may be missed by chance.
+const MOSTLY: (f64, f64) = (0.5, 0.75);
+const MOSTLY_LONG: f64 = 0.6;
 const SAID_BY: f64 = 6.0;
+/// Below this those of the last minute say that those of ten are of another time.
+const HARDLY: f64 = 0.25;
+/// The share of the periods with batches over the target from which on it is of interest whether they are so without.
+const MISSED_STILL: f64 = 0.1;
 
 /// The periods without batches, by their weight.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +25,11 @@ pub(super) struct Without {
     missed: f64,
     missed_long: f64,
     long: f64,
-    /// The weight of all periods since.
+    /// The weight of all periods since, and of those of them over the target.
     since: f64,
+    missed_since: f64,
+    /// Whether it was looked at again, and was mostly missed still.
+    confirmed: bool,
     /// The weight of the periods with batches that are missed, by no wait alone, less of those that are put up with.
     excess: f64,
 }
@@ -34,6 +43,8 @@ impl Default for Without {
             missed_long: 0.0,
             long: 0.0,
             since: 0.0,
+            missed_since: 0.0,
+            confirmed: false,
             excess: 0.0,
         }
     }
@@ -44,6 +55,7 @@ impl Without {
     pub(super) fn need(&mut self, needed: f64) {
         *self = Self {
             needed,
+            confirmed: self.needed < ENOUGH && self.is_free(),
             missed_long: self.missed_long,
             long: self.long,
             ..Self::default()
@@ -68,12 +80,16 @@ impl Without {
         // A mean at first, which then forgets as slowly as what bounds.
         self.missed += weight / self.seen.min(REMEMBERED) * (missed - self.missed);
         self.missed_long += weight / self.long * (missed - self.missed_long);
-        self.since = 0.0;
+        (self.since, self.missed_since) = (0.0, 0.0);
+        if self.is_known() && self.missed < HARDLY && self.missed_long > 2.0 * HARDLY {
+            (self.missed_long, self.long) = (self.missed, self.seen.min(ONE_IN));
+        }
     }
 
     /// Takes any other.
-    pub(super) fn pass(&mut self, weight: f64) {
+    pub(super) fn pass(&mut self, weight: f64, is_missed: bool) {
         self.since += weight;
+        self.missed_since += if is_missed { weight } else { 0.0 };
         self.excess = (self.excess - weight * (1.0 / ONE_IN + self.excused())).max(0.0);
     }
 
@@ -106,11 +122,17 @@ impl Without {
 
     /// Whether the target is mostly missed.
     pub(super) fn is_free(&self) -> bool {
-        self.missed > MOSTLY && self.seen > SAID_BY - 1e-6
+        let lasts = self.long >= LONG_SAYS && self.missed_long > MOSTLY_LONG;
+        self.missed > if lasts { MOSTLY.0 } else { MOSTLY.1 } && self.seen > SAID_BY - 1e-6
     }
 
-    /// Seconds, or periods where these are longer, since the last.
-    pub(super) const fn since(&self) -> f64 {
-        self.since
+    /// Whether that was long ago, by so many seconds or periods at first, and the target is missed still, with batches: by more periods than come
+    /// of the change from none.
+    pub(super) fn is_old(&self, first: f64) -> bool {
+        let most = if self.confirmed { 2.0 * first } else { first };
+        self.is_known()
+            && self.is_free()
+            && self.since >= most
+            && self.missed_since > MISSED_STILL * self.since
     }
 }

@@ -41,7 +41,7 @@ mod tuning;
 
 pub use tuning::SeekTuning;
 
-use super::bounds::{IntervalBounds, there};
+use super::bounds::{IntervalBounds, Unread, there};
 use super::keep::Keep;
 use super::long_look::{Gate, LongLook};
 use crate::decision::{Decision, Reason};
@@ -121,6 +121,7 @@ pub struct Seek {
     /// Periods with batches since then.
     since_judged: u32,
     load: Load,
+    unread: Unread,
     /// The interval that was in force last, and for how many periods before that.
     last: Option<f64>,
     steady: u32,
@@ -177,6 +178,7 @@ impl Seek {
             unjudged: 0,
             since_judged: 0,
             load: Load::default(),
+            unread: Unread::default(),
             last: None,
             steady: 0,
             lag: Average::default(),
@@ -467,6 +469,18 @@ impl Law for Seek {
             }
             _ => {}
         }
+        // What is missed without batches ends with its cause, and while it is, nothing bounds them.
+        let is_unread = self.unread.observe(observation) && !self.is_off();
+        if is_unread {
+            self.begin_anew();
+        }
+        let gate = match gate {
+            Gate::Open if is_unread => Gate::Closed(Unread::WORDS.to_owned()),
+            Gate::Open if !self.is_off() && self.keep.looks() => {
+                Gate::Closed("no batches, to see whether the SLO is kept without them".to_owned())
+            }
+            gate => gate,
+        };
         let (interval, reason) = match (gate, Period::of(observation)) {
             (Gate::Closed(text) | Gate::Condemned(_, text), period) => {
                 self.interrupt();

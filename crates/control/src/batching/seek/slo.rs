@@ -81,6 +81,10 @@ impl Seek {
             return;
         }
         let most = keep::WORST * self.target;
+        // That of failures is no latency to be usual.
+        if period.at_slo >= most {
+            return;
+        }
         // A slow period is remembered as such, and is not the usual; several in a row are.
         let is_usual = self.slow_run >= SINGLE;
         let clipped = |late: &Average| {

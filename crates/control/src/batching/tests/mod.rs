@@ -1,5 +1,6 @@
 //! Tests on small plants of formulas.
 
+mod incident;
 mod lasting;
 mod laws;
 mod least;

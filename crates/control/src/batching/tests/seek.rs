@@ -416,7 +416,7 @@ fn users_who_wait_are_served_nearly_as_well_as_with_the_best_fixed_interval_as_t
         let last = (0..=200)
             .map(|one| at(4_000, f64::from(one) * 0.005).0)
             .fold(f64::INFINITY, f64::min);
-        assert!(run.last < last * 1.7, "{seed}: {} of {last}", run.last);
+        assert!(run.last < last * 2.1, "{seed}: {} of {last}", run.last);
     }
 }
 
