@@ -28,8 +28,6 @@ pub(super) struct Without {
     /// The weight of all periods since, and of those of them over the target.
     since: f64,
     missed_since: f64,
-    /// Whether it was looked at again, and was mostly missed still.
-    confirmed: bool,
     /// The weight of the periods with batches that are missed, by no wait alone, less of those that are put up with.
     excess: f64,
 }
@@ -44,7 +42,6 @@ impl Default for Without {
             long: 0.0,
             since: 0.0,
             missed_since: 0.0,
-            confirmed: false,
             excess: 0.0,
         }
     }
@@ -55,7 +52,6 @@ impl Without {
     pub(super) fn need(&mut self, needed: f64) {
         *self = Self {
             needed,
-            confirmed: self.needed < ENOUGH && self.is_free(),
             missed_long: self.missed_long,
             long: self.long,
             ..Self::default()
@@ -126,10 +122,9 @@ impl Without {
         self.missed > if lasts { MOSTLY.0 } else { MOSTLY.1 } && self.seen > SAID_BY - 1e-6
     }
 
-    /// Whether that was long ago, by so many seconds or periods at first, and the target is missed still, with batches: by more periods than come
-    /// of the change from none.
-    pub(super) fn is_old(&self, first: f64) -> bool {
-        let most = if self.confirmed { 2.0 * first } else { first };
+    /// Whether that was so many seconds or periods ago, and the target is missed still, with batches: by more periods than come of the change from
+    /// none.
+    pub(super) fn is_old(&self, most: f64) -> bool {
         self.is_known()
             && self.is_free()
             && self.since >= most
