@@ -112,8 +112,9 @@ impl Without {
     }
 
     pub(super) fn is_known(&self) -> bool {
-        // Sums of lengths are rounded.
-        self.seen > self.needed - 1e-6
+        // Sums of lengths are rounded. Where all are missed when it is looked at again, that is said sooner.
+        let is_plain = self.needed < ENOUGH && self.missed > 1.0 - 1e-6;
+        self.seen > if is_plain { SAID_BY } else { self.needed } - 1e-6
     }
 
     /// Whether the target is mostly missed.
