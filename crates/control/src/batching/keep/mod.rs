@@ -217,8 +217,10 @@ impl Keep {
         let waits = seen.interval.get() - self.none;
         let begins = !is_settled && waits > SAME_S && held <= self.none + SAME_S;
         let is_early = begins && at_slo - GROWTH * waits > self.target;
+        // Whether that is more than without is what is being looked at.
+        let begins_look = waits <= SAME_S && !self.without.is_known();
         let caused = match () {
-            () if is_missed && (is_without || is_early) || !(seen.bounds || is_missed) => None,
+            () if is_missed && (is_without || is_early || begins_look) || !(seen.bounds || is_missed) => None,
             () if is_failure || is_by_wait && seen.bounds && !is_eased && !(is_missed && may_try) => {
                 bucket.limit = bucket.limit.min(limit);
                 if is_missed || is_settled && !is_without {

@@ -14,7 +14,7 @@ const SAID_BY: f64 = 6.0;
 /// Below this those of the last minute say that those of ten are of another time.
 const HARDLY: f64 = 0.25;
 /// The share of the periods with batches over the target from which on it is of interest whether they are so without.
-const MISSED_STILL: f64 = 0.1;
+const MISSED_STILL: f64 = 0.2;
 
 /// The periods without batches, by their weight.
 #[derive(Clone, Copy, Debug)]

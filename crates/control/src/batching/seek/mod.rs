@@ -76,6 +76,9 @@ const SETTLED: u32 = 4;
 /// The same within a comparison, where what was held still drains now and then.
 const OUTLASTED: f64 = 3.0;
 
+/// What it says while it looks at none for the SLO.
+const LOOKS: &str = "no batches, to see whether the SLO is kept without them";
+
 /// What it does.
 #[derive(Clone, Debug)]
 enum Phase {
@@ -314,6 +317,9 @@ impl Seek {
             true => 0,
             false => self.since_judged.saturating_add(1),
         };
+        if !self.is_off() && self.keep.looks() {
+            return (self.none(), self.look(LOOKS.to_owned()));
+        }
         if let Some(reason) = self.keep_slo(period) {
             return (self.interval, reason);
         }
@@ -476,9 +482,7 @@ impl Law for Seek {
         }
         let gate = match gate {
             Gate::Open if is_unread => Gate::Closed(Unread::WORDS.to_owned()),
-            Gate::Open if !self.is_off() && self.keep.looks() => {
-                Gate::Closed("no batches, to see whether the SLO is kept without them".to_owned())
-            }
+            Gate::Open if !self.is_off() && self.keep.looks() => Gate::Closed(LOOKS.to_owned()),
             gate => gate,
         };
         let (interval, reason) = match (gate, Period::of(observation)) {
@@ -487,8 +491,7 @@ impl Law for Seek {
                 if let Some(period) = period {
                     self.follow(&period);
                 }
-                let numbers = [("interval_ms", self.none() * 1e3)];
-                (self.none(), reason("seek-look", text, &numbers))
+                (self.none(), self.look(text))
             }
             (_, Some(period)) => self.step(&period),
             (_, None) => {
@@ -515,6 +518,11 @@ impl Law for Seek {
 }
 
 impl Seek {
+    /// The reason for none while an interval is to be in force again.
+    fn look(&self, text: String) -> Reason {
+        reason("seek-look", text, &[("interval_ms", self.none() * 1e3)])
+    }
+
     /// Nothing is in force that it asked for.
     fn interrupt(&mut self) {
         self.noise.interrupt();
