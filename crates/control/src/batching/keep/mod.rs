@@ -10,14 +10,14 @@
 //! holds none with a probability of (11/12)^60, half a percent. For as long as that a bad period shortens the interval, and no longer;
 //! but where the target is missed by a wait again after that was forgotten, twice the time between the two is remembered from then on, up
 //! to [`REMEMBERED_MOST`] seconds, and half as much after each hour in which that was not so. A slow period that was over the target
-//! without batches says nothing of what an interval may take; with batches as many of them are put up with as without, twice over, and one
+//! without batches says nothing of what an interval may take; with batches they are put up with at twice the odds of those without, and one
 //! in ten minutes.
 //!
-//! Batches may make slow periods better, which only trying them shows. A law that looks at none by itself may try them where those without
+//! Batches may make slow periods better, which only trying them shows. A law that compares intervals by itself may try them where those without
 //! leave no time, at the price of one second over the target that the wait alone makes so, and of one more in ten minutes or in what is
 //! remembered where that is longer ([`Memory`]). While that is not spent, what was slow without batches bounds nothing. Where the law then
 //! believes that it is batches that make the percentile shorter ([`Keep::ease`]), periods with them that miss the target are put up with as
-//! far as that belief reaches: as many as without, twice over, and one in ten minutes.
+//! far as that belief reaches: at twice the odds of those without, and one in ten minutes.
 
 mod memory;
 mod without;
@@ -249,7 +249,7 @@ impl Keep {
         };
         self.memory.observe(weight, caused);
         if self.without.is_old(LOOKS_AGAIN.max(8.0 * self.response)) {
-            self.without.need(ENOUGH_AGAIN);
+            self.without.look_again();
         }
     }
 
@@ -304,6 +304,11 @@ impl Keep {
     /// Whether nothing is asked for but to see what is without batches.
     pub(super) fn looks(&self) -> bool {
         self.is_bound && !self.without.is_known()
+    }
+
+    /// The same, once more while there are batches.
+    pub(super) fn looks_again(&self) -> bool {
+        self.is_bound && self.without.looks_again()
     }
 
     /// The longest interval that may be asked for, and what bounds it.

@@ -1,6 +1,6 @@
 //! What is seen without batches, and what is put up with for that with them.
 
-use super::{ENOUGH, ONE_IN, REMEMBERED};
+use super::{ENOUGH, ENOUGH_AGAIN, ONE_IN, REMEMBERED};
 
 /// With batches so many times the odds of a period over the target are put up with.
 const EXCUSED: f64 = 2.0;
@@ -21,6 +21,8 @@ const MISSED_STILL: f64 = 0.2;
 pub(super) struct Without {
     seen: f64,
     needed: f64,
+    /// Whether these are to be seen before there are batches again.
+    looks_again: bool,
     /// The share of them over the target, by those of the last minute and by those of the last ten, and the weight of the latter.
     missed: f64,
     missed_long: f64,
@@ -37,6 +39,7 @@ impl Default for Without {
         Self {
             seen: 0.0,
             needed: ENOUGH,
+            looks_again: false,
             missed: 0.0,
             missed_long: 0.0,
             long: 0.0,
@@ -48,8 +51,19 @@ impl Default for Without {
 }
 
 impl Without {
+    /// It is looked at again, before there are batches again.
+    pub(super) fn look_again(&mut self) {
+        self.need(ENOUGH_AGAIN);
+        self.looks_again = true;
+    }
+
+    /// Whether it is.
+    pub(super) fn looks_again(&self) -> bool {
+        self.looks_again && !self.is_known()
+    }
+
     /// So much is to be seen anew.
-    pub(super) fn need(&mut self, needed: f64) {
+    fn need(&mut self, needed: f64) {
         *self = Self {
             needed,
             missed_long: self.missed_long,
@@ -108,12 +122,12 @@ impl Without {
         } else {
             self.missed_long
         };
-        EXCUSED * missed / (1.0 + missed)
+        EXCUSED * missed / (1.0 + (EXCUSED - 1.0) * missed)
     }
 
     pub(super) fn is_known(&self) -> bool {
         // Sums of lengths are rounded. Where all are missed when it is looked at again, that is said sooner.
-        let is_plain = self.needed < ENOUGH && self.missed > 1.0 - 1e-6;
+        let is_plain = self.looks_again && self.missed > 1.0 - 1e-6;
         self.seen > if is_plain { SAID_BY } else { self.needed } - 1e-6
     }
 

@@ -63,6 +63,14 @@ const LOST: f64 = 0.125;
 /// Periods, or blocks where these are more, that a pair may wait until the budget allows it.
 const WAITS: (f64, f64) = (240.0, 16.0);
 
+/// The mean of two or more, and its standard error.
+fn mean_and_error(of: &[f64]) -> (f64, f64) {
+    let count = of.len() as f64;
+    let mean = of.iter().sum::<f64>() / count;
+    let squares: f64 = of.iter().map(|one| (one - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0) / count).sqrt())
+}
+
 /// What a comparison is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -393,13 +401,11 @@ impl Comparison {
 
     /// By how much its percentile is longer at the most, as a logarithm, once there are enough pairs to say so.
     pub(super) fn later(&self) -> Option<f64> {
-        let count = self.lates.len() as f64;
         if self.lates.len() < MIN_PAIRS as usize {
             return None;
         }
-        let mean = self.lates.iter().sum::<f64>() / count;
-        let squares: f64 = self.lates.iter().map(|one| (one - mean).powi(2)).sum();
-        let error = (squares / (count - 1.0) / count).sqrt();
+        let (mean, error) = mean_and_error(&self.lates);
+        let count = self.lates.len() as f64;
         let off = student(EASED, count - 1.0) * error;
         Some(mean + if self.way == Move::Off { -off } else { off })
     }
@@ -429,9 +435,7 @@ impl Comparison {
         if self.differences.len() < MIN_PAIRS as usize || self.all_exceed(errors * known) {
             return by_load;
         }
-        let mean = self.mean().unwrap_or(0.0);
-        let squares: f64 = self.differences.iter().map(|one| (one - mean).powi(2)).sum();
-        let error = (squares / (count - 1.0) / count).sqrt();
+        let (_, error) = mean_and_error(&self.differences);
         by_load.max(student(errors, count - 1.0) * error)
     }
 

@@ -33,11 +33,16 @@ impl Seek {
         };
     }
 
-    pub(super) fn wait(&mut self, why: impl Into<Why>) {
-        self.load.settle();
+    /// Periods until the next attempt.
+    pub(super) fn stretched(&self) -> u32 {
         let most = f64::from(self.tuning.max_retry_periods);
         let stretched = (f64::from(self.retry) * self.scaled().stretch).min(most);
-        self.pause((stretched as u32).max(self.retry), why);
+        (stretched as u32).max(self.retry)
+    }
+
+    pub(super) fn wait(&mut self, why: impl Into<Why>) {
+        self.load.settle();
+        self.pause(self.stretched(), why);
         self.retry = self.retry.saturating_mul(2).min(self.tuning.max_retry_periods);
     }
 
@@ -110,7 +115,8 @@ impl Seek {
         }
         let why = match verdict {
             Verdict::MissesSlo(left) if !self.keep.tries() => format!(
-                "with {to:.0} ms periods missed the target that would not have without, or may not have: what was late leaves {:.0} ms",
+                "holding requests for {:.0} ms made periods miss the target, as far as is known: what was late leaves {:.0} ms",
+                comparison.longest() * 1e3,
                 left * 1e3
             ),
             _ => comparison.why(verdict),

@@ -23,7 +23,7 @@
 //! learned of the interval in force, and single slow ones are remembered with whatever interval they came ([`Keep`]). Batches may make the
 //! percentile shorter, so where it leaves no time they are tried all the same, at the price of a second over the target in ten minutes; and where
 //! the pairs in which an interval was found say by two standard errors that it does, what slow periods leave bounds it no more, as long as
-//! with it no more of them miss the target than without, twice over. Where the service mostly misses its target without batches, no interval
+//! the odds that one of them misses the target are no more than twice those without. Where the service mostly misses its target without batches, no interval
 //! causes that, and the mean alone decides.
 
 mod averages;
@@ -317,7 +317,9 @@ impl Seek {
             true => 0,
             false => self.since_judged.saturating_add(1),
         };
-        if !self.is_off() && self.keep.looks() {
+        // What is missed without batches ends with its cause, and while it is, nothing bounds them.
+        if !self.is_off() && self.keep.looks_again() {
+            self.interrupt();
             return (self.none(), self.look(LOOKS.to_owned()));
         }
         if let Some(reason) = self.keep_slo(period) {
@@ -403,9 +405,9 @@ impl Seek {
             None if !self.is_known() => {}
             None if self.is_off() => {
                 // Nothing was tried that found nothing.
-                let retry = self.retry;
-                self.wait(self.why_none());
-                self.retry = retry;
+                let why = self.why_none();
+                self.load.settle();
+                self.pause(self.stretched(), why);
             }
             None => {
                 self.tried.clear();
@@ -475,14 +477,12 @@ impl Law for Seek {
             }
             _ => {}
         }
-        // What is missed without batches ends with its cause, and while it is, nothing bounds them.
         let is_unread = self.unread.observe(observation) && !self.is_off();
         if is_unread {
             self.begin_anew();
         }
         let gate = match gate {
             Gate::Open if is_unread => Gate::Closed(Unread::WORDS.to_owned()),
-            Gate::Open if !self.is_off() && self.keep.looks() => Gate::Closed(LOOKS.to_owned()),
             gate => gate,
         };
         let (interval, reason) = match (gate, Period::of(observation)) {
