@@ -72,8 +72,6 @@ pub(super) struct Outcome {
     pub(super) response: f64,
     /// Joules per request.
     pub(super) energy: Option<f64>,
-    /// Mean of the SLO's percentile, each period by its answers, in seconds.
-    pub(super) late: f64,
 }
 
 /// A percentile beyond so many mean response times is as bad as this.
@@ -116,12 +114,16 @@ impl Block {
         self.energy = self.energy.zip(period.energy).map(|(sum, one)| sum + one);
     }
 
+    /// Mean of the SLO's percentile, each period by its answers, in seconds.
+    pub(super) fn late(&self) -> f64 {
+        self.late / self.answers
+    }
+
     /// What it was like, once so many periods count and something was answered in them.
     pub(super) fn outcome(&self, periods: u32) -> Option<Outcome> {
         (self.periods >= periods && self.answers > 0.0).then(|| Outcome {
             response: self.total / self.answers,
             energy: self.energy.map(|energy| energy / self.answers),
-            late: self.late / self.answers,
         })
     }
 }
@@ -175,11 +177,7 @@ mod tests {
 
     #[test]
     fn what_costs_as_much_differs_by_nothing_and_a_wrong_meter_moves_little() {
-        let outcome = |response, energy| Outcome {
-            response,
-            energy,
-            late: response,
-        };
+        let outcome = |response, energy| Outcome { response, energy };
         let other = outcome(1.0, Some(1.0));
         assert_eq!(difference(&outcome(1.0, Some(1.0)), &other, 0.1), 0.0);
         let more = difference(&outcome(1.1, Some(1.2)), &other, 0.1);

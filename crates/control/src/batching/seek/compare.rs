@@ -87,8 +87,8 @@ struct Pair {
     tries_first: bool,
     /// Both are measured for so many times the fewest periods.
     share: f64,
-    /// What the first was like, once it is over.
-    first: Option<Outcome>,
+    /// What the first was like, once it is over, and its percentile.
+    first: Option<(Outcome, f64)>,
     block: Block,
 }
 
@@ -300,14 +300,15 @@ impl Comparison {
         }
         let (outcome, is_whole) = self.ended(means)?;
         let pair = self.pair.as_mut()?;
-        let before = pair.first.map_or(0.0, |first| first.response);
+        let before = pair.first.map_or(0.0, |(first, _)| first.response);
+        let late = pair.block.late();
         if !tries {
             // A block that ended early, while it was still on its way up from what holding requests had made it, is not the usual.
             let rises = !is_whole && outcome.response > before;
             self.usual = outcome.response.max(if rises { self.usual } else { 0.0 });
         }
-        let Some(first) = pair.first else {
-            (pair.first, pair.block) = (Some(outcome), Block::after(settle));
+        let Some((first, first_late)) = pair.first else {
+            (pair.first, pair.block) = (Some((outcome, late)), Block::after(settle));
             self.enter(means);
             return None;
         };
@@ -315,7 +316,8 @@ impl Comparison {
         means.ledger.compared(self.usual);
         let one = difference(&tried, &base, means.tuning.energy_weight);
         self.differences.push(one);
-        self.lates.push((tried.late / base.late).ln());
+        let later = (late / first_late).ln();
+        self.lates.push(if tries { later } else { -later });
         self.pair = None;
         means.ledger.doubt(self.mean().is_none_or(|mean| mean >= 0.0));
         match self.verdict(means.tuning) {
@@ -334,7 +336,7 @@ impl Comparison {
         }
         let early = means.tuning.block_periods.max(means.pace.answered());
         let outcome = pair.block.outcome(early)?;
-        let more = (outcome.response / pair.first?.response).ln();
+        let more = (outcome.response / pair.first?.0.response).ln();
         (more.abs() > PLAIN.max(CERTAIN * self.scale.shortest)).then_some((outcome, false))
     }
 

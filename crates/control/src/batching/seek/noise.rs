@@ -32,7 +32,6 @@ struct Sums {
     answers: f64,
     total: f64,
     energy: f64,
-    late: f64,
     /// Periods without an energy.
     unmetered: u32,
 }
@@ -43,7 +42,6 @@ impl Sums {
             answers: self.answers + period.answers,
             total: self.total + period.answers * period.response,
             energy: self.energy + period.energy.unwrap_or(0.0),
-            late: self.late + period.late(),
             unmetered: self.unmetered + u32::from(period.energy.is_none()),
         }
     }
@@ -55,7 +53,6 @@ impl Sums {
         (answers > 0.5).then(|| Outcome {
             response: (self.total - before.total) / answers,
             energy: (self.unmetered == before.unmetered).then_some(energy),
-            late: (self.late - before.late) / answers,
         })
     }
 }
