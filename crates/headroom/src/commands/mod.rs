@@ -11,6 +11,7 @@ pub mod operate;
 pub mod release;
 pub mod report;
 pub mod up;
+pub mod wrap;
 
 use clap::Subcommand;
 use headroom_console::Failure;
@@ -43,6 +44,8 @@ pub enum Command {
     Capacity(capacity::CapacityArgs),
     /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
     Gateway(gateway::GatewayArgs),
+    /// Run a server with a thread per connection with its workers on call: few at once, in rounds, without changing it.
+    Wrap(wrap::WrapArgs),
     /// Write the report of one recorded run, or compare several.
     Report(report::ReportArgs),
     /// List the recorded runs.
@@ -72,6 +75,7 @@ impl Command {
             Self::Doctor(args) => doctor::run(args),
             Self::Capacity(args) => capacity::run(args),
             Self::Gateway(args) => gateway::run(args),
+            Self::Wrap(args) => wrap::run(args),
             Self::Report(args) => report::report(args),
             Self::Runs(args) => report::runs(args),
             #[cfg(feature = "lab")]

@@ -30,3 +30,4 @@ mod telemetry;
 mod undo;
 mod up;
 mod validate;
+mod wrap;

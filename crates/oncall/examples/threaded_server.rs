@@ -1,0 +1,179 @@
+//! A server with a thread per connection that waits as MariaDB does: recv without waiting, poll, recv, send. The tests of the preload
+//! library run it.
+//!
+//! It writes its port on its standard output, and serves lines:
+//!
+//! | line | does |
+//! |---|---|
+//! | `spin MICROSECONDS` | computes |
+//! | `take` | takes the one row lock, by a condition variable, and keeps it until `give` |
+//! | `give` | gives it back |
+//! | `pipe` | waits in read(2) of a pipe for what the next `fill` of any connection writes |
+//! | `fill` | writes into it |
+//! | `fork` | forks a child that exits, and waits for it |
+//! | `vanish` | ends its thread inside a query, as a cancelled one does, and leaves the connection open |
+//! | `patience MILLISECONDS` | closes the connection where no line comes for so long |
+//!
+//! Each is answered with `ok` and a line's end.
+
+use std::ffi::{c_int, c_long, c_ulong, c_void};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+#[repr(C)]
+struct PollFd {
+    fd: c_int,
+    events: i16,
+    revents: i16,
+}
+
+// SAFETY: libc's, with the types of its manual. By its names, since what the preload library takes over are names.
+unsafe extern "C" {
+    fn poll(fds: *mut PollFd, count: c_ulong, milliseconds: c_int) -> c_int;
+    fn accept4(fd: c_int, address: *mut c_void, length: *mut c_void, flags: c_int) -> c_int;
+    fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> isize;
+    fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int) -> isize;
+    fn read(fd: c_int, buffer: *mut c_void, length: usize) -> isize;
+    fn write(fd: c_int, buffer: *const c_void, length: usize) -> isize;
+    fn close(fd: c_int) -> c_int;
+    fn pipe(ends: *mut c_int) -> c_int;
+    fn fork() -> c_int;
+    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+    fn _exit(status: c_int) -> !;
+    fn pthread_create(
+        thread: *mut c_ulong,
+        attributes: *const c_void,
+        body: extern "C" fn(*mut c_void) -> *mut c_void,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn pthread_detach(thread: c_ulong) -> c_int;
+}
+
+const MSG_DONTWAIT: c_int = 0x40;
+const MSG_NOSIGNAL: c_int = 0x4000;
+
+static LOCKED: Mutex<bool> = Mutex::new(false);
+static UNLOCKED: Condvar = Condvar::new();
+static PIPE: Mutex<[c_int; 2]> = Mutex::new([0; 2]);
+
+fn main() -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("{}", listener.local_addr()?.port());
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { pipe(ends.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    *PIPE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = ends;
+    let fd = listener.as_raw_fd();
+    loop {
+        // SAFETY: no address is asked for; SOCK_CLOEXEC.
+        let client = unsafe { accept4(fd, std::ptr::null_mut(), std::ptr::null_mut(), 0x80000) };
+        if client < 0 {
+            let _ = listener.into_raw_fd();
+            return Err(io::Error::last_os_error());
+        }
+        let mut thread = 0;
+        // SAFETY: the argument is a number, and the thread is nobody's to join.
+        unsafe {
+            if pthread_create(
+                &raw mut thread,
+                std::ptr::null(),
+                serve,
+                client as c_long as *mut c_void,
+            ) == 0
+            {
+                pthread_detach(thread);
+            }
+        }
+    }
+}
+
+/// A connection's thread: it holds nothing that its cancellation would have to free.
+extern "C" fn serve(client: *mut c_void) -> *mut c_void {
+    let fd = client as c_long as c_int;
+    let mut patience = -1;
+    let mut line = [0u8; 64];
+    loop {
+        // SAFETY: a buffer of the length that is said, and one record.
+        let length = unsafe {
+            let mut read = recv(fd, line.as_mut_ptr().cast(), line.len(), MSG_DONTWAIT);
+            if read < 0 {
+                let mut one = PollFd {
+                    fd,
+                    events: 1,
+                    revents: 0,
+                };
+                let ready = poll(&raw mut one, 1, patience);
+                if ready == 0 {
+                    break;
+                }
+                read = recv(fd, line.as_mut_ptr().cast(), line.len(), 0);
+            }
+            read
+        };
+        if length <= 0 {
+            break;
+        }
+        let text = std::str::from_utf8(&line[..length as usize]).unwrap_or_default();
+        let mut words = text.split_whitespace();
+        let command = words.next().unwrap_or_default();
+        let number: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        match command {
+            "patience" => patience = number as c_int,
+            "vanish" => return std::ptr::null_mut(),
+            _ => carry_out(command, number),
+        }
+        // SAFETY: three bytes.
+        unsafe { send(fd, c"ok\n".as_ptr().cast(), 3, MSG_NOSIGNAL) };
+    }
+    // SAFETY: the connection is ours.
+    unsafe { close(fd) };
+    std::ptr::null_mut()
+}
+
+fn carry_out(command: &str, number: u64) {
+    match command {
+        "spin" => {
+            let end = Instant::now() + Duration::from_micros(number);
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+        }
+        "take" => {
+            let mut is_locked = LOCKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            while *is_locked {
+                is_locked = UNLOCKED
+                    .wait(is_locked)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            *is_locked = true;
+        }
+        "give" => {
+            *LOCKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = false;
+            UNLOCKED.notify_one();
+        }
+        "pipe" | "fill" => {
+            let ends = *PIPE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut byte = [0u8; 1];
+            // SAFETY: one byte of ours.
+            unsafe {
+                match command {
+                    "pipe" => read(ends[0], byte.as_mut_ptr().cast(), 1),
+                    _ => write(ends[1], byte.as_ptr().cast(), 1),
+                };
+            }
+        }
+        // SAFETY: the child does nothing but end.
+        "fork" => unsafe {
+            match fork() {
+                0 => _exit(0),
+                child => waitpid(child, std::ptr::null_mut(), 0),
+            };
+        },
+        _ => {}
+    }
+}

@@ -1,0 +1,11 @@
+//! The preload library: what runs inside the server. It is compiled twice: with this crate, to be checked and tested, and by
+//! `build.rs` as a shared object of its own (`root.rs`), which alone exports the hooks.
+//!
+//! It has no standard library, no allocator and no thread-local storage of its own, since the server's threads may be made, cancelled
+//! and ended in any way; its state is the shared region and a few words.
+
+pub(crate) use crate::layout;
+
+mod gate;
+mod hooks;
+mod sys;

@@ -1,0 +1,18 @@
+//! The root of the shared object. `build.rs` compiles it.
+#![no_std]
+
+#[path = "../layout.rs"]
+#[allow(dead_code, reason = "the other side's half of it")]
+mod layout;
+
+#[path = "gate.rs"]
+mod gate;
+#[path = "hooks.rs"]
+mod hooks;
+#[path = "sys.rs"]
+mod sys;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    sys::abort()
+}
