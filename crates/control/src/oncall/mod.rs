@@ -6,6 +6,7 @@
 //!
 //! | module | it answers |
 //! |---|---|
+//! | [`saturation`] | C: how many workers at once are enough for the most throughput |
 //! | [`tail`] | which mean latency keeps a percentile or a user disengagement ratio |
 //! | [`kmeans`] | which connections belong to one core area |
 //!
@@ -14,4 +15,5 @@
 
 mod gamma;
 pub mod kmeans;
+pub mod saturation;
 pub mod tail;
