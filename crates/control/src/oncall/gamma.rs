@@ -8,7 +8,7 @@ const LARGE: f64 = 12.0;
 
 /// psi(x) of x > 0; not a number elsewhere.
 pub(super) fn digamma(x: f64) -> f64 {
-    if !(x > 0.0) {
+    if x <= 0.0 || x.is_nan() {
         return f64::NAN;
     }
     let (mut x, mut sum) = (x, 0.0);
@@ -26,7 +26,7 @@ pub(super) fn digamma(x: f64) -> f64 {
 
 /// psi'(x) of x > 0; not a number elsewhere.
 pub(super) fn trigamma(x: f64) -> f64 {
-    if !(x > 0.0) {
+    if x <= 0.0 || x.is_nan() {
         return f64::NAN;
     }
     let (mut x, mut sum) = (x, 0.0);

@@ -6,16 +6,20 @@
 //!
 //! | module | it answers |
 //! |---|---|
+//! | [`policy`] | who may send how many queries in a turn |
 //! | [`saturation`] | C: how many workers at once are enough for the most throughput |
 //! | [`tail`] | which mean latency keeps a percentile or a user disengagement ratio |
 //! | [`consolidation`] | how many cores each area of threads has |
+//! | [`delay`] | D: how long to wait between rounds; N: how many queries a turn has |
 //! | [`kmeans`] | which connections belong to one core area |
 //!
 //! Throughout, a *round* is one scheduling round (Section 3.4), C the concurrency limit, N the batch size in queries (tokens
 //! of one turn) and D the inter-scheduling-round (ISR) delay.
 
 pub mod consolidation;
+pub mod delay;
 mod gamma;
 pub mod kmeans;
+pub mod policy;
 pub mod saturation;
 pub mod tail;

@@ -290,7 +290,7 @@ impl Disengagement {
     /// [`TailError::NeverKept`] where even a latency of 0 exceeds it.
     pub fn mean_budget(&self, target: Ratio, shape: Shape) -> Result<Option<Seconds>, TailError> {
         let (least, most) = (self.0[0].1, self.0[self.0.len() - 1]);
-        if !(target >= least) {
+        if target < least || target.get().is_nan() {
             return Err(TailError::NeverKept {
                 target: target.get(),
                 least: least.get(),

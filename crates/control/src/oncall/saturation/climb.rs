@@ -11,9 +11,10 @@ use headroom_units::{PerSecond, Seconds};
 use std::collections::BTreeMap;
 
 /// Periods of a limit before its mean is compared at all: fewer have no usable variance.
-const MIN_PERIODS: u32 = 8;
-/// Standard errors by which two means differ significantly.
-const SIGNIFICANT: f64 = 2.5;
+const MIN_PERIODS: u32 = 12;
+/// Standard errors by which two means differ significantly. More than one comparison would need, for a mean is compared after
+/// every period, and each is a chance to be wrong.
+const SIGNIFICANT: f64 = 3.5;
 /// Periods after which the recent mean of a hold is compared with the one that the limit was chosen by.
 const WINDOW: u32 = 50;
 /// By how many times the tolerance throughput must move to count as another workload.
@@ -53,7 +54,7 @@ impl ClimbTuning {
         require("max", f64::from(self.max), self.max >= self.min, "min or more")?;
         Bound::Between(0.001, 0.5).check("tolerance", self.tolerance)?;
         let enough = self.max_periods >= MIN_PERIODS;
-        require("max_periods", f64::from(self.max_periods), enough, "8 or more")?;
+        require("max_periods", f64::from(self.max_periods), enough, "12 or more")?;
         Bound::Between(0.0, 0.5).check("test_share", self.test_share)
     }
 }
