@@ -23,6 +23,7 @@
 //! | [`estimate`] | the least-squares line read one step ahead |
 //! | [`reflex`] | what is put in force between two decisions when more requests are in flight than expected |
 //! | [`registry`] | the laws by name: parameters, how each is built, what can be searched |
+//! | [`oncall`] | on-call threads: how many run at once, the delay between their rounds, batch sizes, core areas |
 //! | [`stack`] | several laws in one period, each on its levers, slow ones with a period of their own |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
 //!
@@ -71,6 +72,7 @@ pub mod hpa;
 pub mod joint;
 pub mod law;
 pub mod observation;
+pub mod oncall;
 pub mod parameter;
 pub mod pegasus;
 pub mod plant;
