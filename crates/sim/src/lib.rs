@@ -66,6 +66,7 @@ mod requests;
 pub mod scenario;
 pub mod search;
 mod server;
+pub mod threads;
 pub mod tiers;
 pub mod totals;
 mod world;
