@@ -158,6 +158,9 @@ mod tests {
             let error = scenario.check().unwrap_err().to_string();
             assert!(error.starts_with(said), "{error}");
         }
+        let mysql = ThreadsScenario::mysql(64);
+        let text = toml::to_string(&mysql).unwrap();
+        assert_eq!(toml::from_str::<ThreadsScenario>(&text).unwrap(), mysql);
         for unknown in ["threads = 5", "gate.n = 1", "kernel.policy = \"cfs\""] {
             assert!(toml::from_str::<ThreadsScenario>(unknown).is_err(), "{unknown}");
         }

@@ -24,6 +24,13 @@ struct Core {
     idle_since_s: f64,
 }
 
+/// Why a thread makes way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Preempted {
+    SliceUsedUp,
+    WakeUp,
+}
+
 /// The cores under the kernel's scheduler.
 pub(super) struct Cpu {
     policy: KernelPolicy,
@@ -86,29 +93,27 @@ impl Cpu {
             return;
         }
         let queue = self.shortest_queue(thread);
-        let preempted = self.preempted(now_s, queue);
-        match preempted {
-            // Who preempts is first in line; who finds a slice used up takes a turn.
-            Some((core, true)) => {
+        match self.preempted(now_s, queue) {
+            Some((core, Preempted::SliceUsedUp)) => {
                 self.queues[queue].push_back(thread);
-                self.switch(now_s, core, events);
+                self.switch(now_s, core, Preempted::SliceUsedUp, events);
             }
-            Some((core, false)) => {
+            Some((core, Preempted::WakeUp)) => {
                 self.queues[queue].push_front(thread);
-                self.switch(now_s, core, events);
+                self.switch(now_s, core, Preempted::WakeUp, events);
             }
             None => self.queues[queue].push_back(thread),
         }
     }
 
-    /// A core that serves a queue and whose thread must make way, and whether that is because its slice is used up.
-    fn preempted(&self, now_s: f64, queue: usize) -> Option<(u32, bool)> {
+    /// A core that serves a queue and whose thread must make way for one that wakes, and why.
+    fn preempted(&self, now_s: f64, queue: usize) -> Option<(u32, Preempted)> {
         let cores = match self.queues.len() {
             1 => 0..self.cores.len(),
             _ => queue..queue + 1,
         };
         if let Some(core) = cores.clone().find(|core| self.cores[*core].full) {
-            return Some((core as u32, true));
+            return Some((core as u32, Preempted::SliceUsedUp));
         }
         let after_s = self.preempt_after_s?;
         cores
@@ -117,7 +122,7 @@ impl Cpu {
                 let began_s = |core: &usize| self.cores[*core].slice_began_s;
                 began_s(one).total_cmp(&began_s(other))
             })
-            .map(|core| (core as u32, false))
+            .map(|core| (core as u32, Preempted::WakeUp))
     }
 
     /// The idle core that a thread wakes on: its last, else by placement.
@@ -206,7 +211,7 @@ impl Cpu {
             return Some(thread);
         }
         if self.has_waiting(core) {
-            self.switch(now_s, core, events);
+            self.switch(now_s, core, Preempted::SliceUsedUp, events);
         } else {
             self.cores[core as usize].full = true;
             self.schedule(core, events);
@@ -232,7 +237,7 @@ impl Cpu {
     }
 
     /// The core's thread makes way for the first that waits.
-    fn switch(&mut self, now_s: f64, core: u32, events: &mut Heap<Event>) {
+    fn switch(&mut self, now_s: f64, core: u32, why: Preempted, events: &mut Heap<Event>) {
         self.settle(now_s, core);
         let queue = self.queue_of(core);
         let (Some(old), Some(new)) = (self.cores[core as usize].thread, self.queues[queue].pop_front())
@@ -240,9 +245,12 @@ impl Cpu {
             return;
         };
         self.core_of[old as usize] = None;
-        match self.policy {
-            KernelPolicy::Sol => self.queues[queue].push_front(old),
-            KernelPolicy::FairPerCore | KernelPolicy::FairGlobal => self.queues[queue].push_back(old),
+        match (self.policy, why) {
+            // Who had its turn waits for the others; who was interrupted in it is next.
+            (KernelPolicy::FairPerCore | KernelPolicy::FairGlobal, Preempted::SliceUsedUp) => {
+                self.queues[queue].push_back(old);
+            }
+            (KernelPolicy::Sol, _) | (_, Preempted::WakeUp) => self.queues[queue].push_front(old),
         }
         self.start(now_s, core, new, events);
     }

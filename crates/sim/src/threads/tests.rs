@@ -2,6 +2,7 @@
 
 mod oracles;
 mod orders;
+mod worlds;
 
 use super::*;
 use headroom_workload::Shape;

@@ -42,6 +42,19 @@ fn long_slices_on_one_core_are_a_queue() {
     near(mean_ms(&alone(&scenario)), 3.0, 0.05);
 }
 
+/// Who wakes preempts, and who is preempted is next: last come, first served with preemption, whose mean is E[S]/(1 - rho) for
+/// every distribution too.
+#[test]
+fn preemption_at_each_wake_up_is_a_stack() {
+    let mut scenario = open(1, 5000, 800.0);
+    scenario.kernel.slice_s = Some(10.0);
+    scenario.kernel.preempt_after_s = Some(0.0);
+    for shape in [Shape::Exponential {}, Shape::Deterministic {}] {
+        scenario.query.shape = shape;
+        near(mean_ms(&alone(&scenario)), 5.0, 0.05);
+    }
+}
+
 /// M/M/4 at rho 0.8: 1 + C(4, 3.2) / (4 - 3.2) with Erlang C = 0.5964.
 #[test]
 fn four_cores_are_four_servers() {
