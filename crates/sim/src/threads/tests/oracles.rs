@@ -70,6 +70,37 @@ fn four_cores_are_four_servers() {
     }
 }
 
+/// Three queries of 10 ms at one moment on one core, slices of 1 ms: in turns they end after 28, 29 and 30 ms; with SOL, who is
+/// preempted is next, so that two share the core and the third waits: 19, 20 and 30 ms.
+#[test]
+fn a_slice_ends_in_the_order_of_its_policy() {
+    for (policy, ends_ms) in [
+        (KernelPolicy::FairPerCore, [28.0, 29.0, 30.0]),
+        (KernelPolicy::FairGlobal, [28.0, 29.0, 30.0]),
+        (KernelPolicy::Sol, [19.0, 20.0, 30.0]),
+    ] {
+        let mut scenario = plain(1, 3);
+        (scenario.duration_s, scenario.warm_up_s) = (1.5, 0.0);
+        scenario.arrivals = QueryArrivals::Closed {
+            think_s: 1.0,
+            think: Shape::Deterministic {},
+        };
+        scenario.query.instructions = 1e7;
+        scenario.query.shape = Shape::Deterministic {};
+        (scenario.kernel.policy, scenario.kernel.slice_s) = (policy, Some(0.001));
+        let totals = alone(&scenario);
+        let ended: Vec<f64> = totals
+            .latency
+            .buckets()
+            .map(|(micros, count)| {
+                assert_eq!(count, 1);
+                (micros as f64 / 100.0).round() / 10.0
+            })
+            .collect();
+        assert_eq!(ended, ends_ms, "{policy:?}");
+    }
+}
+
 /// One slot: one query at a time. In ring order the mean is that of first come, first served, as no order knows the sizes.
 #[test]
 fn a_gate_with_one_slot_makes_four_cores_one_server() {

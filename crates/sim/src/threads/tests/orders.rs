@@ -228,3 +228,38 @@ fn figures() {
         }
     }
 }
+
+/// The cost and the gain of D: run as above with `delays`.
+#[test]
+#[ignore = "prints figures"]
+fn delays() {
+    for (name, arrivals) in [
+        ("half load", QueryArrivals::Open { rate_per_s: 12500.0 }),
+        ("full load", QueryArrivals::default()),
+    ] {
+        for delay_s in [0.0, 0.001, 0.0015, 0.002, 0.003] {
+            let totals = alone(&ThreadsScenario {
+                arrivals: arrivals.clone(),
+                gate: Some(GateFigures {
+                    concurrency: 36,
+                    delay_s,
+                    ..GateFigures::default()
+                }),
+                ..ThreadsScenario::default()
+            });
+            let [p50, p99, p999] = totals.percentiles().map(|value| value.as_millis());
+            println!(
+                "{name} D {delay_s}: {:.0}/s p50 {p50:.2} p99 {p99:.2} p99.9 {p999:.2} ms, {:.1} W, C6 {:.3}, opportunity {:.3}, \
+                 long idle {:.3}, EE {:.1} {:.1} {:.1}",
+                totals.throughput(),
+                totals.power().get(),
+                totals.c6_residency(),
+                totals.c6_opportunity(),
+                totals.long_idle_share(),
+                totals.ee_tpp(),
+                totals.ee_tail(0.99),
+                totals.ee_tail(0.999),
+            );
+        }
+    }
+}
