@@ -165,6 +165,29 @@ impl CoreTracker {
         latency
     }
 
+    /// From now on this core runs work, for a simulator that has its own scheduler; how long it takes to wake. A core that runs
+    /// already, is parked or offline stays as it is.
+    pub fn run_core(&mut self, now_s: f64, core: usize) -> Seconds {
+        self.advance(now_s);
+        let Some(at) = self.idle.iter().position(|idle| *idle == core) else {
+            return Seconds::ZERO;
+        };
+        self.idle.remove(at);
+        let state = self.leave(core).unwrap_or(0);
+        self.totals.wakeups += 1;
+        self.busy.push_back(core);
+        self.figures.idle_states[state].exit_latency
+    }
+
+    /// From now on this core is idle, for a simulator that has its own scheduler. A core that is idle already stays as it is.
+    pub fn idle_core(&mut self, now_s: f64, core: usize) {
+        self.advance(now_s);
+        if let Some(at) = self.busy.iter().position(|busy| *busy == core) {
+            self.busy.remove(at);
+            self.rest(core);
+        }
+    }
+
     /// From now on work runs on the first so many cores (a cpuset); the rest of them idle. Work that ran on others moves.
     pub fn set_on(&mut self, now_s: f64, on: usize) {
         self.advance(now_s);
@@ -287,17 +310,22 @@ impl CoreTracker {
                 }
             };
             let Some(core) = core else { return };
-            if core < self.on {
-                self.idle.push_back(core);
-            }
-            // A timer that came while the core was busy woke nobody.
-            let every_s = background_s(&self.figures);
-            let timer_s = &mut self.cores[core].timer_s;
-            if *timer_s <= self.at_s {
-                *timer_s += ((self.at_s - *timer_s) / every_s).floor() * every_s + every_s;
-            }
-            self.begin(core);
+            self.rest(core);
         }
+    }
+
+    /// A core that is in neither list falls idle.
+    fn rest(&mut self, core: usize) {
+        if core < self.on {
+            self.idle.push_back(core);
+        }
+        // A timer that came while the core was busy woke nobody.
+        let every_s = background_s(&self.figures);
+        let timer_s = &mut self.cores[core].timer_s;
+        if *timer_s <= self.at_s {
+            *timer_s += ((self.at_s - *timer_s) / every_s).floor() * every_s + every_s;
+        }
+        self.begin(core);
     }
 
     /// A core begins an idle period in the state that its governor chooses.

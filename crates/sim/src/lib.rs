@@ -30,6 +30,7 @@
 //! | the possible | [`bound`] | the least energy that keeps the SLO when all arrivals are known |
 //! | accept queues | [`accept`] | a world of its own: clusters that are resized, limited queues, TCP's retries, worker processes |
 //! | cache and batches | [`tiers`] | a world of its own: closed-loop users, a front tier with cache and batcher, an application, a database |
+//! | threads | [`threads`] | a world of its own: a thread per connection, run queues, disk, locks, the on-call gate |
 //! | control | `world` | periods; telemetry with delay, noise, loss; decisions take effect after their delays |
 //!
 //! # What can be relied on
@@ -43,9 +44,10 @@
 //!
 //! # What it is not
 //!
-//! A request is one piece of work on one core: no memory, disk or network, no caches that warm up; and, but for [`accept`], no
-//! queue in front of the node and no client that gives up. All cores of a node run at one frequency, and a cap is held by the whole node at
-//! once. Cores are shared ideally: no scheduler's time slices, no cost of switching, and but for [`quota`] no quota period. The operating system's
+//! A request is one piece of work on one core: no memory, network or caches that warm up, and but for [`threads`] no disk
+//! and no locks; but for [`accept`], no queue in front of the node and no client that gives up. All cores of a node run at one
+//! frequency, and a cap is held by the whole node at once. Cores are shared ideally: but for [`threads`] no scheduler's time
+//! slices and no cost of switching, and but for [`quota`] no quota period. The operating system's
 //! governor is `performance`: a core that is not limited runs at its highest frequency.
 #![forbid(unsafe_code)]
 
@@ -66,6 +68,7 @@ mod requests;
 pub mod scenario;
 pub mod search;
 mod server;
+pub mod threads;
 pub mod tiers;
 pub mod totals;
 mod world;

@@ -173,3 +173,30 @@ proptest! {
         prop_assert!(totals.uncore.get() >= machine.processor.uncore_asleep.get() * now_s - 1e-9);
     }
 }
+
+#[test]
+fn a_scheduler_of_its_own_says_which_core_runs() {
+    let machine = MachineFigures::broadwell(4);
+    let mut tracker = CoreTracker::new(&machine, Placement::Spread, 0.0);
+    let deepest = machine.processor.idle_states.last().unwrap();
+    // Core 3 has slept for long; what runs already or is parked needs no waking.
+    assert_eq!(tracker.run_core(0.01, 3), deepest.exit_latency);
+    assert_eq!(tracker.run_core(0.01, 3), Seconds::ZERO);
+    tracker.set_on(0.01, 2);
+    assert_eq!((tracker.running(), tracker.run_core(0.02, 3)), (1, Seconds::ZERO));
+    tracker.set_on(0.02, 4);
+    assert_eq!(tracker.run_core(0.02, 2), deepest.exit_latency);
+    // One runs still, on core 0 or 1 since the others were parked.
+    tracker.idle_core(0.03, 2);
+    tracker.idle_core(0.03, 2);
+    assert_eq!(tracker.running(), 1);
+    tracker.advance(0.04);
+    let totals = tracker.totals();
+    let asleep: f64 = totals.states.iter().map(|seconds| seconds.get()).sum();
+    assert!(
+        (totals.running.get() - 0.04).abs() < 1e-9,
+        "{}",
+        totals.running.get()
+    );
+    assert!((asleep + totals.running.get() - 4.0 * 0.04).abs() < 1e-9);
+}

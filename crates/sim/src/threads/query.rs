@@ -1,0 +1,95 @@
+//! What a query does, step by step.
+
+use super::scenario::ThreadsScenario;
+use headroom_workload::Distribution;
+use headroom_workload::random::{Draw, Rng};
+
+/// A step of a query.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    /// So many instructions, as with one thread.
+    Compute(f64),
+    /// A disk access with its service time, seconds.
+    Access(f64),
+    Lock(u32),
+    Unlock(u32),
+}
+
+/// Draws the queries of a connection from its own stream: no gate and no scheduler changes them.
+#[derive(Clone, Debug)]
+pub(super) struct Drawer {
+    rng: Rng,
+    /// The number of the next query in its transaction, and the row that the transaction locks.
+    position: u32,
+    row: Option<u32>,
+}
+
+/// The distributions that all connections share.
+#[derive(Clone, Debug)]
+pub(super) struct Shapes {
+    instructions: Distribution,
+    service: Distribution,
+}
+
+impl Shapes {
+    pub(super) fn new(scenario: &ThreadsScenario) -> Self {
+        Self {
+            instructions: scenario.query.shape.scaled(scenario.query.instructions),
+            service: scenario.disk.service.scaled(scenario.disk.service_s),
+        }
+    }
+}
+
+impl Drawer {
+    pub(super) fn new(seed: u64, connection: u32) -> Self {
+        Self {
+            rng: Rng::of_user(seed, connection),
+            position: 0,
+            row: None,
+        }
+    }
+
+    pub(super) fn think(&mut self, think: &Distribution) -> f64 {
+        think.sample(&mut self.rng)
+    }
+
+    /// The steps of the next query, the last first.
+    pub(super) fn draw(&mut self, scenario: &ThreadsScenario, shapes: &Shapes, steps: &mut Vec<Step>) {
+        let (disk, locks) = (&scenario.disk, &scenario.locks);
+        let instructions = shapes.instructions.sample(&mut self.rng);
+        // Breaks in the computation: where, as a share of the instructions, and what happens there.
+        let mut breaks: Vec<(f64, Step)> = Vec::new();
+        if disk.probability > 0.0 && self.rng.uniform() < disk.probability {
+            for access in 1..=disk.accesses {
+                let at = f64::from(access) / f64::from(disk.accesses + 1);
+                breaks.push((at, Step::Access(shapes.service.sample(&mut self.rng))));
+            }
+        }
+        if self.position == 0 && locks.probability > 0.0 && self.rng.uniform() < locks.probability {
+            let row = ((self.rng.uniform() * f64::from(locks.rows)) as u32).min(locks.rows - 1);
+            self.row = Some(row);
+            breaks.push((locks.from, Step::Lock(row)));
+        }
+        self.position = (self.position + 1) % locks.queries;
+        if self.position == 0
+            && let Some(row) = self.row.take()
+        {
+            breaks.push((locks.until, Step::Unlock(row)));
+        }
+        // Stable: what shares a place happens in the order above.
+        breaks.sort_by(|one, other| one.0.total_cmp(&other.0));
+        steps.clear();
+        let mut from = 0.0;
+        for (at, step) in breaks {
+            if at > from {
+                steps.push(Step::Compute(instructions * (at - from)));
+            }
+            from = at;
+            steps.push(step);
+        }
+        if from < 1.0 {
+            steps.push(Step::Compute(instructions * (1.0 - from)));
+        }
+        steps.reverse();
+    }
+}
