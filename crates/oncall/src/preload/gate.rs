@@ -588,9 +588,8 @@ extern "C" fn watch(region: *mut c_void) -> *mut c_void {
                 sys::futex_wait(&WORD, 0, Some(end));
             }
             Some((Watch::Slots, now)) => {
-                if sys::futex_wait(&WORD, 0, Some(now + RECLAIM_NS)) == -sys::ETIMEDOUT {
-                    locked(region, |lock| lock.reclaim());
-                }
+                let waited = sys::futex_wait(&WORD, 0, Some(now + RECLAIM_NS));
+                let _ = (waited == -sys::ETIMEDOUT).then(|| locked(region, |lock| lock.reclaim()));
             }
             None => {}
         }
@@ -676,7 +675,12 @@ pub fn accepted(region: &'static Region, fd: c_int, (address, port): ([u64; 2], 
 }
 
 fn claim(lock: &mut Locked<'_>, fd: c_int, address: [u64; 2], port: u32) -> Option<(u16, u32)> {
-    let is_free = |place: &usize| lock.region.connections[*place].generation.load(Relaxed) % 2 == 0;
+    let is_free = |place: &usize| {
+        lock.region.connections[*place]
+            .generation
+            .load(Relaxed)
+            .is_multiple_of(2)
+    };
     let hint = lock.lists.hint;
     let place = (hint..MAX_CONNECTIONS).chain(0..hint).find(is_free)?;
     lock.lists.hint = place + 1;
