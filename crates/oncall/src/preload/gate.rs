@@ -80,6 +80,8 @@ struct Lists {
     watch: Watch,
     /// Where the search for a free place begins.
     hint: usize,
+    /// No place at or after this one was ever taken.
+    top: usize,
 }
 
 const NOW: usize = 0;
@@ -98,6 +100,7 @@ impl Lists {
             not_before: 0,
             watch: Watch::Slots,
             hint: 0,
+            top: 0,
         }
     }
 
@@ -420,7 +423,7 @@ impl Locked<'_> {
 
     /// Takes the slots of workers that sleep inside a query, whatever they wait for: a lock that no hook sees.
     fn reclaim(&mut self) {
-        for connection in &self.region.connections {
+        for connection in &self.region.connections[..self.lists.top] {
             if connection.slot.load(Relaxed) == 1
                 && connection.in_query.load(Relaxed) == 1
                 && self.now.saturating_sub(connection.query_ns.load(Relaxed)) > RECLAIM_NS
@@ -683,7 +686,9 @@ fn claim(lock: &mut Locked<'_>, fd: c_int, address: [u64; 2], port: u32) -> Opti
     };
     let hint = lock.lists.hint;
     let place = (hint..MAX_CONNECTIONS).chain(0..hint).find(is_free)?;
-    lock.lists.hint = place + 1;
+    // Low places first, so that few are looked through.
+    lock.lists.hint = if place < lock.lists.top { place + 1 } else { 0 };
+    lock.lists.top = lock.lists.top.max(place + 1);
     let connection = &lock.region.connections[place];
     connection.fd.store(fd, Relaxed);
     connection.port.store(port, Relaxed);
@@ -817,7 +822,9 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
         if linger > 0 {
             let result = sys::poll_for(poll, linger);
             if result != 0 {
-                begin_query(connection, sys::now());
+                if result > 0 {
+                    begin_query(connection, sys::now());
+                }
                 return Waited::As(result);
             }
             has_lingered = true;
@@ -870,7 +877,9 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
                 if !has_slot {
                     region.without_slot.fetch_add(1, Relaxed);
                 }
-                begin_query(connection, sys::now());
+                if there > 0 {
+                    begin_query(connection, sys::now());
+                }
                 return Waited::As(there);
             }
         }
@@ -976,6 +985,7 @@ pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
     let Some((region, connection)) = held() else {
         return body();
     };
+    let generation = connection.generation.load(Acquire);
     let gave = locked(region, |lock| {
         lock.release(connection);
         region.given_back.fetch_add(1, Relaxed);
@@ -985,7 +995,8 @@ pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
     if gave.is_some() {
         // It may hold what others wait for, so it waits for no slot: for a while one more runs than may.
         locked(region, |_| {
-            if connection.slot.swap(1, AcqRel) == 0 {
+            // Somebody else may have closed the connection meanwhile: its place is another's then.
+            if connection.generation.load(Acquire) == generation && connection.slot.swap(1, AcqRel) == 0 {
                 region.running.fetch_add(1, Relaxed);
             }
         });
