@@ -283,6 +283,26 @@ fn a_connection_with_no_turn_waits_while_others_are_served() {
 }
 
 #[test]
+fn a_connection_with_no_turn_has_one_after_twenty_seconds() {
+    let server = Server::start(levers(1, 1), None);
+    let mut starved = server.connect();
+    starved.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    starved.ask("spin 1");
+    let place = server.steering.connections()[0].place;
+    server.steering.give(place, Some(0));
+    let began = Instant::now();
+    starved.ask("spin 1");
+    assert!(
+        began.elapsed() >= Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+    server.until("its slot is free again", |server| {
+        server.steering.totals().running == 0
+    });
+}
+
+#[test]
 fn what_is_counted_of_a_connection_is_its_own() {
     let server = Server::start(levers(2, 2), None);
     let mut client = server.connect();

@@ -1,7 +1,7 @@
 //! On-call worker threads: the decisions of a scheduler that admits queries in rounds, as REEF ("Ideal Batching") has them.
 //!
 //! Everything here is a pure state machine: no clock, no I/O, no randomness. The levers that carry the answers out are not
-//! part of this module. Sources are the REEF paper by its sections, equations and Algorithm 1, and METHODS section 4 for the
+//! part of this module. Sources are the REEF paper by its sections, equations and Algorithm 1, and the public implementations of the
 //! systems that it builds on; there [F] is a published fact, [R] a reconstruction and [D] a design of ours.
 //!
 //! | module | it answers |

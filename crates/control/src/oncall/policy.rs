@@ -1,6 +1,6 @@
 //! Connection-level QoS policies: how many queries each connection may send in a turn.
 //!
-//! Source: REEF Section 3.4, the query batch regulator [F]; METHODS section 4 for AppleS and tail-SLO mode [F]. The growth of
+//! Source: REEF Section 3.4, the query batch regulator [F]; the public implementation of AppleS for its rule and the tail-SLO mode [F]. The growth of
 //! a latency-sensitive quota by doubling is ours [D], for only its bound of 64 L is published; so is all of UTSLO's loop [D].
 //! The controller equations of PSLO are not public to us: [`PsloStyle`] is in its style, no more.
 

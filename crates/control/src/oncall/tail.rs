@@ -1,6 +1,6 @@
 //! Between the mean latency, its coefficient of variation and a percentile: the generalised-exponential distribution.
 //!
-//! Source: METHODS section 4, tail-SLO mode [F]; REEF Section 3.5 unifies all SLOs to a mean latency this way. The
+//! Source: the tail-SLO mode of the public implementation of AppleS [F]; REEF Section 3.5 unifies all SLOs to a mean latency this way. The
 //! distribution is F(x) = (1 - e^(-x/b))^a with shape a and scale b:
 //!
 //! - mean E = b [psi(a + 1) - psi(1)],
@@ -169,7 +169,7 @@ pub struct TailSlo {
 }
 
 /// The mean latency budget m of a connection: the largest mean with which all its percentiles keep their targets, the
-/// minimum over them (METHODS section 4). `None` where it has no SLO.
+/// minimum over them. `None` where it has no SLO.
 ///
 /// # Errors
 /// [`TailError::OutOfRange`] for an SLO or a fan-out that cannot be.
@@ -200,7 +200,7 @@ pub fn throughput_target(mean: Seconds) -> PerSecond {
 /// How likely a user is to give up at a latency: d(latency), a table of points joined by straight lines and constant
 /// outside of it. The user disengagement ratio (UDR) of a connection is the mean of d over its queries.
 ///
-/// METHODS section 4 has the loop as a design of ours [D]: which d UTSLO uses is not public to us, so it is configured.
+/// The loop is a design of ours [D]: which d UTSLO uses is not public to us, so it is configured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disengagement(Vec<(Seconds, Ratio)>);
 

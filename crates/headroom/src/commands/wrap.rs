@@ -4,6 +4,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use headroom_console::say;
 use headroom_console::{Failure, Stop};
+use headroom_oncall::layout::{MAX_CONNECTIONS, MAX_FD};
 use headroom_oncall::{LIBRARY, Levers, Steering, Totals, VARIABLE, program};
 use headroom_runtime::live::undo;
 use headroom_units::Seconds;
@@ -103,7 +104,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    fn library(&self) -> PathBuf {
+    fn preload(&self) -> PathBuf {
         self.0.join("libheadroom_oncall.so")
     }
 }
@@ -142,7 +143,7 @@ pub fn run(args: &WrapArgs) -> Result<(), Failure> {
     let mut child = Command::new(&file)
         .args(arguments)
         .env(VARIABLE, steering.path())
-        .env("LD_PRELOAD", preloads(&folder.library()))
+        .env("LD_PRELOAD", preloads(&folder.preload()))
         .spawn()
         .with_context(|| format!("{}: it cannot be started", file.display()))?;
     say::note!(
@@ -253,7 +254,10 @@ impl Doubts {
         doubt(
             &mut self.no_room,
             totals.unmanaged > 0,
-            "more connections, or higher descriptors, than can be on call at once (4096, and 65536): those beyond are served as without us",
+            &format!(
+                "more connections, or higher descriptors, than can be on call at once ({MAX_CONNECTIONS}, and under {MAX_FD}): those beyond \
+                 are served as without us"
+            ),
         );
     }
 }

@@ -174,7 +174,7 @@ struct Locked<'a> {
 
 /// Runs something under the lock; `None` where this thread has it already, as in a signal's handler.
 fn locked<R>(region: &'static Region, body: impl FnOnce(&mut Locked<'_>) -> R) -> Option<R> {
-    // SAFETY: the mutex was made in `start`; an error-checking one refuses who has it.
+    // SAFETY: the mutex was made in `begin`; an error-checking one refuses who has it.
     if unsafe { sys::pthread_mutex_lock(GUARDED.mutex.get().cast()) } != 0 {
         return None;
     }
@@ -590,12 +590,16 @@ extern "C" fn watch(region: *mut c_void) -> *mut c_void {
             Some((Watch::Until(end), _)) => {
                 sys::futex_wait(&WORD, 0, Some(end));
             }
-            Some((Watch::Slots, now)) => {
-                let waited = sys::futex_wait(&WORD, 0, Some(now + RECLAIM_NS));
-                let _ = (waited == -sys::ETIMEDOUT).then(|| locked(region, |lock| lock.reclaim()));
-            }
+            Some((Watch::Slots, now)) => wait_for_slot(region, now),
             None => {}
         }
+    }
+}
+
+/// Waits until a slot is given up; where none is, takes those of workers that sleep.
+fn wait_for_slot(region: &'static Region, now: u64) {
+    if sys::futex_wait(&WORD, 0, Some(now + RECLAIM_NS)) == -sys::ETIMEDOUT {
+        locked(region, |lock| lock.reclaim());
     }
 }
 
@@ -696,25 +700,25 @@ fn claim(lock: &mut Locked<'_>, fd: c_int, address: [u64; 2], port: u32) -> Opti
     connection.address[1].store(address[1], Relaxed);
     connection.quota.store(COMMON, Relaxed);
     connection.state.store(state::RUNNING, Relaxed);
-    let zero = [
+    let words = [
         &connection.tid,
         &connection.go,
         &connection.slot,
         &connection.pending,
         &connection.in_query,
+        &connection.sent,
     ];
-    let zero = zero.into_iter().chain([&connection.sent]);
-    zero.for_each(|word| word.store(0, Relaxed));
-    let zero = [
+    words.into_iter().for_each(|word| word.store(0, Relaxed));
+    let longs = [
         &connection.queries,
         &connection.latency_ns,
         &connection.between_ns,
         &connection.arrived_ns,
+        &connection.round,
+        &connection.ready_ns,
+        &connection.query_ns,
     ];
-    let zero = zero
-        .into_iter()
-        .chain([&connection.round, &connection.ready_ns, &connection.query_ns]);
-    zero.for_each(|word| word.store(0, Relaxed));
+    longs.into_iter().for_each(|long| long.store(0, Relaxed));
     let generation = connection.generation.fetch_add(1, Release) + 1;
     Some((place as u16, generation))
 }

@@ -283,8 +283,13 @@ extern "C" fn ppoll(fds: *mut PollFd, count: c_ulong, time: *const TimeSpec, mas
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
-extern "C" fn __poll_chk(fds: *mut PollFd, count: c_ulong, milliseconds: c_int, _size: usize) -> c_int {
-    poll(fds, count, milliseconds)
+extern "C" fn __poll_chk(fds: *mut PollFd, count: c_ulong, milliseconds: c_int, size: usize) -> c_int {
+    type Checked = unsafe extern "C" fn(*mut PollFd, c_ulong, c_int, usize) -> c_int;
+    match size / size_of::<PollFd>() < count as usize {
+        // libc ends the program.
+        true => next!("__poll_chk" as Checked, fds, count, milliseconds, size),
+        false => poll(fds, count, milliseconds),
+    }
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
@@ -300,6 +305,16 @@ extern "C" fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) 
         gate::received(fd);
     }
     read
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn __recv_chk(fd: c_int, buffer: *mut c_void, length: usize, size: usize, flags: c_int) -> isize {
+    type Checked = unsafe extern "C" fn(c_int, *mut c_void, usize, usize, c_int) -> isize;
+    match size < length {
+        // libc ends the program.
+        true => next!("__recv_chk" as Checked, fd, buffer, length, size, flags),
+        false => recv(fd, buffer, length, flags),
+    }
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]

@@ -1,7 +1,7 @@
 //! The least number of concurrent workers that saturates throughput, C_optimal.
 //!
 //! Source: REEF Section 3.3 [F], C = min(C_avail, C_optimal), where C_optimal is the fewest concurrent workers with the most
-//! throughput; AppleS, METHODS section 4 [F], for the closed-form model. [`Climb`] is our own hill climb [D]: AppleS allows
+//! throughput; AppleS (Li et al., EuroSys 2022) [F], for the closed-form model. [`Climb`] is our own hill climb [D]: AppleS allows
 //! one and does not spell it out.
 //!
 //! The model: λ(P) = P l0 / [P0 + B P0 (e^(-g P0) - e^(-g P)) (P - 1)] for P workers, where l0 is the throughput measured at
@@ -135,7 +135,7 @@ impl Model {
         self.first.throughput * (p / (p0 * (1.0 + term * (p - 1.0))))
     }
 
-    /// The number of workers after which λ first falls (METHODS section 4), up to `max`; `max` where it never falls.
+    /// The number of workers after which λ first falls, up to `max`; `max` where it never falls.
     pub fn peak(&self, max: u32) -> u32 {
         let falls = |workers: &u32| self.throughput(workers + 1) < self.throughput(*workers);
         (1..max).find(falls).unwrap_or(max.max(1))

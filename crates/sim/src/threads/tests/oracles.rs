@@ -1,4 +1,4 @@
-//! METHODS, section 9: unit mean service is 1 ms here.
+//! Queueing theory: unit mean service is 1 ms here.
 
 use super::*;
 
