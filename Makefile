@@ -3,7 +3,7 @@ CARGO ?= cargo
 COMMIT := HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)"
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults lint build bench-gateway bench-cache bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults stress lint build bench-gateway bench-cache bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -21,6 +21,11 @@ test: setup-test ## All tests; what this machine cannot run is listed as skipped
 faults: setup-test ## 200 seeded faults on live programs: limits, processes, mounts left behind (10 min; FAULTS_RUNS, _SEED, _ONLY, _ONE, _JOBS, _WAIT_S, _KEEP)
 	@scripts/need unshare:util-linux mount
 	RUST_BACKTRACE=0 $(CARGO) test --package headroom --locked --test faults -- --ignored --exact whole_suite --nocapture
+
+stress: setup-test ## An hour of real databases under wrap with kills, storms and crashes, and a simulated day (MINUTES; STRESS_SEED, _ONLY, _ROUND_S)
+	@scripts/need mariadbd:mariadb-server pgbench:postgresql
+	RUST_BACKTRACE=0 $(CARGO) test --package headroom-sim --lib --locked -- --ignored --exact threads::tests::stress::a_day_leaves_nobody_waiting --nocapture
+	RUST_BACKTRACE=0 STRESS_MINUTES=$(or $(MINUTES),60) $(CARGO) test --package headroom --locked --test stress -- --ignored --exact whole_stress --nocapture
 
 lint: setup-build ## rustfmt and clippy, as CI runs them
 	$(CARGO) fmt --all --check
@@ -74,6 +79,14 @@ mediawiki: build ## Ten minutes each: Debian's MediaWiki behind our gateway and 
 batching: build ## The batching paper's experiment, live: one law after another on the auction site (16 min; SCENARIO, LAWS)
 	@scripts/need python3
 	scripts/batching
+
+oncall-suites: build ## The databases' own test clients, alone and wrapped, and their starts and stops (an hour; SUITES, WORDS, TESTS, RUNS, PG_SOURCE)
+	@scripts/need mariadbd:mariadb-server pgbench:postgresql sysbench /usr/share/mysql/mysql-test/mariadb-test-run:mariadb-test
+	scripts/oncall/suites $(SUITES)
+
+oncall-live: build ## MariaDB and PostgreSQL alone and on call: loads, policies with tightened SLOs, partial load (two hours; PARTS, RUNS, RUN_S, CONNECTIONS)
+	@scripts/need mariadbd:mariadb-server pgbench:postgresql sysbench python3 taskset:util-linux
+	scripts/oncall/live $(PARTS)
 
 resize: build ## Short days: five live servers that a controller starts and stops, beside the capacity paper (11 min)
 	@scripts/need python3 haproxy

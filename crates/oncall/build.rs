@@ -41,6 +41,8 @@ fn main() -> io::Result<()> {
             "-C",
             "codegen-units=1",
         ])
+        // A thread that is cancelled is unwound through our frames.
+        .args(["-C", "force-unwind-tables=yes"])
         .args(["-C", "strip=debuginfo", "--target"])
         .arg(variable("TARGET")?)
         .arg("-o")

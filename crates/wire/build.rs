@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         [
             "headroom/v1/agent.proto",
             "headroom/v1/gateway.proto",
+            "headroom/v1/oncall.proto",
             "headroom/v1/queue.proto",
         ],
         ["proto"],

@@ -38,6 +38,17 @@ pub fn size(text: &str) -> Result<ByteSize, String> {
     }
 }
 
+/// A name by which something can be found again.
+///
+/// # Errors
+/// It is empty, or nothing but blanks.
+pub fn name(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("an empty name finds nothing again: give one, or leave the option out".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 /// A whole number of milliseconds, without a unit.
 ///
 /// # Errors

@@ -71,6 +71,8 @@ pub struct Document {
     file: PathBuf,
     text: String,
     lines: OnceLock<Lines>,
+    /// Keys whose values the command line gave, each with its flag.
+    flags: BTreeMap<&'static str, &'static str>,
 }
 
 /// The line of each key and each entry of a list, by its whole name (`law.dvfs.levels.1`), and where lines begin.
@@ -155,6 +157,7 @@ impl Document {
             file: file.to_owned(),
             text,
             lines: OnceLock::new(),
+            flags: BTreeMap::new(),
         })
     }
 
@@ -177,7 +180,13 @@ impl Document {
             file: name.into(),
             text: text.to_owned(),
             lines: OnceLock::new(),
+            flags: BTreeMap::new(),
         }
+    }
+
+    /// Says that a key's value is a flag's, which errors about it name from now on.
+    pub fn given_by(&mut self, key: &'static str, flag: &'static str) {
+        self.flags.insert(key, flag);
     }
 
     /// Understands the text as the configuration of `headroom COMMAND`.
@@ -217,8 +226,16 @@ impl Document {
         &self.text
     }
 
-    /// An error at a key (`slo.percentile`, `levels[1]` or `levels.1`), or at the nearest table around it where the key is not written.
+    /// An error at a key (`slo.percentile`, `levels[1]` or `levels.1`), or at the nearest table around it where the key is not written. Where a
+    /// flag gave the value ([`Self::given_by`]), at the flag: nothing is wrong with the file.
     pub fn error(&self, key: &str, why: impl fmt::Display) -> ConfigError {
+        if let Some(flag) = self.flags.get(key) {
+            return ConfigError {
+                file: flag.into(),
+                line: None,
+                message: why.to_string(),
+            };
+        }
         ConfigError {
             file: self.file.clone(),
             line: self.find(key),
@@ -280,6 +297,15 @@ mod tests {
                 && !document.has("law.dvfs.one", "one")
                 && !document.has("no", "one")
         );
+    }
+
+    #[test]
+    fn an_error_about_what_a_flag_gave_names_the_flag_and_no_file() {
+        let mut document = Document::shipped("a.toml", "[record]\ndb = \"x\"\n");
+        let error = |document: &Document| document.error("record.db", "is no file").to_string();
+        assert_eq!(error(&document), "a.toml:2: record.db: is no file");
+        document.given_by("record.db", "--db");
+        assert_eq!(error(&document), "--db: is no file");
     }
 
     #[test]

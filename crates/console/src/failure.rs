@@ -11,6 +11,8 @@ pub enum Failure {
     Usage(anyhow::Error),
     /// It went wrong: exit status 1.
     Run(anyhow::Error),
+    /// A program that was to be started is not: the exit status that a shell has for it, 126, 127, or 128 and the signal that came before.
+    Program(u8, anyhow::Error),
     /// Several at once, as a check finds them: exit status 2 where one of them is of what was asked for.
     Several(Vec<Failure>),
 }
@@ -23,16 +25,17 @@ impl Failure {
 
     /// The exit status.
     pub fn exit_code(&self) -> ExitCode {
-        match self.is_usage() {
-            true => ExitCode::from(2),
-            false => ExitCode::FAILURE,
+        match self {
+            Self::Program(status, _) => ExitCode::from(*status),
+            usage if usage.is_usage() => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
         }
     }
 
     fn is_usage(&self) -> bool {
         match self {
             Self::Usage(_) => true,
-            Self::Run(_) => false,
+            Self::Run(_) | Self::Program(..) => false,
             Self::Several(all) => all.iter().any(Self::is_usage),
         }
     }
@@ -41,7 +44,7 @@ impl Failure {
     pub fn each(&self) -> Vec<(String, Option<&ConfigError>)> {
         let error = match self {
             Self::Several(all) => return all.iter().flat_map(Self::each).collect(),
-            Self::Usage(error) | Self::Run(error) => error,
+            Self::Usage(error) | Self::Run(error) | Self::Program(_, error) => error,
         };
         if let Some(errors) = error.downcast_ref::<ConfigErrors>() {
             return errors

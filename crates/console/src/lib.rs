@@ -1,5 +1,5 @@
 //! What the commands share: results on standard output and notes on standard error ([`say`]), failures with their exit
-//! status ([`Failure`]), the flag that ends a program ([`Stop`]), files written for people ([`file`]), the terminal while a
+//! status ([`Failure`]), the flag that ends a program ([`Stop`]), files written for people ([`mod@file`]), the terminal while a
 //! live view has it ([`terminal`]), configuration files whose errors name a line ([`Document`]), and what arguments may be
 //! ([`args`], [`one_of`]).
 //!

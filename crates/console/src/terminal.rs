@@ -53,19 +53,19 @@ pub fn columns() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Opens a view where one is wanted and there is a terminal to show it in. A background job has none: the kernel stops one
-/// that sets the terminal's modes or reads its keys (SIGTTOU, SIGTTIN).
+/// Whether there is a terminal to show a view in. A background job has none: the kernel stops one that sets the terminal's modes or
+/// reads its keys (SIGTTOU, SIGTTIN).
+pub fn is_there() -> bool {
+    let (keys, screen) = (io::stdin(), io::stderr());
+    screen.is_terminal() && keys.is_terminal() && is_foreground(&keys) && is_foreground(&screen)
+}
+
+/// Opens a view where one is wanted and there is a terminal to show it in ([`is_there`]).
 ///
 /// # Errors
 /// Where the terminal cannot be set up.
 pub fn view<V>(no_view: bool, open: impl FnOnce() -> io::Result<V>) -> Result<Option<V>, Failure> {
-    let (keys, screen) = (io::stdin(), io::stderr());
-    let wanted = !no_view
-        && screen.is_terminal()
-        && keys.is_terminal()
-        && is_foreground(&keys)
-        && is_foreground(&screen);
-    let view = wanted.then(open).transpose();
+    let view = (!no_view && is_there()).then(open).transpose();
     Ok(view.context("the live view cannot be opened; --no-view does without it")?)
 }
 

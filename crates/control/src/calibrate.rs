@@ -272,6 +272,7 @@ impl<F> Calibrating<F> {
             expected_rate: None,
             reflex: None,
             reasons: vec![reason],
+            ..Decision::default()
         }
     }
 }
@@ -406,6 +407,10 @@ where
             .get_or_insert_with(|| LoadHistory::new(observation.length))
             .push(observation.arrival_rate());
         decision
+    }
+
+    fn recalls(&self) -> bool {
+        self.prototype.recalls()
     }
 
     fn recall(&mut self, history: &LoadHistory) {

@@ -25,6 +25,7 @@ impl Law for OneCore {
             expected_rate: None,
             reflex: None,
             reasons: vec![Reason::new("one", "one core".to_owned(), &[])],
+            ..Decision::default()
         }
     }
     fn forget(&mut self) {}

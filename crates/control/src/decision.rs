@@ -1,7 +1,9 @@
 //! What a law answers: a setting and the reasons for it.
 
+use crate::oncall::areas::CoreArea;
+use crate::oncall::policy::Grant;
 use crate::reflex::Reflex;
-use headroom_units::{Cores, Hertz, Lever, PerSecond, Seconds, Setting, Watts};
+use headroom_units::{Comparison, Cores, Hertz, Lever, PerSecond, Seconds, Setting, Watts};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -48,6 +50,17 @@ pub struct Decision {
     /// has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflex: Option<Reflex>,
+    /// What each connection of a server on call may do until the next decision; without one it has what all have. Not recorded: there
+    /// may be thousands.
+    #[serde(skip)]
+    pub grants: Vec<Grant>,
+    /// What was compared by having it in force in turn, of the comparisons that ended with this period.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<Comparison>,
+    /// The areas of cores that the connections of a server on call run in until the next decision, the strictest first: see
+    /// [`AreaDecision`](crate::oncall::areas::AreaDecision); without any, everybody runs everywhere. Not recorded, as grants.
+    #[serde(skip)]
+    pub areas: Vec<CoreArea>,
     /// Why; at least one.
     pub reasons: Vec<Reason>,
 }
@@ -59,6 +72,9 @@ impl Decision {
             setting: setting.into(),
             expected_rate: None,
             reflex: None,
+            grants: Vec::new(),
+            comparisons: Vec::new(),
+            areas: Vec::new(),
             reasons: Vec::new(),
         }
     }

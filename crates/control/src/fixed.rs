@@ -43,6 +43,7 @@ impl Law for Fixed {
                 format!("all {cores} cores, and a cap of {cap:.1} W that limits nothing"),
                 &[("cores", cores), ("cap_w", cap)],
             )],
+            ..Decision::default()
         }
     }
 

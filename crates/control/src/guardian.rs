@@ -168,6 +168,7 @@ impl Guardian {
                 expected_rate: decision.and_then(|decision| decision.expected_rate),
                 reflex: None,
                 reasons: vec![Reason::new(FAILING_FULL, text, &numbers)],
+                ..Decision::default()
             });
         }
         decision.map(|decision| {
@@ -220,6 +221,7 @@ impl Guardian {
             expected_rate: None,
             reflex: None,
             reasons: vec![reason],
+            ..Decision::default()
         }
     }
 }

@@ -36,4 +36,9 @@ pub trait Law: Send {
 
     /// Recalls what came in before its first period. A law that learns nothing of the load over time ignores it.
     fn recall(&mut self, _history: &LoadHistory) {}
+
+    /// Whether it learns of the load over time, and so recalls what came in before.
+    fn recalls(&self) -> bool {
+        false
+    }
 }

@@ -90,7 +90,7 @@ pub use batching::{
 };
 pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
-pub use constant::Constant;
+pub use constant::{Constant, ConstantConfig};
 pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
 pub use guardian::{FailingLimits, Guardian};
@@ -100,8 +100,8 @@ pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use joint::{Joint, JointTuning};
 pub use law::Law;
 pub use observation::{
-    BatchObservation, CacheObservation, Distribution, Latency, NodeObservation, Observation, Traffic,
-    missed_latency,
+    BatchObservation, CacheObservation, ClassObservation, Distribution, Latency, NodeObservation,
+    Observation, OncallObservation, Traffic, missed_latency,
 };
 pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};

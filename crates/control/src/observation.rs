@@ -42,8 +42,154 @@ pub struct Observation {
     /// The gateway's batches; `None` where there is no batcher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batching: Option<BatchObservation>,
+    /// The server on call; `None` where there is none, or nothing is known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oncall: Option<OncallObservation>,
     /// The servers of a cluster that is resized, always in the same order.
     pub nodes: Vec<NodeObservation>,
+}
+
+/// What a server whose workers are on call did in one period (REEF, Section 3.4).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OncallObservation {
+    /// Queries answered.
+    pub queries: u64,
+    /// Rounds ended.
+    pub rounds: u64,
+    /// Workers with a slot, at the end of the period.
+    pub running: u64,
+    /// Connections with a query and no slot, at the end of the period.
+    pub waiting: u64,
+    /// The least of these that were seen in the period, where it was sampled more often: while some always wait, the throughput is
+    /// the server's and not the demand's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_least: Option<u64>,
+    /// The least number of connections that waited for a slot in the period, as a share of those that asked ([`share_of`](Self::share_of));
+    /// of several servers the largest of theirs. `None` where there are no connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_share: Option<Ratio>,
+    /// For how long the one waits that waits longest, at the end of the period; `None` where none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_waiting: Option<Seconds>,
+    /// Connections at the end of the period.
+    pub connections: u64,
+    /// As how many connections the queries of the period came, would all ask alike ([`asking`](Self::asking_of)): a pool has many that
+    /// do not ask. Of several servers together as many as make the busiest of them as busy as it is. `None` where it is not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asking: Option<f64>,
+    /// Slots that workers gave back, or lost, in the midst of a query.
+    pub given_back: u64,
+    /// Instructions of the server; `None` where no counter says them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u64>,
+    /// Context switches of the server; `None` where no counter says them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_switches: Option<u64>,
+    /// The cores that the server may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u64>,
+    /// The share of its cores' time in idle periods longer than the break-even time (Equation 2 says it of all idle time).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub long_idle: Option<Ratio>,
+    /// Its classes of connections, in the order of the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassObservation>,
+    /// Each connection. Not recorded: there may be thousands.
+    #[serde(skip)]
+    pub each: Vec<crate::oncall::policy::Connection>,
+}
+
+/// The connections of one class in one period.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClassObservation {
+    /// Its name.
+    pub name: String,
+    /// Connections.
+    pub connections: u64,
+    /// Queries answered.
+    pub queries: u64,
+    /// Median, P95, P99 and P99.9 of the last latencies of its connections; `None` where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<[Seconds; 4]>,
+    /// The targets of each connection's P95, P99 and P99.9; `None` where the class has none.
+    pub targets: [Option<Seconds>; 3],
+    /// Connections that missed an SLO of theirs.
+    pub missed: u64,
+}
+
+impl OncallObservation {
+    /// Connections of which some always waited in the period, as far as that is known: at its end, where it was not sampled.
+    pub fn always_waiting(&self) -> u64 {
+        self.waiting_least.unwrap_or(self.waiting)
+    }
+
+    /// So many of these connections as a share of those that ask, where that is known; at most 1, and `None` where there are none.
+    pub fn share_of(waiting: u64, connections: u64, asking: Option<f64>) -> Option<Ratio> {
+        let all = connections as f64;
+        let asking = asking.map_or(all, |asking| all.min(asking.max(1.0)));
+        (connections > 0).then(|| Ratio::new((waiting as f64 / asking).min(1.0)))
+    }
+
+    /// The effective number of connections that asked, of the queries q of each of them: (Σ q)² / Σ q (q - 1).
+    ///
+    /// For n connections that ask alike at random this is n whatever the length of the period, since the mean of q (q - 1) of a Poisson
+    /// count is the square of its mean; where one asks for all it is 1. It is at most the number of connections with a query, and that
+    /// where none had two.
+    pub fn asking_of(queries: impl Iterator<Item = u64>) -> f64 {
+        let (mut asked, mut sum, mut pairs) = (0.0, 0.0, 0.0);
+        for queries in queries.filter(|queries| *queries > 0) {
+            let queries = queries as f64;
+            asked += 1.0;
+            sum += queries;
+            pairs += queries * (queries - 1.0);
+        }
+        match pairs > 0.0 {
+            true => (sum * sum / pairs).min(asked),
+            false => asked,
+        }
+    }
+
+    /// Instructions per query, where both are known.
+    pub fn instructions_per_query(&self) -> Option<f64> {
+        self.per_query(self.instructions)
+    }
+
+    /// Context switches per query, where both are known.
+    pub fn switches_per_query(&self) -> Option<f64> {
+        self.per_query(self.context_switches)
+    }
+
+    fn per_query(&self, count: Option<u64>) -> Option<f64> {
+        let count = count.filter(|_| self.queries > 0)?;
+        Some(count as f64 / self.queries as f64)
+    }
+}
+
+/// What the second period adds to the one before it.
+impl std::ops::Add for OncallObservation {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let both = |one: Option<u64>, two: Option<u64>| Some(one? + two?);
+        Self {
+            queries: self.queries + other.queries,
+            rounds: self.rounds + other.rounds,
+            given_back: self.given_back + other.given_back,
+            waiting_least: self
+                .waiting_least
+                .zip(other.waiting_least)
+                .map(|(one, two)| one.min(two)),
+            waiting_share: self
+                .waiting_share
+                .zip(other.waiting_share)
+                .map(|(one, two)| one.min(two)),
+            instructions: both(self.instructions, other.instructions),
+            context_switches: both(self.context_switches, other.context_switches),
+            ..other
+        }
+    }
 }
 
 /// What a gateway's cache did in one period.
@@ -232,17 +378,22 @@ impl Traffic {
         }
     }
 
-    /// That latency as the reason of a period over the guard: "P99 180 ms > guard 150 ms", or "P99 missed" where it was
-    /// missed by failures and is no measured latency.
+    /// That latency as the reason of a period over the guard: "P99 180 ms > guard 150 ms"; "P99 missed" where it was missed by failures and
+    /// is no measured latency; and where none ended, for how long the oldest waits.
     pub fn late_in_words(&self, slo: Slo, guard: Seconds) -> String {
         let name = slo.name();
-        match self.latency {
-            Some(latency) if latency.missed => format!("{name} missed"),
-            _ => format!(
-                "{name} {:.0} ms > guard {:.0} ms",
-                self.latency_to_judge().as_millis(),
-                guard.as_millis()
+        let guard = guard.as_millis();
+        match (self.latency, self.oldest_in_flight) {
+            (Some(latency), _) if latency.missed => format!("{name} missed"),
+            (Some(latency), _) => format!(
+                "{name} {:.0} ms > guard {guard:.0} ms",
+                latency.at_slo.as_millis()
             ),
+            (None, Some(oldest)) => format!(
+                "nothing was answered, and the oldest waits for {:.0} ms > guard {guard:.0} ms",
+                oldest.as_millis()
+            ),
+            (None, None) => format!("nothing was answered, of {name} within the guard of {guard:.0} ms"),
         }
     }
 }
@@ -272,6 +423,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn connections_that_do_not_ask_are_none_of_those_that_do() {
+        let asking = |counts: &[u64]| OncallObservation::asking_of(counts.iter().copied());
+        assert_eq!((asking(&[]), asking(&[0, 0, 1, 1, 1])), (0.0, 3.0));
+        // One client that waits for its answers, in a pool of 400.
+        let mut pool = vec![0; 400];
+        pool[7] = 2_890;
+        assert_eq!(asking(&pool), 1.0);
+        // 64 alike, and two classes of which one asks nine times as often: as 1 / Σ of the squares of their shares.
+        assert!((asking(&[1_000; 64]) - 64.0).abs() < 0.1);
+        let classes = [vec![90_000; 10], vec![10_000; 10]].concat();
+        assert!((asking(&classes) - 1e12 / 8.2e10).abs() < 0.01);
+        let share = |waiting, asking| OncallObservation::share_of(waiting, 400, asking).map(Ratio::get);
+        assert_eq!(
+            (share(1, None), share(1, Some(1.0)), share(1, Some(0.0))),
+            (Some(0.0025), Some(1.0), Some(1.0))
+        );
+        assert_eq!(
+            (share(3, Some(2.0)), share(40, Some(4e3))),
+            (Some(1.0), Some(0.1))
+        );
+        assert_eq!(OncallObservation::share_of(0, 0, None), None);
+        let one = OncallObservation {
+            asking: Some(3.0),
+            ..OncallObservation::default()
+        };
+        assert_eq!((one.clone() + OncallObservation::default()).asking, None);
+        assert_eq!((OncallObservation::default() + one).asking, Some(3.0));
+    }
+
+    #[test]
     fn a_missed_percentile_is_over_the_target() {
         let target = Seconds::new(0.25);
         assert_eq!(missed_latency(target, None), Seconds::new(0.5));
@@ -299,6 +480,11 @@ mod tests {
             oldest_in_flight: Some(Seconds::new(0.3)),
             ..Traffic::default()
         };
-        assert_eq!(waiting.late_in_words(slo, guard), "P99 300 ms > guard 150 ms");
+        assert_eq!(
+            waiting.late_in_words(slo, guard),
+            "nothing was answered, and the oldest waits for 300 ms > guard 150 ms"
+        );
+        let nothing = Traffic::default().late_in_words(slo, guard);
+        assert_eq!(nothing, "nothing was answered, of P99 within the guard of 150 ms");
     }
 }

@@ -380,6 +380,7 @@ impl Law for Pegasus {
             .into(),
             expected_rate: None,
             reasons: vec![reason],
+            ..Decision::default()
         }
     }
 

@@ -270,6 +270,17 @@ impl Plant {
         }
     }
 
+    /// A machine of so many cores that is left as it is, as under a server that is on call and no more.
+    pub const fn left_alone(cores: Cores) -> Self {
+        let all = Self::of_servers(1);
+        let (min, max, step) = (cores, cores, cores);
+        Self {
+            cores: CoreRange { min, max, step },
+            servers: None,
+            ..all
+        }
+    }
+
     /// The cores that can be allocated.
     pub const fn cores(&self) -> CoreRange {
         self.cores

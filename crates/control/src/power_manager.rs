@@ -149,6 +149,7 @@ impl Law for PowerManager {
             .into(),
             expected_rate: None,
             reasons: vec![Reason::new("fixed-cap", text, &[("cap_w", cap)])],
+            ..Decision::default()
         }
     }
 
@@ -205,6 +206,7 @@ impl Law for Powersave {
             .into(),
             expected_rate: None,
             reasons: vec![Reason::new("lowest-frequency", text, &numbers)],
+            ..Decision::default()
         }
     }
 

@@ -76,7 +76,10 @@ pub(crate) fn missing(law: &'static str, lever: Lever) -> StackError {
 /// How a plant comes by a lever.
 const fn remedy(lever: Lever) -> &'static str {
     match lever {
-        Lever::Cores | Lever::Cap => "no law that sets machines can run on servers that are only switched",
+        Lever::Cores | Lever::Cap => {
+            "`headroom up`, an agent, or `headroom wrap --steered` with an `up` has it; a controller of servers that are only switched, and \
+             `wrap` alone, have not"
+        }
         Lever::Frequency => {
             "the processors' frequency cannot be limited on each machine of the service, and `headroom doctor`, run there, says why"
         }
@@ -90,6 +93,10 @@ const fn remedy(lever: Lever) -> &'static str {
         }
         Lever::CacheSize => {
             "a gateway of this program has it where `gateway.cache.bytes` is configured or `--cache` is given, another proxy has none"
+        }
+        Lever::Concurrency | Lever::QueryBatch | Lever::RoundDelay => {
+            "a server that was started by `headroom wrap` has it, which runs the laws that move it itself, or with --steered leaves it to the \
+             `headroom up` whose [oncall] names the server; of a controller's nodes each agent needs [oncall]"
         }
     }
 }
@@ -245,6 +252,11 @@ impl Stack {
         lost.max().unwrap_or(0)
     }
 
+    /// Whether any law learns of the load over time.
+    pub fn recalls(&self) -> bool {
+        self.members.iter().any(|member| member.law.law().recalls())
+    }
+
     /// Lets the laws recall what came in before their first period, in periods of the loop.
     pub fn recall(&mut self, history: LoadHistory) {
         for member in &mut self.members {
@@ -263,6 +275,7 @@ impl Stack {
             expected_rate: None,
             reflex: None,
             reasons: Vec::new(),
+            ..Decision::default()
         };
         self.history
             .get_or_insert_with(|| LoadHistory::new(observation.length))
@@ -272,6 +285,9 @@ impl Stack {
         for member in &mut self.members {
             if let Some(decision) = member.decide(observation) {
                 all.expected_rate = all.expected_rate.or(decision.expected_rate);
+                all.grants.extend(decision.grants);
+                all.comparisons.extend(decision.comparisons);
+                all.areas.extend(decision.areas);
                 reflexes.extend(decision.reflex.map(|reflex| (reflex, &*member.levers)));
                 // A law of several levers may say of which each reason is.
                 let reasons = decision.reasons.into_iter();
@@ -357,6 +373,7 @@ fn together(before: Observation, observation: &Observation) -> Observation {
         demand: demand.map(|(one, two)| PerSecond::new(mean(one.get(), two.get()))),
         cache: both_or_one(before.cache, observation.cache, |one, two| one + two),
         batching: both_or_one(before.batching, observation.batching, |one, two| one + two),
+        oncall: both_or_one(before.oncall, observation.oncall.clone(), |one, two| one + two),
         ..observation.clone()
     }
 }

@@ -29,6 +29,7 @@ impl Law for TwoCores {
             expected_rate: None,
             reflex: None,
             reasons: vec![Reason::new("two", "two cores".to_owned(), &[])],
+            ..Decision::default()
         }
     }
     fn forget(&mut self) {}

@@ -23,7 +23,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", value_parser = headroom_console::args::seconds)]
     pub duration: Option<f64>,
     /// The name of the run in the record, in the report and in `headroom runs`; by default the command's.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = headroom_console::args::name)]
     pub name: Option<String>,
     /// Print the run summary as JSON on standard output, and nothing else there.
     #[arg(long)]

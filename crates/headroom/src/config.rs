@@ -8,6 +8,8 @@ pub mod controller;
 mod laws;
 pub mod machine;
 mod notes;
+pub mod oncall;
+pub mod wrap;
 
 use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
@@ -25,6 +27,7 @@ use headroom_physics::Machine;
 use headroom_record::Limits;
 use headroom_runtime::door;
 use headroom_units::{Cores, FailedStatus, Ratio, Seconds};
+use oncall::OncallConfig;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,6 +36,7 @@ use std::time::Duration;
 /// An example with every key, its default and what it means: what `headroom up --example` prints.
 pub const EXAMPLE: &str = concat!(
     include_str!("../headroom.example.toml"),
+    include_str!("../oncall.example.toml"),
     include_str!("../telemetry.example.toml"),
     include_str!("../laws.example.toml")
 );
@@ -53,6 +57,8 @@ pub struct Config {
     pub telemetry: Option<TelemetryConfig>,
     /// What is controlled.
     pub service: ServiceConfig,
+    /// The service's server where it is on call; its queries are the telemetry where there is no other.
+    pub oncall: Option<OncallConfig>,
     /// The law and its parameters.
     #[serde(default)]
     pub law: LawConfig,
@@ -240,7 +246,7 @@ pub struct ControlConfig {
     pub period_ms: f64,
     /// Periods without telemetry after which everything goes to full.
     pub lost_periods_to_full: u32,
-    /// How much of the load that earlier runs of this name recorded the laws recall, in days; at most [`LoadHistory::MAX_PERIODS`]
+    /// How much of the load that earlier runs of this name recorded the laws recall, in days; at most [`headroom_control::LoadHistory::MAX_PERIODS`]
     /// periods.
     pub recall_days: f64,
     /// The share of failed requests in a period, in percent, above which nothing is taken away.
@@ -404,9 +410,11 @@ impl Config {
     fn check(&self, document: &Document, mistakes: &mut Mistakes) {
         mistakes.of(self.slo(document));
         match (&self.gateway, &self.telemetry) {
+            (None, None) if self.oncall.is_some() => {}
             (None, None) => {
                 let why = "is missing: without it nothing is seen of the requests. Where another proxy is in front \
-                           of the service, [telemetry] says how to listen to it";
+                           of the service, [telemetry] says how to listen to it; where `headroom wrap --steered` started the server, \
+                           [oncall] names it";
                 mistakes.push(document.error("gateway", why));
             }
             (Some(_), Some(_)) => {
@@ -432,6 +440,10 @@ impl Config {
         ]));
         mistakes.of(self.control.check(document));
         mistakes.of(self.record.check(document));
+        if let Some(oncall) = &self.oncall {
+            oncall.check(true, document, mistakes);
+            oncall.check_laws(&self.law, document, mistakes);
+        }
         for error in self.law.mistakes() {
             mistakes.push(document.error(&error.key, error.why));
         }

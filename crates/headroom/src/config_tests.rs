@@ -58,7 +58,9 @@ fn the_example_is_valid_and_so_is_each_of_its_commented_keys() {
         "law.static",
     ];
     assert_eq!(missing, elsewhere);
-    assert_eq!(named, ["law.constant.setting"]);
+    // Levers, and classes of connections.
+    let by_name = ["law.constant.setting", "law.on-call.table", "law.reef.table"];
+    assert_eq!(named, by_name);
 }
 
 #[test]
@@ -204,6 +206,33 @@ fn another_proxy_is_listened_to_instead_of_the_gateway() {
         message.contains("telemetry.haproxy.log_format") && message.contains("log-format"),
         "{message}"
     );
+}
+
+#[test]
+fn a_wrapped_server_is_its_own_telemetry_and_gives_laws_its_levers() {
+    let without = GOOD.replace(
+        "[gateway]\nbackends = [{ url = \"http://127.0.0.1:8081\" }]\n",
+        "",
+    );
+    assert!(!without.contains("[gateway]"), "{without}");
+    let oncall = "[oncall]\nserver = \"db\"\nlinger_us = 50\n";
+    let both = "name = [\"slo-power\", \"on-call\"]";
+    let attached = format!("{without}{oncall}").replace("name = \"slo-power\"", both);
+    let (config, document) = parse(&attached).unwrap();
+    assert_eq!(config.oncall.as_ref().unwrap().linger_us, 50);
+    let says_watched = |config: &Config| {
+        let notes = config.notes(&document).unwrap();
+        notes.iter().any(|note| note.contains("watched alone"))
+    };
+    assert!(!says_watched(&config));
+    // A law without its levers only watches it, which is said.
+    assert!(says_watched(&parse(&format!("{without}{oncall}")).unwrap().0));
+    // Beside a gateway it has levers, and the gateway tells of the requests.
+    parse(&format!("{GOOD}{oncall}")).unwrap();
+    let message = parse(&format!("{without}[oncall]\nlinger_us = 50\n"))
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("names no server"), "{message}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod config;
 mod demos;
+mod oncall;
 mod origin;
 mod start;
 mod telemetry_config;

@@ -24,8 +24,10 @@ use headroom_units::{Lever, LeverRange, PerSecond, Seconds, Source};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+/// A line on standard error, where there is no view.
+const LINES_EVERY: Duration = Duration::from_secs(10);
 /// So many requests can no core serve in a second.
 const MAX_RATE: PerSecond = PerSecond::new(1e9);
 
@@ -62,7 +64,7 @@ pub fn open(
     if let Some(wanted) = admin.listen {
         let listener =
             admin::bind(wanted).map_err(|error| document.error("admin.listen", format!("{error:#}")))?;
-        address = Some(admin::serve(listener, Arc::clone(&status))?);
+        address = Some(admin::serve(listener, status.clone())?);
     }
     Ok((recorder, Admin { status, address }))
 }
@@ -151,7 +153,7 @@ pub struct Start<'a> {
     /// What the command line says of it.
     pub args: &'a RunArgs,
     /// Its name where the command line gives none.
-    pub usual_name: &'static str,
+    pub usual_name: &'a str,
     /// The promise.
     pub slo: Slo,
     /// The law's part of the configuration.
@@ -280,7 +282,9 @@ impl Start<'_> {
         service_manager::ready();
         let mut law = self.laws(self.plant)?;
         let name = self.args.name.as_deref().unwrap_or(self.usual_name).to_owned();
-        if let Some(history) = self.recalled(world.recorder.path(), &name) {
+        if law.recalls()
+            && let Some(history) = self.recalled(world.recorder.path(), &name)
+        {
             law.recall(history);
         }
         let servers = self.plant.bounds(Lever::Servers);
@@ -311,7 +315,9 @@ impl Start<'_> {
             config: self.document.text().to_owned(),
             nodes: self.nodes.clone(),
             provenance: origin::provenance().on_live_traffic(),
-            lines_every: 10,
+            lines_every: (LINES_EVERY.as_secs_f64() / period.as_secs_f64())
+                .round()
+                .max(1.0) as u64,
         };
         let watchers = Watchers {
             view: view.as_ref(),

@@ -1,10 +1,27 @@
-//! Idle states: how long the CPUs were in which, and how often they went there
-//! (Documentation/admin-guide/pm/cpuidle.rst). Read only.
+//! How CPUs idle. Read only.
 //!
-//! `time` is what the kernel asked the processor for, not what it did: a state that is asked for may be left out by the
-//! hardware. Virtual machines have no states.
+//! [`IdleMeter`] reads the kernel's counters of idle states: how long the CPUs were in which, and how often they went there
+//! (Documentation/admin-guide/pm/cpuidle.rst). `time` is what the kernel asked the processor for, not what it did: a state
+//! that is asked for may be left out by the hardware. Virtual machines have no states, or those of the driver haltpoll, which
+//! say nothing of the processor below.
+//!
+//! [`PeriodMeter`] measures how long the idle periods are, by an eBPF program where it may; [`PeriodSample`] has what
+//! follows: the share of time in long periods, C6 opportunity, and the states and power that a processor with such periods
+//! would have (estimated). [`break_even()`] says what a long period is here.
+
+mod account;
+mod break_even;
+mod coarse;
+mod kernel;
+mod meter;
+mod sample;
+
+pub use break_even::{BreakEven, BreakEvenFrom, break_even};
+pub use meter::{PeriodError, PeriodMeter};
+pub use sample::{LengthClass, LongIdle, PeriodSample, PeriodSource};
 
 use crate::clock::{Clock, KernelClock, Moment};
+use crate::cpu::CpuList;
 use crate::{Roots, file};
 use headroom_units::{PerSecond, Ratio, Seconds};
 use serde::{Deserialize, Serialize};
@@ -49,10 +66,12 @@ pub struct IdleSample {
     pub rebases: u64,
 }
 
-/// Reads the idle states of all CPUs.
+/// Reads the idle states of all CPUs, or of some.
 #[derive(Debug)]
 pub struct IdleMeter {
     roots: Roots,
+    /// The CPUs that are read, all where it is nothing.
+    only: Option<CpuList>,
     states: Vec<About>,
     before: HashMap<u32, Vec<Counters>>,
     clock: Box<dyn Clock>,
@@ -90,12 +109,18 @@ impl Counters {
 impl IdleMeter {
     /// Takes the first reading; the first sample covers the time since. Nothing where there are no idle states.
     pub fn open(roots: &Roots) -> Option<Self> {
-        Self::open_with(roots, Box::new(KernelClock))
+        Self::open_with(roots, None, Box::new(KernelClock))
     }
 
-    pub(crate) fn open_with(roots: &Roots, clock: Box<dyn Clock>) -> Option<Self> {
+    /// As [`Self::open`], of these CPUs alone: those that a server is pinned to.
+    pub fn open_on(roots: &Roots, cpus: &CpuList) -> Option<Self> {
+        Self::open_with(roots, Some(cpus), Box::new(KernelClock))
+    }
+
+    pub(crate) fn open_with(roots: &Roots, only: Option<&CpuList>, clock: Box<dyn Clock>) -> Option<Self> {
         let first = cpus(roots)
             .into_iter()
+            .filter(|cpu| only.is_none_or(|only| only.contains(*cpu)))
             .find(|cpu| state_dir(roots, *cpu, 0).is_dir())?;
         let states: Vec<About> = (0..MAX_STATES)
             .map(|state| state_dir(roots, first, state))
@@ -113,6 +138,7 @@ impl IdleMeter {
         }
         let mut meter = Self {
             roots: roots.clone(),
+            only: only.cloned(),
             states,
             before: HashMap::new(),
             last: clock.now(),
@@ -138,6 +164,7 @@ impl IdleMeter {
         let states = self.states.len();
         cpus(&self.roots)
             .into_iter()
+            .filter(|cpu| self.only.as_ref().is_none_or(|only| only.contains(*cpu)))
             .filter_map(|cpu| {
                 // A CPU that is offline has no states: it is left out, and starts anew when it is back.
                 let counters: Option<Vec<Counters>> = (0..states)
@@ -268,7 +295,7 @@ mod tests {
         let tree = Tree(tempfile::tempdir().unwrap());
         (0..2).for_each(|cpu| tree.cpu(cpu, 1_000, 100));
         let clock = FakeClock::default();
-        let mut meter = IdleMeter::open_with(&tree.roots(), Box::new(clock.clone())).unwrap();
+        let mut meter = IdleMeter::open_with(&tree.roots(), None, Box::new(clock.clone())).unwrap();
         clock.pass(Duration::from_secs(2), Duration::ZERO);
         tree.cpu(0, 1_001_000, 300);
         tree.cpu(1, 2_001_000, 500);
@@ -289,7 +316,7 @@ mod tests {
         let tree = Tree(tempfile::tempdir().unwrap());
         (0..3).for_each(|cpu| tree.cpu(cpu, 5_000_000, 100));
         let clock = FakeClock::default();
-        let mut meter = IdleMeter::open_with(&tree.roots(), Box::new(clock.clone())).unwrap();
+        let mut meter = IdleMeter::open_with(&tree.roots(), None, Box::new(clock.clone())).unwrap();
         clock.pass(Duration::from_secs(1), Duration::ZERO);
         fs::remove_dir_all(tree.0.path().join("devices/system/cpu/cpu2/cpuidle")).unwrap();
         tree.cpu(1, 7, 1);

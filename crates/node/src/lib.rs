@@ -13,7 +13,8 @@
 //! - [`frequency`] reads the current frequency relative to the highest, and limits it.
 //! - [`queue`] measures the accept queue of a port, in five ways.
 //! - [`switch`] switches another machine's power: IPMI, Redfish, Wake-on-LAN, commands.
-//! - [`idle`] reads how long the CPUs were in which idle state.
+//! - [`perf`] counts instructions, context switches and CPU time of a program from its start.
+//! - [`idle`] reads how long the CPUs were in which idle state, and measures how long their idle periods are.
 //!
 //! Nothing here decides how much a service needs: it is given an allocation and keeps it within what the machine
 //! allows. Every path starts at [`Roots`], so that a test can stand a tree in the place of `/sys` and `/proc`.
@@ -32,6 +33,7 @@
 #![deny(unsafe_code)]
 
 pub mod agent;
+mod bpf;
 pub mod cap;
 pub mod cgroup;
 mod clock;
@@ -43,6 +45,7 @@ pub mod idle;
 pub mod limit;
 pub mod order;
 mod panel;
+pub mod perf;
 pub mod power;
 mod powercap;
 pub mod probe;

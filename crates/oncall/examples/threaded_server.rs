@@ -1,6 +1,8 @@
 //! A server with a thread per connection that waits as MariaDB does: recv without waiting, poll, recv, send. The tests of the preload
 //! library run it.
 //!
+//! `threaded_server read` waits in a blocking read(2) instead, as many simple servers do, and `threaded_server select` in select(2).
+//!
 //! It writes its port on its standard output, and serves lines:
 //!
 //! | line | does |
@@ -20,7 +22,7 @@ use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 #[repr(C)]
@@ -36,6 +38,7 @@ unsafe extern "C" {
     fn accept4(fd: c_int, address: *mut c_void, length: *mut c_void, flags: c_int) -> c_int;
     fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> isize;
     fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int) -> isize;
+    fn select(count: c_int, reads: *mut u64, writes: *mut u64, errors: *mut u64, time: *mut c_void) -> c_int;
     fn read(fd: c_int, buffer: *mut c_void, length: usize) -> isize;
     fn write(fd: c_int, buffer: *const c_void, length: usize) -> isize;
     fn close(fd: c_int) -> c_int;
@@ -55,11 +58,14 @@ unsafe extern "C" {
 const MSG_DONTWAIT: c_int = 0x40;
 const MSG_NOSIGNAL: c_int = 0x4000;
 
+/// How connections wait for their clients.
+static HOW: OnceLock<String> = OnceLock::new();
 static LOCKED: Mutex<bool> = Mutex::new(false);
 static UNLOCKED: Condvar = Condvar::new();
 static PIPE: Mutex<[c_int; 2]> = Mutex::new([0; 2]);
 
 fn main() -> io::Result<()> {
+    HOW.get_or_init(|| std::env::args().nth(1).unwrap_or_default());
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?.port());
     let mut ends = [0; 2];
@@ -100,8 +106,18 @@ extern "C" fn serve(client: *mut c_void) -> *mut c_void {
     loop {
         // SAFETY: a buffer of the length that is said, and one record.
         let length = unsafe {
-            let mut read = recv(fd, line.as_mut_ptr().cast(), line.len(), MSG_DONTWAIT);
-            if read < 0 {
+            let how = HOW.get().map_or("", String::as_str);
+            if how == "select" {
+                let mut bits = [0u64; 16];
+                bits[fd as usize / 64 % 16] |= 1 << (fd % 64);
+                let none = std::ptr::null_mut();
+                select(fd + 1, bits.as_mut_ptr(), none, none, none.cast());
+            }
+            let mut read = match how {
+                "" => recv(fd, line.as_mut_ptr().cast(), line.len(), MSG_DONTWAIT),
+                _ => read(fd, line.as_mut_ptr().cast(), line.len()),
+            };
+            if read < 0 && how.is_empty() {
                 let mut one = PollFd {
                     fd,
                     events: 1,

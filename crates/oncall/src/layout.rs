@@ -3,10 +3,10 @@
 //! Every word is an atomic of its own, so that neither side can stop the other: the server runs on where its regulator died, and
 //! a regulator reads what a dead server left. Times are CLOCK_MONOTONIC in nanoseconds, which all processes of a machine share.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// What the region begins with: its layout's name and version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc3");
 /// Connections that can be on call at once; those beyond are served as without us, and counted in [`Region::unmanaged`].
 pub const MAX_CONNECTIONS: usize = 4096;
 /// The highest file descriptor of a connection that can be on call.
@@ -16,11 +16,33 @@ pub const BUCKETS: usize = 16 * 32;
 /// The latencies of a connection that are kept, as the tail-SLO policies want them (AppleS keeps as many).
 pub const KEPT: usize = 128;
 
+/// Areas of cores that connections can be divided among at once.
+pub const AREAS: usize = 8;
+/// Words of a set of processors: those of a higher number than this holds are in no area.
+pub const CPU_WORDS: usize = 16;
+/// Lists of who waits, in each area.
+pub const LISTS: usize = 3;
+
+/// Bytes of a user's name that are kept.
+pub const USER: usize = 32;
+
 /// The environment's variable that names the region's file.
 pub const VARIABLE: &str = "HEADROOM_ONCALL";
+/// The environment's variable that names the region as an open descriptor: NUMBER:DEVICE:INODE, in decimal.
+pub const DESCRIPTOR_VARIABLE: &str = "HEADROOM_ONCALL_FD";
 
 /// A batch size that leaves a connection at the common one.
 pub const COMMON: i32 = -1;
+
+/// What serves the connections that are on call.
+pub mod mode {
+    /// Nobody yet.
+    pub const UNDECIDED: u32 = 0;
+    /// The threads of one process.
+    pub const THREADS: u32 = 1;
+    /// Forked processes, each with one connection at a time.
+    pub const PROCESSES: u32 = 2;
+}
 
 /// The region.
 #[repr(C, align(64))]
@@ -30,8 +52,12 @@ pub struct Region {
     pub magic: AtomicU64,
     /// Programs that have loaded the library: at least 1 once the server runs.
     pub loaded: AtomicU32,
-    /// The process whose connections are on call; 0 before its first one.
+    /// The process whose connections are on call, or whose forked children's are; 0 before the first one.
     pub owner: AtomicU32,
+    /// What serves them: see [`mode`].
+    pub mode: AtomicU32,
+    /// Forked processes that were put on call so far.
+    pub processes: AtomicU32,
 
     /// Whether workers are parked at all; 0 lets everybody run, as without us.
     pub enabled: AtomicU32,
@@ -45,6 +71,13 @@ pub struct Region {
     pub delay_ns: AtomicU64,
     /// Until when all of the above holds; later everybody runs. 0 is for ever.
     pub lease_until_ns: AtomicU64,
+
+    /// Areas of cores that connections are divided among; 0 has everybody run everywhere. They hold as long as the lease.
+    pub area_count: AtomicU32,
+    /// Counts the divisions, so that a worker sees that there is another.
+    pub area_stamp: AtomicU32,
+    /// The areas.
+    pub areas: [Area; AREAS],
 
     /// Workers that hold a slot.
     pub running: AtomicU32,
@@ -60,18 +93,85 @@ pub struct Region {
     pub reclaimed: AtomicU64,
     /// Workers that were activated for nothing.
     pub spurious: AtomicU64,
+    /// For how long a query holds a slot, nanoseconds: a moving mean of some hundred.
+    pub held_ns: AtomicU64,
     /// Queries let go without a slot: a timeout, a signal, or a lease that ended.
     pub without_slot: AtomicU64,
     /// Connections that came while the table was full.
     pub unmanaged: AtomicU64,
     /// Connections that the server watches with epoll: there is no worker to park.
     pub event_driven: AtomicU64,
-    /// Forked processes that inherited connections: these serve themselves.
+    /// Connections that threads of another process serve than the one whose are on call.
+    pub elsewhere: AtomicU64,
+    /// Forks of a process whose connections are on call.
     pub forks: AtomicU64,
+    /// Places taken back from processes that ended without leaving.
+    pub buried: AtomicU64,
+    /// Times that the lock was found with a holder that had ended.
+    pub recovered: AtomicU64,
     /// Latencies of all queries, from the arrival as it was noticed to the answer.
     pub latencies: [AtomicU64; BUCKETS],
     /// The connections.
     pub connections: [Connection; MAX_CONNECTIONS],
+
+    // What follows is the library's own.
+    /// The lock of the lists where processes share them: a robust mutex of libc's, which the kernel hands on when its holder ends.
+    pub lock: [AtomicU64; 8],
+    /// The place, plus 1, of the waiting worker that looks after the others; 0 where none waits.
+    pub watchman: AtomicU32,
+    /// When the watchman looked last: one that is stopped looks no more.
+    pub watched_ns: AtomicU64,
+    /// 1 where the holder of the lock is stopped: until it goes on nobody waits for the lock, and all run as without us.
+    pub stalled: AtomicU32,
+    /// When the places of processes that ended were looked for last.
+    pub swept_ns: AtomicU64,
+    /// Who waits for a slot.
+    pub lists: Lists,
+}
+
+/// Cores, and how many workers may run there at once.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Area {
+    /// The processors, a bit each.
+    pub cpus: [AtomicU64; CPU_WORDS],
+    /// C of the area alone; 0 is that of all areas that have none of their own, together.
+    pub workers: AtomicU32,
+}
+
+/// Three lists of connections with a query for each area, linked through their places plus 1, where 0 is none: those with tokens in this
+/// round, those without, and those that yield. Each area has rounds of its own. Touched under the lock alone.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Lists {
+    /// The first of each list.
+    pub first: [AtomicU16; LISTS * AREAS],
+    /// The last of each list.
+    pub last: [AtomicU16; LISTS * AREAS],
+    /// Who is before each place.
+    pub before: [AtomicU16; MAX_CONNECTIONS],
+    /// Who is after each place.
+    pub after: [AtomicU16; MAX_CONNECTIONS],
+    /// Which list a connection is in, plus 1.
+    pub member: [AtomicU8; MAX_CONNECTIONS],
+    /// The round of each area.
+    pub round: [AtomicU64; AREAS],
+    /// Queries let go in this round.
+    pub served: [AtomicU64; AREAS],
+    /// When the first query of this round was let go.
+    pub began_ns: [AtomicU64; AREAS],
+    /// When somebody was let go last.
+    pub granted_ns: [AtomicU64; AREAS],
+    /// No round begins earlier.
+    pub not_before: [AtomicU64; AREAS],
+    /// Slots taken in each area.
+    pub running: [AtomicU32; AREAS],
+    /// The division by which they are sorted: its stamp, 0 where there is none.
+    pub divided: AtomicU32,
+    /// Where the search for a free place begins.
+    pub hint: AtomicU32,
+    /// No place at or after this one was ever taken.
+    pub top: AtomicU32,
 }
 
 /// One connection.
@@ -82,14 +182,24 @@ pub struct Connection {
     pub generation: AtomicU32,
     /// Its file descriptor.
     pub fd: AtomicI32,
-    /// The thread that serves it; 0 before one does.
+    /// The thread that serves it, or the process; 0 before one does.
     pub tid: AtomicU32,
     /// The client's port; 0 where it came by a Unix socket.
     pub port: AtomicU32,
     /// The client's address: IPv4 mapped into IPv6 as ::ffff:a.b.c.d; 0 where it came by a Unix socket.
     pub address: [AtomicU64; 2],
+    /// The user that its client gave as it began, in bytes that follow each other, ended by a zero; nothing where the protocol is not known.
+    pub user: [AtomicU64; USER / 8],
     /// Its batch size; [`COMMON`] is [`Region::batch`], 0 gives it no turn but one in twenty seconds.
     pub quota: AtomicI32,
+    /// 1 lets all others go first that have a turn in the round.
+    pub yields: AtomicU32,
+    /// 1 gives it no turn in the round after one in which it had one, while others wait.
+    pub rests: AtomicU32,
+    /// How long it asks for no other turn when its tokens are used up, nanoseconds.
+    pub pause_ns: AtomicU64,
+    /// Its area, plus 1; 0 of one that nobody has placed yet, which is in the last.
+    pub area: AtomicU32,
     /// Queries answered.
     pub queries: AtomicU64,
     /// Their latencies together, nanoseconds.
@@ -102,18 +212,30 @@ pub struct Connection {
     pub recent_us: [AtomicU32; KEPT],
 
     // What follows is the library's own.
-    /// What its worker sleeps on: 1 lets it go.
+    /// What its worker sleeps on: 1 lets it go, 2 has it look again.
     pub go: AtomicU32,
     /// Where it is: see the library's `state`.
     pub state: AtomicU32,
     /// 1 where its worker holds a slot.
     pub slot: AtomicU32,
+    /// The area whose slot its worker holds.
+    pub gate: AtomicU32,
+    /// Which division its worker's processors are of: its stamp; 0 where they are the worker's own.
+    pub pinned: AtomicU32,
+    /// Its area, plus 1, in that.
+    pub pinned_to: AtomicU32,
+    /// The processors that its worker had before.
+    pub former: [AtomicU64; CPU_WORDS],
     /// 1 where something came while its worker ran.
     pub pending: AtomicU32,
     /// 1 from the first byte of a query to the wait for the next.
     pub in_query: AtomicU32,
     /// 1 from the first byte of an answer on.
     pub sent: AtomicU32,
+    /// When the first byte of the last answer went out, or the connection was accepted: what its client sent since came later.
+    pub sent_ns: AtomicU64,
+    /// How its worker is scheduled, as far as is known: see the library's `courtesy`.
+    pub courtesy: AtomicU32,
     /// Queries left in the round.
     pub tokens: AtomicI32,
     /// The round that these are of.
@@ -122,6 +244,10 @@ pub struct Connection {
     pub ready_ns: AtomicU64,
     /// When the query being answered was noticed.
     pub query_ns: AtomicU64,
+    /// When its worker was let go last, or ended a query.
+    pub since_ns: AtomicU64,
+    /// A robust mutex of libc's that the process which serves it holds all the while: whether it is alive, whoever has its number now.
+    pub alive: [AtomicU64; 8],
 }
 
 /// The bucket of a latency: 16 to each doubling.

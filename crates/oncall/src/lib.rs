@@ -18,6 +18,8 @@
 //! assert_eq!(steering.totals().queries, 0);
 //! # Ok::<(), headroom_oncall::RegionError>(())
 //! ```
+mod ignored;
+mod inherit;
 pub mod layout;
 #[cfg_attr(
     not(oncall_preload),
@@ -30,8 +32,12 @@ mod preload;
 pub mod program;
 mod steering;
 
-pub use layout::VARIABLE;
-pub use steering::{ConnectionTotals, Levers, RegionError, Steering, Totals};
+pub use ignored::ignore_in;
+pub use inherit::Inherited;
+pub use layout::{DESCRIPTOR_VARIABLE, VARIABLE};
+pub use steering::{
+    AreaCores, AttachError, ConnectionTotals, DivisionError, Levers, RegionError, Steering, Totals, Turns,
+};
 
 /// The preload library, a shared object for this machine.
 pub static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libheadroom_oncall.so"));

@@ -1,16 +1,26 @@
 //! The other side of the region: what is commanded, and what was counted.
 
-use crate::layout::{BUCKETS, COMMON, Connection, MAGIC, Region, bucket_start};
+mod attach;
+mod commands;
+mod counted;
+
+pub use attach::AttachError;
+pub use commands::{AreaCores, DivisionError, Levers, Turns};
+pub use counted::{ConnectionTotals, Totals};
+
+use crate::layout::{AREAS, Area, BUCKETS, COMMON, CPU_WORDS, MAGIC, Region, mode};
+use crate::preload::{lock, processes};
+use counted::{described, is_taken, queries};
 use headroom_units::Seconds;
-use rustix::fs::Mode;
+use rustix::fs::{FallocateFlags, Mode, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
@@ -24,131 +34,42 @@ pub struct RegionError {
     pub source: io::Error,
 }
 
-/// What the workers of a server are let do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levers {
-    /// Whether they are on call at all.
-    pub enabled: bool,
-    /// C: workers that may run at once; at least 1.
-    pub concurrency: u32,
-    /// N: queries of one connection in a round; at least 1.
-    pub batch: u32,
-    /// How long a worker with queries left waits for its next one and keeps its slot.
-    pub linger: Duration,
-    /// D: from the end of a round to the beginning of the next.
-    pub delay: Duration,
-}
-
-impl Default for Levers {
-    /// Everybody runs, as without us.
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            concurrency: u32::MAX,
-            batch: 1,
-            linger: Duration::ZERO,
-            delay: Duration::ZERO,
-        }
-    }
-}
-
-/// What was counted since the server's first connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Programs that have loaded the library.
-    pub loaded: u32,
-    /// The process whose connections are on call; 0 before its first one.
-    pub owner: u32,
-    /// Workers that hold a slot now.
-    pub running: u32,
-    /// Connections that have a query and no slot now.
-    pub waiting: u32,
-    /// Connections now.
-    pub connections: u32,
-    /// Rounds ended.
-    pub rounds: u64,
-    /// Queries answered.
-    pub queries: u64,
-    /// Slots given back by workers that block inside a query.
-    pub given_back: u64,
-    /// Slots taken from workers found asleep inside a query.
-    pub reclaimed: u64,
-    /// Workers activated for nothing.
-    pub spurious: u64,
-    /// Queries let go without a slot.
-    pub without_slot: u64,
-    /// Connections for which there was no room.
-    pub unmanaged: u64,
-    /// Connections that the server watches with epoll.
-    pub event_driven: u64,
-    /// Forks of the server.
-    pub forks: u64,
-    /// Queries by latency: buckets of [`bucket_start`].
-    pub latencies: Vec<u64>,
-}
-
-impl Totals {
-    /// What came after an earlier state.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        let difference = |of: fn(&Self) -> u64| of(self).saturating_sub(of(earlier));
-        let latencies = self.latencies.iter().enumerate();
-        Self {
-            rounds: difference(|totals| totals.rounds),
-            queries: difference(|totals| totals.queries),
-            given_back: difference(|totals| totals.given_back),
-            reclaimed: difference(|totals| totals.reclaimed),
-            spurious: difference(|totals| totals.spurious),
-            without_slot: difference(|totals| totals.without_slot),
-            latencies: latencies
-                .map(|(at, count)| count.saturating_sub(earlier.latencies.get(at).copied().unwrap_or(0)))
-                .collect(),
-            ..self.clone()
-        }
-    }
-
-    /// The latency under which a share of the queries stayed, to within a sixteenth; `None` where there was none. It counts from when
-    /// the library noticed the query, which while all slots are taken is up to a millisecond after it came.
-    pub fn percentile(&self, share: f64) -> Option<Seconds> {
-        let all: u64 = self.latencies.iter().sum();
-        let wanted = (share * all as f64).ceil().max(1.0) as u64;
-        let mut counted = 0;
-        let at = self.latencies.iter().position(|count| {
-            counted += count;
-            counted >= wanted
-        })?;
-        // The middle of the bucket.
-        let (start, end) = (bucket_start(at), bucket_start(at + 1));
-        Some(Seconds::new((start + end) as f64 / 2e6))
-    }
-}
-
-/// What was counted of one connection.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ConnectionTotals {
-    /// Its place in the region, and how many had that place before: together its name.
-    pub place: (usize, u32),
-    /// The client; `None` where it came by a Unix socket.
-    pub client: Option<SocketAddr>,
-    /// Its descriptor in the server.
-    pub fd: i32,
-    /// The thread that serves it; `None` before one does.
-    pub tid: Option<u32>,
-    /// Queries answered.
-    pub queries: u64,
-    /// Their latencies together.
-    pub latency: Seconds,
-    /// Times between the arrivals of queries together.
-    pub between: Seconds,
-    /// The last latencies, at most [`crate::layout::KEPT`], in no order.
-    pub recent: Vec<Seconds>,
-}
-
 /// A region, and with it the workers of one server.
 #[derive(Debug)]
 pub struct Steering {
     path: PathBuf,
     region: NonNull<Region>,
+    /// Whether its file is removed with this value.
+    is_own: bool,
+    /// Whether the server may be trusted with the lock in it: see [`Self::distrusting`].
+    trusts: bool,
+    /// The lock of its one commander, where this is it.
+    _commander: Option<File>,
+}
+
+/// Gives a file all of its pages: where its file system fills up later, a server that touches one that is not there dies (SIGBUS).
+fn allocate(mut file: &File, size: usize) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::empty(), 0, size as u64) {
+        // Some file systems cannot but by a write.
+        Err(rustix::io::Errno::OPNOTSUPP) => file.write_all(&vec![0; size]),
+        allocated => Ok(allocated?),
+    }
+}
+
+/// A region's file in memory.
+fn mapped(file: &File) -> io::Result<NonNull<Region>> {
+    // SAFETY: a new mapping of a file of this size, which only atomics are read from and written to.
+    let at = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            size_of::<Region>(),
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            file,
+            0,
+        )?
+    };
+    NonNull::new(at.cast::<Region>()).ok_or_else(|| io::Error::other("it was mapped at no address"))
 }
 
 // SAFETY: the region is atomics alone.
@@ -157,11 +78,15 @@ unsafe impl Send for Steering {}
 unsafe impl Sync for Steering {}
 
 impl Steering {
-    /// Makes the region's file, which nobody may have made before; it is removed with this value.
+    /// Makes the region's file, which nobody may have made before, and commands it; it is removed with this value.
     ///
     /// # Errors
     /// It cannot be made, or is there.
     pub fn create(path: &Path) -> Result<Self, RegionError> {
+        Self::make(path, true)
+    }
+
+    fn make(path: &Path, commands: bool) -> Result<Self, RegionError> {
         let make = || {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true);
@@ -169,31 +94,40 @@ impl Steering {
             let file = options
                 .mode(Mode::from_raw_mode(0o600).as_raw_mode())
                 .open(path)?;
-            file.set_len(size_of::<Region>() as u64)?;
-            // SAFETY: a new mapping of a file of this size, which only atomics are read from and written to.
-            let at = unsafe {
-                mmap(
-                    std::ptr::null_mut(),
-                    size_of::<Region>(),
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    MapFlags::SHARED,
-                    &file,
-                    0,
-                )?
-            };
-            NonNull::new(at.cast::<Region>()).ok_or_else(|| io::Error::other("it was mapped at no address"))
+            allocate(&file, size_of::<Region>())?;
+            let commander = commands.then(|| attach::lock_own(path)).transpose()?;
+            Ok((mapped(&file)?, commander))
         };
-        let region = make().map_err(|source| RegionError {
+        let (region, commander) = make().map_err(|source| RegionError {
             path: path.to_owned(),
             source,
         })?;
         let steering = Self {
             path: path.to_owned(),
             region,
+            is_own: true,
+            trusts: true,
+            _commander: commander,
         };
         steering.command(Levers::default(), None);
+        if !lock::make_shared(steering.region()) {
+            let source = io::Error::other("libc makes no mutex that outlives its holder");
+            return Err(RegionError {
+                path: path.to_owned(),
+                source,
+            });
+        }
         steering.region().magic.store(MAGIC, Release);
         Ok(steering)
+    }
+
+    /// The same for a program with more rights than the server may have, as root's is: it never takes the lock in the region. That is a mutex
+    /// of libc's, whose links whoever may write the region can make point anywhere. Places of workers that ended are then free as soon as
+    /// another worker waits, and not within a second.
+    #[must_use]
+    pub fn distrusting(mut self, is_so: bool) -> Self {
+        self.trusts &= !is_so;
+        self
     }
 
     /// The region's file.
@@ -219,17 +153,109 @@ impl Steering {
         let until = lease.map_or(0, |lease| now_ns().saturating_add(nanoseconds(lease)).max(1));
         region.lease_until_ns.store(until, Relaxed);
         region.enabled.store(u32::from(levers.enabled), Release);
+        self.tend();
     }
 
-    /// A connection's own batch size: `None` is the common one, 0 no turn but one in twenty seconds. Of a connection that has ended
-    /// meanwhile it changes nothing.
-    pub fn give(&self, place: (usize, u32), batch: Option<u32>) {
+    /// What is to be done every second of forked workers, whoever commands: places of those that ended are free again. A part of each
+    /// command.
+    pub fn tend(&self) {
+        if !self.trusts {
+            return;
+        }
+        // SAFETY: mapped until `drop`; nothing is kept of it.
+        processes::tend(unsafe { &*self.region.as_ptr() });
+    }
+
+    /// What was commanded last.
+    pub fn commanded(&self) -> Levers {
+        let region = self.region();
+        Levers {
+            enabled: region.enabled.load(Acquire) == 1,
+            concurrency: region.concurrency.load(Relaxed),
+            batch: region.batch.load(Relaxed),
+            linger: Duration::from_nanos(region.linger_ns.load(Relaxed)),
+            delay: Duration::from_nanos(region.delay_ns.load(Relaxed)),
+        }
+    }
+
+    /// How a connection has its turns. Of a connection that has ended meanwhile it changes nothing.
+    pub fn give(&self, place: (usize, u32), turns: Turns) {
         if let Some(connection) = self.region().connections.get(place.0)
             && connection.generation.load(Acquire) == place.1
         {
-            let quota = batch.map_or(COMMON, |batch| i32::try_from(batch).unwrap_or(i32::MAX));
+            let quota = turns
+                .batch
+                .map_or(COMMON, |batch| i32::try_from(batch).unwrap_or(i32::MAX));
             connection.quota.store(quota, Relaxed);
+            connection.yields.store(u32::from(turns.yields), Relaxed);
+            connection.rests.store(u32::from(turns.rests), Relaxed);
+            let pause = u64::try_from(turns.pause.as_nanos()).unwrap_or(u64::MAX);
+            connection.pause_ns.store(pause, Relaxed);
         }
+    }
+
+    /// Divides the workers among areas of cores, for as long as the lease of [`Steering::command`]; none has everybody run everywhere.
+    /// Of each connection that is in another area than the last, its place and the area.
+    ///
+    /// # Errors
+    /// [`DivisionError`]; what was in force stays then.
+    pub fn divide(
+        &self,
+        areas: &[AreaCores],
+        members: &[((usize, u32), usize)],
+    ) -> Result<(), DivisionError> {
+        if areas.len() > AREAS {
+            return Err(DivisionError::Areas(areas.len()));
+        }
+        if let Some(at) = areas.iter().position(|area| area.cpus.is_empty()) {
+            return Err(DivisionError::None(at));
+        }
+        let words: Result<Vec<_>, u32> = areas.iter().map(AreaCores::words).collect();
+        let words = words.map_err(|cpu| DivisionError::Processor { cpu })?;
+        let region = self.region();
+        let mut is_other = false;
+        let mut set = |at: &AtomicU32, to: u32| is_other |= at.swap(to, Relaxed) != to;
+        let mut named = vec![0; region.connections.len()];
+        for ((place, generation), area) in members {
+            let connection = region.connections.get(*place);
+            if connection.is_some_and(|one| one.generation.load(Acquire) == *generation) {
+                named[*place] = *area as u32 + 1;
+            }
+        }
+        for (connection, area) in region.connections.iter().zip(named) {
+            set(&connection.area, area);
+        }
+        for (at, area) in areas.iter().enumerate() {
+            set(
+                &region.areas[at].workers,
+                area.workers.map_or(0, |workers| workers.max(1)),
+            );
+        }
+        for (area, words) in region.areas.iter().zip(words) {
+            for (at, word) in area.cpus.iter().zip(words) {
+                is_other |= at.swap(word, Relaxed) != word;
+            }
+        }
+        is_other |= region.area_count.swap(areas.len() as u32, Release) != areas.len() as u32;
+        if is_other {
+            // 0 is no division.
+            let stamp = region.area_stamp.load(Relaxed).wrapping_add(1).max(1);
+            region.area_stamp.store(stamp, Release);
+        }
+        Ok(())
+    }
+
+    /// The areas that were commanded last.
+    pub fn divided(&self) -> Vec<AreaCores> {
+        let region = self.region();
+        let count = region.area_count.load(Acquire) as usize;
+        let of = |area: &Area| AreaCores {
+            cpus: (0..CPU_WORDS as u32 * 64)
+                .filter(|cpu| area.cpus[*cpu as usize / 64].load(Relaxed) >> (cpu % 64) & 1 == 1)
+                .collect(),
+            workers: Some(area.workers.load(Relaxed)).filter(|workers| *workers > 0),
+        };
+        region.areas.iter().take(count).map(of).collect()
     }
 
     /// What was counted.
@@ -238,6 +264,8 @@ impl Steering {
         Totals {
             loaded: region.loaded.load(Relaxed),
             owner: region.owner.load(Relaxed),
+            by_processes: region.mode.load(Relaxed) == mode::PROCESSES,
+            processes: region.processes.load(Relaxed),
             running: region.running.load(Relaxed),
             waiting: region.waiting.load(Relaxed),
             connections: region.connections.iter().filter(|one| is_taken(one)).count() as u32,
@@ -249,11 +277,56 @@ impl Steering {
             without_slot: region.without_slot.load(Relaxed),
             unmanaged: region.unmanaged.load(Relaxed),
             event_driven: region.event_driven.load(Relaxed),
+            elsewhere: region.elsewhere.load(Relaxed),
             forks: region.forks.load(Relaxed),
+            buried: region.buried.load(Relaxed),
+            recovered: region.recovered.load(Relaxed),
             latencies: (0..BUCKETS)
                 .map(|at| region.latencies[at].load(Relaxed))
                 .collect(),
         }
+    }
+
+    /// How many queries were noticed and are not answered yet, and the age of the oldest.
+    pub fn in_flight(&self) -> (u64, Option<Seconds>) {
+        let (now, mut count, mut oldest) = (now_ns(), 0, None::<u64>);
+        for connection in self.region().connections.iter().filter(|one| is_taken(one)) {
+            let since = match connection.in_query.load(Relaxed) {
+                1 => connection.query_ns.load(Relaxed),
+                _ => connection.ready_ns.load(Relaxed),
+            };
+            if since != 0 {
+                count += 1;
+                oldest = Some(oldest.map_or(since, |oldest| oldest.min(since)));
+            }
+        }
+        let age = oldest.map(|since| Seconds::new(now.saturating_sub(since) as f64 / 1e9));
+        (count, age)
+    }
+
+    /// For how long the connection waits for a slot that waits longest; `None` where none does.
+    pub fn oldest_waiting(&self) -> Option<Seconds> {
+        let now = now_ns();
+        let all = self.region().connections.iter().filter(|one| is_taken(one));
+        let waiting = all.filter(|one| one.in_query.load(Relaxed) == 0);
+        let since = waiting
+            .map(|one| one.ready_ns.load(Relaxed))
+            .filter(|since| *since != 0)
+            .min()?;
+        Some(Seconds::new(now.saturating_sub(since) as f64 / 1e9))
+    }
+
+    /// Connections that have a query and no slot now.
+    pub fn waiting(&self) -> u32 {
+        self.region().waiting.load(Relaxed)
+    }
+
+    /// How many queries of each connection that is there were answered, with its name: what [`connections`](Self::connections) has of
+    /// them, without their latencies.
+    pub fn queries(&self) -> impl Iterator<Item = ((usize, u32), u64)> {
+        let all = self.region().connections.iter().enumerate();
+        all.filter_map(|(place, connection)| Some((place, queries(connection)?)))
+            .map(|(place, (generation, queries))| ((place, generation), queries))
     }
 
     /// The connections that are there.
@@ -266,43 +339,16 @@ impl Steering {
 
 impl Drop for Steering {
     fn drop(&mut self) {
+        // No area is none that cannot be.
+        let _ = self.divide(&[], &[]);
         self.command(Levers::default(), None);
-        let _ = fs::remove_file(&self.path);
+        if self.is_own {
+            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(attach::lock_beside(&self.path));
+        }
         // SAFETY: nothing refers to it any more.
         let _ = unsafe { munmap(self.region.as_ptr().cast::<c_void>(), size_of::<Region>()) };
     }
-}
-
-fn is_taken(connection: &Connection) -> bool {
-    connection.generation.load(Acquire) % 2 == 1
-}
-
-fn described(place: usize, connection: &Connection) -> Option<ConnectionTotals> {
-    let generation = connection.generation.load(Acquire);
-    let seconds = |nanoseconds: u64| Seconds::new(nanoseconds as f64 / 1e9);
-    let [high, low] = [0, 1].map(|half| connection.address[half].load(Relaxed));
-    let address = Ipv6Addr::from(u128::from(high) << 64 | u128::from(low));
-    let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
-    let port = connection.port.load(Relaxed) as u16;
-    let queries = connection.queries.load(Relaxed);
-    let kept = connection
-        .recent_us
-        .iter()
-        .take(usize::try_from(queries).unwrap_or(usize::MAX));
-    let totals = ConnectionTotals {
-        place: (place, generation),
-        client: (port != 0).then(|| SocketAddr::new(address, port)),
-        fd: connection.fd.load(Relaxed),
-        tid: Some(connection.tid.load(Relaxed)).filter(|tid| *tid != 0),
-        queries,
-        latency: seconds(connection.latency_ns.load(Relaxed)),
-        between: seconds(connection.between_ns.load(Relaxed)),
-        recent: kept
-            .map(|us| Seconds::new(f64::from(us.load(Relaxed)) / 1e6))
-            .collect(),
-    };
-    // Another connection may have come to its place while it was read.
-    (generation % 2 == 1 && connection.generation.load(Acquire) == generation).then_some(totals)
 }
 
 fn now_ns() -> u64 {
@@ -313,35 +359,6 @@ fn now_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::bucket;
-
-    #[test]
-    fn a_latency_is_in_the_bucket_that_begins_before_it() {
-        for microseconds in (0..200_000).chain([1 << 30, (1 << 32) - 1]) {
-            let at = bucket(microseconds);
-            assert!(bucket_start(at) <= microseconds, "{microseconds}");
-            assert!(
-                at == BUCKETS - 1 || microseconds < bucket_start(at + 1),
-                "{microseconds}"
-            );
-        }
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-    }
-
-    #[test]
-    fn a_percentile_is_within_a_sixteenth() {
-        let mut totals = Totals {
-            latencies: vec![0; BUCKETS],
-            ..Totals::default()
-        };
-        assert_eq!(totals.percentile(0.5), None);
-        for microseconds in 1..=1000 {
-            totals.latencies[bucket(microseconds)] += 1;
-        }
-        let p99 = totals.percentile(0.99).unwrap();
-        assert!((p99.get() / 0.00099 - 1.0).abs() < 1.0 / 16.0, "{p99:?}");
-        assert_eq!(totals.since(&totals).percentile(0.99), None);
-    }
 
     #[test]
     fn the_file_is_there_as_long_as_it_is_steered_and_nobody_takes_anothers() {
@@ -352,8 +369,59 @@ mod tests {
         assert!(error.contains("oncall") && error.contains("exists"), "{error}");
         assert_eq!(steering.totals().connections, 0);
         // No connection has this place: nothing is changed.
-        steering.give((3, 1), Some(4));
+        steering.give(
+            (3, 1),
+            Turns {
+                batch: Some(4),
+                ..Turns::default()
+            },
+        );
         drop(steering);
         assert!(!path.exists());
+    }
+
+    // SAFETY: libc's, with the types of its manual.
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn raise(signal: i32) -> i32;
+        fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
+    }
+
+    #[test]
+    fn a_process_that_is_killed_with_the_lock_in_hand_leaves_it_to_the_next() {
+        use crate::preload::{rounds::locked, table};
+        let folder = tempfile::tempdir().unwrap();
+        let steering = Steering::create(&folder.path().join("oncall")).unwrap();
+        // SAFETY: mapped until the end of the test, in which all of what follows is.
+        let region: &'static Region = unsafe { &*steering.region.as_ptr() };
+        region.mode.store(mode::PROCESSES, Relaxed);
+        for round in 1..=3 {
+            // SAFETY: the child makes system calls alone, and does not come back.
+            let child = unsafe { fork() };
+            if child == 0 {
+                locked(region, |lock| {
+                    // A connection with a slot, in line, and half out of it.
+                    let claimed = table::claim(lock, 5, ([0; 2], 0));
+                    let place = claimed.map_or(0, |(place, _)| place);
+                    region.connections[usize::from(place)].slot.store(1, Relaxed);
+                    lock.enqueue(place);
+                    region.lists.first[0].store(0, Relaxed);
+                    region.running.fetch_add(1, Relaxed);
+                    // SAFETY: SIGKILL.
+                    unsafe { raise(9) };
+                });
+            }
+            // SAFETY: our child.
+            assert_eq!(unsafe { waitpid(child, std::ptr::null_mut(), 0) }, child);
+            assert_eq!(steering.totals().connections, 1);
+            match round {
+                // Whoever comes next, or whoever steers, whichever is first.
+                1 => assert!(locked(region, |lock| lock.lists.is_empty(0)).unwrap()),
+                _ => steering.command(Levers::default(), None),
+            }
+            let totals = steering.totals();
+            assert_eq!((totals.recovered, totals.buried), (round, round));
+            assert_eq!((totals.connections, totals.running, totals.waiting), (0, 0, 0));
+        }
     }
 }

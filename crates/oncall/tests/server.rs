@@ -1,125 +1,17 @@
 //! The preload library in a server with a thread per connection.
 
-use headroom_oncall::{LIBRARY, Levers, Steering, VARIABLE};
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+#[allow(dead_code, reason = "each test program has its part of it")]
+mod common;
+
+use common::{Client, PATIENCE, Server, levers, load, starve, ten_queries};
+use headroom_oncall::{Levers, Turns};
+use std::io::Write;
+use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-/// Long enough for anything that is not stuck.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Server {
-    child: Child,
-    port: u16,
-    steering: Steering,
-    _folder: TempDir,
-}
-
-impl Server {
-    fn start(levers: Levers, lease: Option<Duration>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let library = folder.path().join("liboncall.so");
-        fs::write(&library, LIBRARY).unwrap();
-        let steering = Steering::create(&folder.path().join("region")).unwrap();
-        steering.command(levers, lease);
-        let mut child = Command::new(server_path())
-            .env("LD_PRELOAD", &library)
-            .env(VARIABLE, steering.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        Self {
-            port: line.trim().parse().unwrap(),
-            child,
-            steering,
-            _folder: folder,
-        }
-    }
-
-    fn connect(&self) -> Client {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Client(stream)
-    }
-
-    /// Waits until something is so.
-    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + PATIENCE;
-        while !is_so(self) {
-            let mut totals = self.steering.totals();
-            totals.latencies.clear();
-            assert!(Instant::now() < end, "{what}: {totals:?}");
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-struct Client(TcpStream);
-
-impl Client {
-    fn say(&mut self, line: &str) {
-        self.0.write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
-
-    fn hear(&mut self) {
-        let mut answer = [0; 3];
-        self.0.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"ok\n");
-    }
-
-    fn ask(&mut self, line: &str) {
-        self.say(line);
-        self.hear();
-    }
-
-    fn is_closed(&mut self) -> bool {
-        matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
-    }
-}
-
-fn server_path() -> PathBuf {
-    let mut path = std::env::current_exe().unwrap();
-    path.pop();
-    path.pop();
-    path.join("examples/threaded_server")
-}
-
-fn levers(concurrency: u32, batch: u32) -> Levers {
-    Levers {
-        enabled: true,
-        concurrency,
-        batch,
-        ..Levers::default()
-    }
-}
-
-/// So many clients, each with so many queries one after another.
-fn load(server: &Server, clients: usize, queries: usize, line: &str) {
-    thread::scope(|scope| {
-        for _ in 0..clients {
-            scope.spawn(|| {
-                let mut client = server.connect();
-                (0..queries).for_each(|_| client.ask(line));
-            });
-        }
-    });
+fn start(levers: Levers, lease: Option<Duration>) -> Server {
+    Server::start(&["threaded_server"], levers, lease)
 }
 
 #[test]
@@ -136,7 +28,7 @@ fn everybody_is_served_and_no_more_run_than_may() {
             delay: Duration::from_micros(delay_us),
             ..levers(concurrency, batch)
         };
-        let server = Server::start(levers, None);
+        let server = start(levers, None);
         thread::scope(|scope| {
             let ends = scope.spawn(|| load(&server, 40, 50, "spin 50"));
             while !ends.is_finished() {
@@ -163,10 +55,10 @@ fn everybody_is_served_and_no_more_run_than_may() {
 
 #[test]
 fn a_worker_that_waits_for_a_lock_gives_its_slot_to_who_has_it() {
-    let server = Server::start(levers(1, 1), None);
+    let server = start(levers(1, 1), None);
     let mut holder = server.connect();
     holder.ask("take");
-    let mut waiters: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    let mut waiters: Vec<_> = (0..20).map(|_| server.connect()).collect();
     waiters.iter_mut().for_each(|waiter| waiter.ask("spin 1"));
     waiters.iter_mut().for_each(|waiter| waiter.say("take"));
     server.until("all wait for the lock", |server| {
@@ -186,7 +78,7 @@ fn a_worker_that_waits_for_a_lock_gives_its_slot_to_who_has_it() {
 
 #[test]
 fn a_wait_that_no_hook_sees_costs_its_slot_too() {
-    let server = Server::start(levers(1, 1), None);
+    let server = start(levers(1, 1), None);
     let (mut blocked, mut other) = (server.connect(), server.connect());
     other.ask("spin 1");
     blocked.ask("spin 1");
@@ -204,7 +96,7 @@ fn a_wait_that_no_hook_sees_costs_its_slot_too() {
 
 #[test]
 fn clients_that_go_away_and_threads_that_end_leave_no_slot_taken() {
-    let server = Server::start(levers(2, 4), None);
+    let server = start(levers(2, 4), None);
     for round in 0..30 {
         let mut client = server.connect();
         client.ask("spin 10");
@@ -222,8 +114,35 @@ fn clients_that_go_away_and_threads_that_end_leave_no_slot_taken() {
 }
 
 #[test]
+fn what_came_with_a_query_is_served_after_it() {
+    for (concurrency, batch, linger_us) in [(1, 1, 0), (2, 2, 200), (u32::MAX, 1, 0)] {
+        let levers = Levers {
+            linger: Duration::from_micros(linger_us),
+            ..levers(concurrency, batch)
+        };
+        let server = start(levers, None);
+        // The server reads 64 bytes at once: each of these is a query of its own, and all of them are there with the first.
+        let four = format!("{:<63}\n", "spin 10").repeat(4);
+        for round in 0..20 {
+            let mut client = server.connect();
+            client.ask("spin 10");
+            client.0.write_all(four.as_bytes()).unwrap();
+            (0..4).for_each(|_| client.hear());
+            // So is the end of its client.
+            if round % 2 == 0 {
+                client.say("spin 2000");
+                client.0.shutdown(Shutdown::Write).unwrap();
+                client.hear();
+                assert!(client.is_closed());
+            }
+        }
+        server.until("all are gone", |server| server.steering.totals().connections == 0);
+    }
+}
+
+#[test]
 fn a_parked_worker_keeps_the_servers_own_timeout() {
-    let server = Server::start(levers(1, 1), None);
+    let server = start(levers(1, 1), None);
     let mut client = server.connect();
     client.ask("patience 100");
     let began = Instant::now();
@@ -238,7 +157,7 @@ fn a_parked_worker_keeps_the_servers_own_timeout() {
 
 #[test]
 fn a_server_that_forks_goes_on() {
-    let server = Server::start(levers(1, 1), None);
+    let server = start(levers(1, 1), None);
     let mut client = server.connect();
     client.ask("fork");
     client.ask("spin 1");
@@ -249,7 +168,7 @@ fn a_server_that_forks_goes_on() {
 #[test]
 fn without_a_regulator_everybody_runs_when_the_lease_ends() {
     // C of 1 and a worker that computes for longer than the lease: nobody else would be served.
-    let server = Server::start(levers(1, 1), Some(Duration::from_millis(300)));
+    let server = start(levers(1, 1), Some(Duration::from_millis(300)));
     let mut long = server.connect();
     long.ask("spin 1");
     let mut other = server.connect();
@@ -263,7 +182,7 @@ fn without_a_regulator_everybody_runs_when_the_lease_ends() {
 
 #[test]
 fn a_connection_with_no_turn_waits_while_others_are_served() {
-    let server = Server::start(levers(1, 1), None);
+    let server = start(levers(1, 1), None);
     let (mut none, mut other) = (server.connect(), server.connect());
     none.ask("spin 1");
     other.ask("spin 1");
@@ -273,23 +192,216 @@ fn a_connection_with_no_turn_waits_while_others_are_served() {
         .iter()
         .find(|one| one.client.is_some_and(|client| client.port() == port));
     let place = place.expect("its client's address is known").place;
-    server.steering.give(place, Some(0));
+    server.steering.give(
+        place,
+        Turns {
+            batch: Some(0),
+            ..Turns::default()
+        },
+    );
     none.say("spin 1");
     (0..50).for_each(|_| other.ask("spin 100"));
     server.until("it waits", |server| server.steering.totals().waiting == 1);
-    server.steering.give(place, None);
+    server.steering.give(place, Turns::default());
     other.ask("spin 1");
     none.hear();
 }
 
+/// Four connections that ask all the time with one slot, of which the first has its turns in another way: how many answers the first and
+/// each of the others had.
+fn answers(turns: Turns) -> (u64, u64) {
+    let server = start(levers(1, 1), None);
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.ask("spin 1"));
+    let port = clients[0].0.local_addr().unwrap().port();
+    let of_first =
+        |one: &headroom_oncall::ConnectionTotals| one.client.is_some_and(|client| client.port() == port);
+    let before = server.steering.connections();
+    let first = before.iter().find(|one| of_first(one)).unwrap();
+    server.steering.give(first.place, turns);
+    let end = Instant::now() + Duration::from_secs(2);
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    client.ask("spin 2000");
+                }
+            });
+        }
+    });
+    let all = server.steering.connections();
+    let (first, others): (Vec<_>, Vec<_>) = all.iter().partition(|one| of_first(one));
+    let others: u64 = others.iter().map(|one| one.queries).sum();
+    (first[0].queries, others / 3)
+}
+
+#[test]
+fn who_yields_is_served_when_the_others_are_and_who_rests_every_other_round() {
+    let (alike, others) = answers(Turns::default());
+    assert!(alike * 2 > others && others * 2 > alike, "{alike} {others}");
+    // With one query a round each of the others has its turn before it, and so it has one a round, too: no one starves.
+    let yields = Turns {
+        yields: true,
+        ..Turns::default()
+    };
+    let (late, others) = answers(yields);
+    assert!(late > 0 && late <= others * 11 / 10, "{late} {others}");
+    let rests = Turns {
+        rests: true,
+        ..Turns::default()
+    };
+    let (resting, others) = answers(rests);
+    assert!(resting * 3 < others * 2, "{resting} {others}");
+    assert!(resting * 4 > others, "{resting} {others}");
+}
+
+#[test]
+fn a_query_that_computes_for_long_holds_nobody_up() {
+    for delay in [Duration::ZERO, Duration::from_millis(2)] {
+        let levers = Levers {
+            delay,
+            ..levers(1, 1)
+        };
+        let server = start(levers, None);
+        let (mut long, mut short) = (server.connect(), server.connect());
+        short.ask("spin 1");
+        long.say("spin 8000000");
+        thread::sleep(Duration::from_millis(50));
+        let began = Instant::now();
+        (0..20).for_each(|_| short.ask("spin 100"));
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        long.hear();
+    }
+}
+
+/// With many cores some query always runs: a round that everybody may join would have no end, and there would be no delay.
+#[test]
+fn a_round_with_a_delay_ends_though_some_query_always_runs() {
+    let levers = Levers {
+        delay: Duration::from_millis(30),
+        ..levers(8, 1000)
+    };
+    let server = start(levers, None);
+    let mut clients: Vec<Client> = (0..6).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.ask("spin 1");
+    }
+    let (before, until) = (server.steering.totals(), Instant::now() + Duration::from_secs(3));
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(move || {
+                while Instant::now() < until {
+                    client.ask("spin 3000");
+                }
+            });
+        }
+    });
+    let since = server.steering.totals().since(&before);
+    assert!(since.rounds >= 8, "{} rounds", since.rounds);
+    assert!(since.queries >= 5 * since.rounds, "{} queries", since.queries);
+}
+
+#[test]
+fn a_delay_of_seconds_ends_with_the_lease_that_nobody_renews() {
+    let levers = Levers {
+        delay: Duration::from_secs(15),
+        ..levers(1, 1)
+    };
+    let server = start(levers, Some(Duration::from_secs(1)));
+    let mut client = server.connect();
+    // The first query of a connection may be read without a wait, and so without a round.
+    client.ask("spin 1");
+    client.ask("spin 1");
+    let began = Instant::now();
+    client.ask("spin 1");
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(8), "{waited:?}");
+    assert!(
+        waited > Duration::from_millis(100),
+        "{waited:?}: there was no delay"
+    );
+}
+
+/// Little's law for one client that waits for its answers: neither its waits nor its gaps together are longer than it was there.
+#[test]
+fn a_client_that_waits_for_its_answers_waits_no_longer_than_it_is_there() {
+    let levers = Levers {
+        delay: Duration::from_millis(5),
+        ..levers(2, 1)
+    };
+    let server = start(levers, None);
+    let began = Instant::now();
+    let mut clients: Vec<Client> = (0..6).map(|_| server.connect()).collect();
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(move || (0..100).for_each(|_| client.ask("spin 300")));
+        }
+    });
+    let lived = began.elapsed().as_secs_f64();
+    for client in &clients {
+        let counted = server.counted(client);
+        let (waited, between) = (counted.latency.get(), counted.between.get());
+        assert!(
+            waited <= lived && between <= lived,
+            "{waited} {between} of {lived} s"
+        );
+    }
+}
+
+#[test]
+fn what_came_within_a_delay_is_not_counted_from_its_end() {
+    let levers = Levers {
+        delay: Duration::from_millis(40),
+        ..levers(2, 1)
+    };
+    let server = start(levers, None);
+    let mut client = server.connect();
+    client.ask("spin 1");
+    let began = Instant::now();
+    (0..25).for_each(|_| client.ask("spin 1"));
+    let mean = began.elapsed() / 25;
+    server.until("the last has ended", |server| {
+        server.steering.totals().queries == 26
+    });
+    let counted = server.steering.connections()[0].latency.get() / 26.0;
+    assert!(counted > 0.8 * mean.as_secs_f64(), "{counted} of {mean:?}");
+}
+
+#[test]
+fn who_kept_going_while_nobody_was_on_call_has_a_turn_like_others_when_they_are() {
+    let lively = levers(1, 4);
+    let server = start(lively, None);
+    let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.ask("spin 1"));
+    let end = Instant::now() + Duration::from_secs(2);
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    client.ask("spin 200");
+                }
+            });
+        }
+        let linger = Duration::from_millis(1);
+        for _ in 0..10 {
+            server.steering.command(Levers::default(), None);
+            thread::sleep(Duration::from_millis(50));
+            server.steering.command(Levers { linger, ..lively }, None);
+            thread::sleep(Duration::from_millis(150));
+            let rounds = server.steering.totals().rounds;
+            thread::sleep(Duration::from_millis(20));
+            assert!(server.steering.totals().rounds > rounds || Instant::now() > end);
+        }
+    });
+}
+
 #[test]
 fn a_connection_with_no_turn_has_one_after_twenty_seconds() {
-    let server = Server::start(levers(1, 1), None);
+    let server = start(levers(1, 1), None);
     let mut starved = server.connect();
     starved.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     starved.ask("spin 1");
-    let place = server.steering.connections()[0].place;
-    server.steering.give(place, Some(0));
+    starve(&server, &starved);
     let began = Instant::now();
     starved.ask("spin 1");
     assert!(
@@ -304,18 +416,36 @@ fn a_connection_with_no_turn_has_one_after_twenty_seconds() {
 
 #[test]
 fn what_is_counted_of_a_connection_is_its_own() {
-    let server = Server::start(levers(2, 2), None);
-    let mut client = server.connect();
-    (0..10).for_each(|_| client.ask("spin 2000"));
-    server.until("its last query has ended", |server| {
-        server.steering.totals().queries == 10
-    });
-    let all = server.steering.connections();
-    assert_eq!(all.len(), 1);
-    assert_eq!((all[0].queries, all[0].recent.len()), (10, 10));
-    assert_eq!(all[0].client, Some(client.0.local_addr().unwrap()));
-    assert!(all[0].tid.is_some());
-    assert!(all[0].latency.get() >= 0.02, "{all:?}");
+    let server = start(levers(2, 2), None);
+    let one = ten_queries(&server);
+    assert!(one.tid.is_some());
     let p50 = server.steering.totals().percentile(0.5).unwrap();
     assert!(p50.as_millis() >= 1.8, "{p50:?}");
+}
+
+#[test]
+fn a_worker_that_waits_in_a_read_or_a_select_is_parked_there() {
+    for how in ["read", "select"] {
+        let server = Server::start(&["threaded_server", how], levers(1, 2), None);
+        thread::scope(|scope| {
+            let ends = scope.spawn(|| load(&server, 20, 50, "spin 50"));
+            while !ends.is_finished() {
+                let running = server.steering.totals().running;
+                assert!(running <= 1, "{how}: {running}");
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let totals = server.steering.totals();
+        assert!(totals.queries >= 20 * 49, "{how}: {}", totals.queries);
+        assert!(
+            !totals.by_processes && totals.rounds >= 20,
+            "{how}: {}",
+            totals.rounds
+        );
+        assert!(totals.without_slot <= 20, "{how}: {}", totals.without_slot);
+        server.until("slots are free and nobody waits", |server| {
+            let totals = server.steering.totals();
+            (totals.running, totals.waiting, totals.connections) == (0, 0, 0)
+        });
+    }
 }

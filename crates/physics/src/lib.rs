@@ -13,7 +13,8 @@
 //! A core that is not allocated is an idle core like any other: a CPU quota switches nothing off.
 //!
 //! [`cores::CoreTracker`] follows each core through time, for a simulator that knows who runs when;
-//! [`expected::idle_power`] says what the same comes to on average, for a meter or a law that knows rates alone.
+//! [`expected::idle_power`] says what the same comes to on average, for a meter or a law that knows rates alone, and
+//! [`lengths`] for one that measured idle periods. [`efficiency`] has the measures of REEF.
 //!
 //! ```
 //! use headroom_physics::{MachineFigures, expected::{Load, idle_power}};
@@ -28,11 +29,13 @@
 #![forbid(unsafe_code)]
 
 pub mod cores;
+pub mod efficiency;
 pub mod expected;
 pub mod frequency;
 pub mod governor;
 pub mod idle;
 mod kind;
+pub mod lengths;
 pub mod machine;
 pub mod saving;
 pub mod server;

@@ -1,9 +1,11 @@
 //! The kernel side of measuring an accept queue: one eBPF program, which counts at each connection put in the accept
-//! queue of a port, and what it saw there.
+//! queue of a port, and what it saw there. And that of measuring idle periods: [`idle`].
 //!
 //! The program is `accept_queue.bpf.c`, compiled when this crate is, where clang is there. This crate holds the compiled
-//! object and the names by which a loader finds its parts, nothing else: `headroom-node` loads it.
+//! objects and the names by which a loader finds their parts, nothing else: `headroom-node` loads them.
 #![forbid(unsafe_code)]
+
+pub mod idle;
 
 /// The program's name in the object.
 pub const PROGRAM: &str = "accept_queue";
@@ -46,7 +48,7 @@ pub mod field {
 const REASON: &str = include_str!(concat!(env!("OUT_DIR"), "/reason.txt"));
 
 /// Bytes on a boundary that an ELF header may be read at.
-#[cfg(compiled)]
+#[cfg(any(compiled, idle_compiled))]
 #[repr(C, align(16))]
 struct Aligned<T: ?Sized>(T);
 
@@ -71,25 +73,35 @@ pub const REMEDY: &str = "apt install clang, then: cargo clean -p headroom-queue
 mod tests {
     use super::*;
 
-    #[test]
-    fn there_is_an_object_for_the_kernel_or_a_reason() {
-        match object() {
+    /// An object is one for the kernel, with these parts in it; where there is none, the reason is known.
+    pub(crate) fn is_for_the_kernel_or_has_a_reason(
+        object: Result<&[u8], &str>,
+        reason: &str,
+        names: &[&str],
+    ) {
+        match object {
             Ok(object) => {
                 assert_eq!(&object[..4], b"\x7fELF");
                 // e_machine of the ELF header: EM_BPF.
                 assert_eq!(u16::from_ne_bytes([object[18], object[19]]), 247);
-                assert!(REASON.is_empty());
-                for name in [PROGRAM, PORT, NAMESPACE_INODE, TALLIES, CONTROLS, TRACEPOINT] {
+                assert!(reason.is_empty());
+                for name in names {
                     assert!(
                         object.windows(name.len()).any(|at| at == name.as_bytes()),
                         "{name}"
                     );
                 }
             }
-            Err(reason) => {
-                assert!(!reason.is_empty());
-                println!("skipped: the eBPF program is not in this build: {reason}; {REMEDY}");
+            Err(why) => {
+                assert!(!why.is_empty());
+                println!("skipped: the eBPF program is not in this build: {why}; {REMEDY}");
             }
         }
+    }
+
+    #[test]
+    fn there_is_an_object_for_the_kernel_or_a_reason() {
+        let names = [PROGRAM, PORT, NAMESPACE_INODE, TALLIES, CONTROLS, TRACEPOINT];
+        is_for_the_kernel_or_has_a_reason(object(), REASON, &names);
     }
 }

@@ -24,6 +24,20 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// There is no file to read.
+    #[error(
+        "{path}: there is no such file, and so no run recorded in it. Name the one that a run was recorded in (its record.db or --db)"
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is a folder.
+    #[error("{path}: this is a folder. Name the flight recorder's file in it, as {path}/headroom.db")]
+    IsFolder {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The file could not be opened or set up.
     #[error(
         "{path}: cannot open the flight recorder: {source}. Check that the file exists, may be read and written, and that its disk has room"

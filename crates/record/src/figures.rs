@@ -49,7 +49,7 @@ pub(crate) const SERVICE: [Figure; 25] = [
     figure("latency P50", "ms", 2, |run| run.latency_ms.p50),
     figure("latency P95", "ms", 1, |run| run.latency_ms.p95),
     figure("latency P99", "ms", 1, |run| run.latency_ms.p99),
-    figure(OVER, "%", 2, |run| run.slo.periods_over.map(Ratio::as_percent)),
+    figure(OVER, "%", 2, |run| run.slo.periods_over.filter(|_| !run.slo.is_without_requests()).map(Ratio::as_percent)),
     figure("requests answered", "", 0, |run| Some(run.requests.completed as f64)),
     figure("requests failed", "", 0, |run| Some(run.requests.failed as f64)),
     figure("cores, mean", "cores", 2, |run| run.cores.mean.map(Cores::get)),

@@ -264,6 +264,22 @@ fn numbers_or_nan<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String
 }
 
 impl PeriodRecord {
+    /// Whether it is known that no request came, ended or was being served at its end.
+    pub fn is_without_requests(&self) -> bool {
+        !self.telemetry_lost
+            && self.arrivals + self.completions + self.failures + self.in_flight == 0
+            && self.oldest_in_flight.is_none()
+    }
+
+    /// The latency to hold against the target: that at the SLO's percentile; where no request ended although some are being served, the
+    /// age of the oldest of these. `None` where neither is known.
+    pub fn latency_to_judge(&self) -> Option<Seconds> {
+        let oldest = self
+            .oldest_in_flight
+            .filter(|_| !self.telemetry_lost && self.completions + self.failures == 0);
+        self.slo_latency.or(oldest)
+    }
+
     /// The foremost reason of each law, in the order of the laws.
     pub(crate) fn foremost(&self) -> impl Iterator<Item = &Reason> {
         let reasons = self.reasons.iter().enumerate();

@@ -171,6 +171,19 @@ pub(crate) fn try_writer(path: &Path) -> Result<(), Error> {
 
 /// Opens a file for reading only.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::Missing {
+                path: path.to_owned(),
+            });
+        }
+        Ok(metadata) if metadata.is_dir() => {
+            return Err(Error::IsFolder {
+                path: path.to_owned(),
+            });
+        }
+        _ => {}
+    }
     let opening = Error::open(path);
     // Reading a file in WAL mode needs its folder to be writable, for the index of the log. Where it is not and
     // there is no log (the file came with a backup, a container image), the file cannot change under us.
@@ -309,6 +322,19 @@ mod tests {
             .unwrap();
         assert!(matches!(open_writer(&path), Err(Error::Foreign { .. })));
         assert!(matches!(open_reader(&path), Err(Error::Foreign { .. })));
+    }
+
+    #[test]
+    fn a_missing_file_and_a_folder_are_named_as_what_they_are() {
+        let (folder, path) = file();
+        let said = open_reader(&path).unwrap_err().to_string();
+        assert!(
+            said.contains("runs.db: there is no such file") && said.contains("--db"),
+            "{said}"
+        );
+        assert!(!path.exists(), "reading makes none");
+        let said = open_reader(folder.path()).unwrap_err().to_string();
+        assert!(said.contains("this is a folder"), "{said}");
     }
 
     #[test]

@@ -187,9 +187,17 @@ pub struct SloSummary {
     /// Judged periods that count as over only because their latency is unknown.
     #[serde(default)]
     pub periods_unknown: u64,
+    /// Judged periods in which no request came, ended or was being served: none of them is over, and none shows that the SLO was kept.
+    #[serde(default)]
+    pub periods_without_requests: u64,
 }
 
 impl SloSummary {
+    /// Whether periods were judged and none of them had a request.
+    pub const fn is_without_requests(&self) -> bool {
+        self.periods_judged > 0 && self.periods_without_requests == self.periods_judged
+    }
+
     /// The SLO: `P95 under 250 ms`; `no SLO` where there is none.
     pub fn text(&self) -> String {
         match self.percentile.zip(self.target_ms) {

@@ -54,6 +54,8 @@ pub(crate) struct Counts {
     judged: u64,
     over: u64,
     unknown: u64,
+    /// Judged periods without a request.
+    empty: u64,
     telemetry_lost: u64,
     in_flight_before: u64,
     energy_j: BTreeMap<Source, f64>,
@@ -135,6 +137,7 @@ impl Counts {
             self.judged += 1;
             self.over += u64::from(verdict != Verdict::Kept);
             self.unknown += u64::from(verdict == Verdict::Unknown);
+            self.empty += u64::from(period.is_without_requests() && self.in_flight_before == 0);
         }
         self.periods += 1;
         self.last_index = Some(period.index);
@@ -291,6 +294,7 @@ impl RunTotals {
                 }),
                 periods_judged: counts.judged,
                 periods_unknown: counts.unknown,
+                periods_without_requests: counts.empty,
             },
             energy_over_bound: meta
                 .energy_bound

@@ -1,6 +1,6 @@
 //! The live world: what is read, decided and carried out once a period, on this machine ([`live`]) and on many ([`cluster`]).
 //!
-//! A run is a [`live::ControlLoop`]: a law of [`headroom_control`] between a [`live::Telemetry`] and a [`live::Machine`],
+//! A run is a [`live::ControlLoop`]: a law of [`headroom_control`] between a [`live::Telemetry`] and a [`live::Device`],
 //! with [`live::Sink`]s that read what each period leaves behind. The service's gateway is a process of its own ([`door`]);
 //! whatever a run changes on a machine is put back at its end, by a guard where it is killed ([`live::undo`],
 //! [`live::guard`]). [`resize`] switches the servers of a cluster on and off; [`capacity`] estimates what one server can take.
@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod descriptors;
 pub mod door;
 pub mod live;
+pub mod oncall;
 pub mod queue_sample;
 pub mod resize;
 

@@ -59,6 +59,7 @@ impl Law for Whim {
             expected_rate: None,
             reflex: None,
             reasons: vec![Reason::new("whim", String::new(), &[])],
+            ..Decision::default()
         }
     }
     fn forget(&mut self) {}

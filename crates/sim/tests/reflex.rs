@@ -37,6 +37,7 @@ impl Law for Careless {
                 setting: full.into(),
             }),
             reasons: vec![Reason::new("careless", String::new(), &[])],
+            ..Decision::default()
         }
     }
     fn forget(&mut self) {}

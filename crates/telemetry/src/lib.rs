@@ -28,5 +28,5 @@ pub mod period;
 pub mod prometheus;
 
 pub use haproxy::{HaproxyConfig, HaproxyTelemetry};
-pub use period::{Latency, Lost, Source, TelemetryPeriod};
+pub use period::{Latency, Lost, Source, TelemetryPeriod, latency_histogram};
 pub use prometheus::{PrometheusConfig, PrometheusTelemetry};

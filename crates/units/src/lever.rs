@@ -38,6 +38,12 @@ pub enum Lever {
     BatchInterval,
     /// What a gateway's cache may hold.
     CacheSize,
+    /// Workers of a server on call that may run at once; not limited, it is not on call.
+    Concurrency,
+    /// Queries of one connection in a scheduling round of a server on call.
+    QueryBatch,
+    /// From the end of a scheduling round of a server on call to the beginning of the next.
+    RoundDelay,
 }
 
 /// Which way a lever gives the service more.
@@ -90,7 +96,7 @@ impl LeverInfo {
 
 impl Lever {
     /// All levers, in the order in which tables and plots have them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Cores,
         Self::Cap,
         Self::Frequency,
@@ -98,6 +104,9 @@ impl Lever {
         Self::Coalescing,
         Self::BatchInterval,
         Self::CacheSize,
+        Self::Concurrency,
+        Self::QueryBatch,
+        Self::RoundDelay,
     ];
 
     /// What it is.
@@ -166,6 +175,33 @@ impl Lever {
                 gives: Gives::Higher,
                 spread: Spread::Cluster,
             },
+            Self::Concurrency => LeverInfo {
+                name: "concurrency",
+                title: "Workers at once",
+                unit: "workers",
+                shown: ("workers", 1.0),
+                decimals: 0,
+                gives: Gives::Higher,
+                spread: Spread::Each,
+            },
+            Self::QueryBatch => LeverInfo {
+                name: "query_batch",
+                title: "Queries of a connection in a round",
+                unit: "queries",
+                shown: ("queries", 1.0),
+                decimals: 0,
+                gives: Gives::Higher,
+                spread: Spread::Each,
+            },
+            Self::RoundDelay => LeverInfo {
+                name: "round_delay",
+                title: "Delay between rounds",
+                unit: "seconds",
+                shown: ("ms", 1e-3),
+                decimals: 1,
+                gives: Gives::Lower,
+                spread: Spread::Each,
+            },
         }
     }
 
@@ -179,6 +215,9 @@ impl Lever {
             Self::Coalescing => "coalescing",
             Self::BatchInterval => "interval",
             Self::CacheSize => "cache",
+            Self::Concurrency => "C",
+            Self::QueryBatch => "N",
+            Self::RoundDelay => "D",
         }
     }
 

@@ -3,7 +3,7 @@
 //! A bare `f64` says neither whether it is watts or joules nor whether anybody measured it. Everything that
 //! crosses a public boundary in this workspace is one of these types instead. [`quantity`] holds the quantities
 //! (watts, joules, cores, hertz, rates, ratios, seconds) and the few products between them that have a meaning;
-//! [`lever`] says what can be set and holds a value for each lever; [`part`] holds what a period of a run says of each node;
+//! [`lever`] says what can be set and holds a value for each lever; [`comparison`] what a law compared; [`part`] holds what a period of a run says of each node;
 //! [`source`] says whether a value was measured, estimated, emulated or simulated, and keeps the four apart; [`status`]
 //! names the HTTP statuses with which a request counts as failed.
 //!
@@ -21,12 +21,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod comparison;
 pub mod lever;
 pub mod part;
 pub mod quantity;
 pub mod source;
 pub mod status;
 
+pub use comparison::{Compared, Comparison, Verdict};
 pub use lever::{Gives, Lever, LeverInfo, LeverRange, Setting, Spread};
 pub use part::{Fact, Part, Quantity, QuantityInfo, Role, Sensor};
 pub use quantity::{Cores, Hertz, Joules, PerSecond, Ratio, Seconds, Watts};

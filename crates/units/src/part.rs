@@ -67,6 +67,30 @@ pub enum Sensor {
     BatchWaiting,
     /// Requests of a batch that ask for the same, in the mean.
     BatchGroupSize,
+    /// Connections of a server on call that have a query and wait for a slot.
+    WaitingForSlot,
+    /// For how long the one of them waits that waits longest.
+    OldestWaiting,
+    /// P95 of the last queries of a class's connections together.
+    LatencyP95,
+    /// The same of P99.
+    LatencyP99,
+    /// The same of P99.9.
+    LatencyP999,
+    /// The target for the P95 of each connection of a class.
+    TargetP95,
+    /// The same for P99.
+    TargetP99,
+    /// The same for P99.9.
+    TargetP999,
+    /// Connections of a class of which one of the SLOs was missed by their last queries.
+    MissedSlo,
+    /// Instructions per query: IPQ of REEF.
+    InstructionsPerQuery,
+    /// Context switches per query.
+    SwitchesPerQuery,
+    /// Share of the cores' time in idle periods longer than the break-even time of their deepest useful idle state.
+    LongIdle,
 }
 
 /// A lever or a sensor: what has a value.
@@ -112,7 +136,7 @@ impl QuantityInfo {
 
 impl Sensor {
     /// All sensors, in the order in which tables and plots have them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 34] = [
         Self::ArrivalRate,
         Self::ServiceRate,
         Self::FailureRate,
@@ -135,6 +159,18 @@ impl Sensor {
         Self::BatchProcessing,
         Self::BatchWaiting,
         Self::BatchGroupSize,
+        Self::WaitingForSlot,
+        Self::OldestWaiting,
+        Self::LatencyP95,
+        Self::LatencyP99,
+        Self::LatencyP999,
+        Self::TargetP95,
+        Self::TargetP99,
+        Self::TargetP999,
+        Self::MissedSlo,
+        Self::InstructionsPerQuery,
+        Self::SwitchesPerQuery,
+        Self::LongIdle,
     ];
 
     /// What it is.
@@ -209,6 +245,72 @@ impl Sensor {
                 "requests",
                 ("", 1.0),
                 2,
+            ),
+            Self::WaitingForSlot => (
+                "waiting_for_slot",
+                "Connections that wait for a slot",
+                "connections",
+                ("", 1.0),
+                0,
+            ),
+            Self::OldestWaiting => (
+                "oldest_waiting",
+                "Longest wait for a slot",
+                "seconds",
+                ("ms", 1e-3),
+                1,
+            ),
+            Self::LatencyP95 => (
+                "latency_p95",
+                "P95 of the last queries",
+                "seconds",
+                ("ms", 1e-3),
+                1,
+            ),
+            Self::TargetP95 => ("target_p95", "Target of P95", "seconds", ("ms", 1e-3), 1),
+            Self::LatencyP99 => (
+                "latency_p99",
+                "P99 of the last queries",
+                "seconds",
+                ("ms", 1e-3),
+                1,
+            ),
+            Self::TargetP99 => ("target_p99", "Target of P99", "seconds", ("ms", 1e-3), 1),
+            Self::LatencyP999 => (
+                "latency_p999",
+                "P99.9 of the last queries",
+                "seconds",
+                ("ms", 1e-3),
+                1,
+            ),
+            Self::TargetP999 => ("target_p999", "Target of P99.9", "seconds", ("ms", 1e-3), 1),
+            Self::MissedSlo => (
+                "missed_slo",
+                "Connections that missed an SLO",
+                "connections",
+                ("", 1.0),
+                0,
+            ),
+            Self::InstructionsPerQuery => (
+                "instructions_per_query",
+                "Instructions per query",
+                "per_query",
+                ("k", 1e3),
+                1,
+            ),
+            Self::SwitchesPerQuery => (
+                "switches_per_query",
+                "Context switches per query",
+                "per_query",
+                ("", 1.0),
+                2,
+            ),
+            Self::LongIdle => (
+                "long_idle",
+                "Core time in long idle periods",
+                "ratio",
+                ("%", 0.01),
+                1,
             ),
         };
         QuantityInfo {
@@ -308,16 +410,19 @@ pub enum Role {
     Meter,
     /// A way to estimate, by what a meter shows.
     Estimator,
+    /// Connections of a server on call that have the same SLOs.
+    Class,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Cluster,
         Self::Node,
         Self::Gateway,
         Self::Meter,
         Self::Estimator,
+        Self::Class,
     ];
 
     /// Its name.
@@ -328,6 +433,7 @@ impl Role {
             Self::Gateway => "gateway",
             Self::Meter => "meter",
             Self::Estimator => "estimator",
+            Self::Class => "class",
         }
     }
 

@@ -9,7 +9,7 @@
 //! it was never empty. Looking at the start alone keeps the count honest. Were the end looked at too, intervals in which
 //! the server happened to be slow would be counted more often than those in which it happened to be fast.
 //!
-//! Stalls are left out: see [`super::stalls`].
+//! Stalls are left out: see `super::stalls`.
 
 use super::Capacity;
 use super::stalls::Stalls;

@@ -460,6 +460,10 @@ impl Law for Headroom {
         self.periods = 0;
     }
 
+    fn recalls(&self) -> bool {
+        true
+    }
+
     fn recall(&mut self, history: &LoadHistory) {
         self.forecaster.recall(history, |_, _| ());
     }
@@ -578,6 +582,7 @@ fn decision(allocation: Allocation, expected_rate: Option<PerSecond>, reasons: V
         expected_rate,
         reflex: None,
         reasons,
+        ..Decision::default()
     }
 }
 

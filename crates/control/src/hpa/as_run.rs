@@ -145,6 +145,7 @@ impl Law for K8sAsRun {
             .into(),
             expected_rate: None,
             reasons: vec![reason],
+            ..Decision::default()
         }
     }
 

@@ -343,6 +343,7 @@ impl Law for Hpa {
             expected_rate: None,
             reflex: None,
             reasons,
+            ..Decision::default()
         }
     }
 

@@ -25,9 +25,21 @@ impl Joint {
         levers.filter(|lever| *lever != Lever::Servers).collect()
     }
 
+    /// What is on where nothing of the machine is limited: rounds of a server on call may be delayed all the same.
+    const fn all_on(&self) -> &'static str {
+        match self.oncall {
+            Some(_) => "all of the machine on",
+            None => "everything on",
+        }
+    }
+
     pub(super) fn why_warm_up(&self) -> Reason {
         let of = self.tuning.warm_up_periods;
-        let text = format!("period {} of {of} to observe first: everything on", self.periods);
+        let text = format!(
+            "period {} of {of} to observe first: {}",
+            self.periods,
+            self.all_on()
+        );
         let numbers = [("period", self.periods.into()), ("warm_up_periods", of.into())];
         Reason::new(WARM_UP, text, &numbers)
     }
@@ -35,16 +47,22 @@ impl Joint {
     pub(super) fn why_retreat(&self, allowed: f64) -> Reason {
         let left = self.keeper.retreat();
         let text = format!(
-            "periods were late far more often than {:.2} %: the model is not to be trusted, everything on for {left} more periods",
-            allowed * 100.0
+            "periods were late far more often than {:.2} %: the model is not to be trusted, {} for {left} more periods",
+            allowed * 100.0,
+            self.all_on()
         );
         Reason::new(RETREAT, text, &[("allowed", allowed), ("periods", left.into())])
     }
 
     /// Even everything on is late more often than asked, as `observed`.
     pub(super) fn why_all(&self, observed: f64) -> Reason {
+        let by = match self.oncall {
+            Some(_) => " by the machine's levers",
+            None => "",
+        };
         let text = format!(
-            "even with everything on {:.2} % of the periods at such a load are late, {:.2} % are asked for: nothing can be saved",
+            "even with {} {:.2} % of the periods at such a load are late, {:.2} % are asked for: nothing can be saved{by}",
+            self.all_on(),
             observed * 100.0,
             self.tuning.late * 100.0
         );

@@ -130,6 +130,11 @@ impl Keeper {
         (self.came / self.expected).clamp(LEAST_TRUTH, 1.0)
     }
 
+    /// Takes a period that says nothing of what the machine's levers did.
+    pub(super) const fn pass(&mut self) {
+        self.retreat = self.retreat.saturating_sub(1);
+    }
+
     /// Takes a period of this load: whether it was late, and whether everything was on in it.
     pub(super) fn observe(&mut self, load: f64, late: bool, everything_on: bool) {
         let error = f64::from(u8::from(late));

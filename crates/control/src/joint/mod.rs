@@ -13,6 +13,7 @@
 //! | what a period says of all these | `learn` |
 //! | why, in words and numbers | `explain` |
 //! | the batch interval, where there is one | `interval`: the law [`Seek`] |
+//! | workers at once, queries in a round, the delay between rounds, where a server is on call | `sleep`: the law [`OnCall`] |
 //! | that it stays known what a request costs at full speed: now and then a period there | `Joint::excites` |
 
 mod capped;
@@ -24,6 +25,7 @@ mod keeper;
 mod learn;
 mod points;
 mod servers;
+mod sleep;
 mod tuning;
 
 pub use growth::MAX_HORIZON_PERIODS;
@@ -40,6 +42,7 @@ use crate::headroom::power::PowerModel;
 use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{NodeObservation, Observation, Traffic};
+use crate::oncall::law::OnCall;
 use crate::plant::{Plant, Slo};
 use crate::reflex::ReflexPlan;
 use crate::resize::{Cause, PowerState};
@@ -72,7 +75,7 @@ const UNSURE: f64 = 0.04;
 const EXCITED_EVERY: u32 = 20;
 
 /// The law.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Joint {
     slo: Slo,
     plant: Plant,
@@ -111,6 +114,8 @@ pub struct Joint {
     steady: (usize, u32),
     /// What moves the batch interval, where there is one.
     seek: Option<Seek>,
+    /// What moves the levers of a server on call, where there is one.
+    oncall: Option<Box<OnCall>>,
 }
 
 impl Joint {
@@ -163,6 +168,7 @@ impl Joint {
             in_flight: None,
             steady: (0, 0),
             seek: None,
+            oncall: None,
             slo,
             plant,
             tuning,
@@ -255,6 +261,7 @@ impl Joint {
             expected_rate: Some(PerSecond::new(forecast.rate)),
             reflex: None,
             reasons: vec![why],
+            ..Decision::default()
         }
     }
 
@@ -265,7 +272,13 @@ impl Joint {
         let length = observation.length.get();
         let limited = self.is_limited(observation, serving);
         // A period that a reflex raised had the lower point that was chosen for it: if late, it is so by that choice.
-        let is_full = serving == all && !limited && observation.reflexes == 0;
+        let is_whole = serving == all && !limited && observation.reflexes == 0;
+        // What is late while rounds of a server on call are delayed may be so by the delay, which has a law of its own that ends it.
+        let is_delayed = observation
+            .in_force
+            .get(Lever::RoundDelay)
+            .is_some_and(|delay| delay > 0.0);
+        let is_full = is_whole && !is_delayed;
         self.full_for = match is_full {
             true => self.full_for.saturating_add(1),
             false => 0,
@@ -275,9 +288,12 @@ impl Joint {
         let late = traffic.latency_to_judge() > self.slo.target();
         let retreating = self.keeper.retreat() > 0;
         let load_then = self.keeper.load_of(traffic, observation.at_work(traffic), length);
-        self.keeper.observe(load_then, late, everything_on);
+        match is_whole && is_delayed {
+            true => self.keeper.pass(),
+            false => self.keeper.observe(load_then, late, everything_on),
+        }
         // What the model says is judged by periods at full speed alone: in others a reflex may have kept what it had not.
-        if let Some(expected) = self.expected_late.take().filter(|_| !limited) {
+        if let Some(expected) = self.expected_late.take().filter(|_| !limited && !is_delayed) {
             self.keeper.judge(expected, late);
         }
         let lasts = (FLOOR_S / length.max(1e-3)) as u32;
@@ -360,6 +376,7 @@ impl Joint {
             expected_rate: Some(PerSecond::new(forecast.rate)),
             reflex: None,
             reasons,
+            ..Decision::default()
         };
         let reflex = planned.map(|planned| planned.to(self.plant.full()));
         decision.arm(reflex, observation.reflexes);
@@ -384,7 +401,8 @@ impl Law for Joint {
 
     fn decide(&mut self, observation: &Observation) -> Decision {
         let decision = self.decide_machines(observation);
-        self.add_interval(decision, observation)
+        let decision = self.add_interval(decision, observation);
+        self.add_sleep(decision, observation)
     }
 
     fn forget(&mut self) {
@@ -397,6 +415,13 @@ impl Law for Joint {
         if let Some(seek) = &mut self.seek {
             seek.forget();
         }
+        if let Some(oncall) = &mut self.oncall {
+            oncall.forget();
+        }
+    }
+
+    fn recalls(&self) -> bool {
+        true
     }
 
     fn recall(&mut self, history: &LoadHistory) {

@@ -1,9 +1,9 @@
 //! QoS-centric workload consolidation: how many cores each area of threads has.
 //!
-//! Source: REEF Section 4 and Algorithm 1 [F]. Areas are ordered from the strictest SLO (index 0) to the loosest. Where the
-//! paper is ambiguous, this is what is done here [D]:
+//! Source: REEF Section 4 and Algorithm 1 \[F\]. Areas are ordered from the strictest SLO (index 0) to the loosest. Where the
+//! paper is ambiguous, this is what is done here \[D\]:
 //!
-//! - The correction factor α is TP[Cores[k]] / measured. An area with little demand has a large α and gives nothing; one that
+//! - The correction factor α is TP[Cores\[k\]] / measured. An area with little demand has a large α and gives nothing; one that
 //!   served nothing has none and gives nothing, unless it has no thread.
 //! - Lines 24 to 27 have no `break`, so a donor could give several cores on one measurement. Here an area gives at most one
 //!   core a period, and a proactive phase moves one core in all: each move changes what was measured.
@@ -185,6 +185,16 @@ impl Consolidation {
         })
     }
 
+    /// Other budgets of the same areas from now on. Cores stay where they are: from there they move.
+    ///
+    /// # Errors
+    /// As [`allocate`]; the budgets of before stay then.
+    pub fn rebudget(&mut self, areas: Vec<AreaBudget>) -> Result<(), ConsolidationError> {
+        self.first = allocate(&areas, &self.profile)?;
+        self.areas = areas;
+        Ok(())
+    }
+
     /// Cores of each area; their sum never changes.
     pub fn cores(&self) -> &[usize] {
         &self.cores
@@ -232,7 +242,7 @@ impl Consolidation {
         moves
     }
 
-    /// TP[Cores[k] - 1] > α B_k, and a core is left where there is a thread.
+    /// TP[Cores\[k\] - 1] > α B_k, and a core is left where there is a thread.
     fn can_give(&self, area: usize, periods: &[AreaPeriod]) -> bool {
         let (cores, of) = (self.cores[area], self.areas[area]);
         let Some(period) = periods.get(area) else {

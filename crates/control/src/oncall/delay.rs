@@ -1,7 +1,7 @@
 //! The inter-scheduling-round (ISR) delay D and the batch size N.
 //!
-//! Source: REEF Section 3.4 and Figures 9 and 10 [F]: the load limit of 1.05 x the throughput at saturation, a least delay of
-//! the break-even time of the deep idle state, N up to 8 for throughput and 2 for tails. Ours [D]: how far D grows beyond
+//! Source: REEF Section 3.4 and Figures 9 and 10 \[F\]: the load limit of 1.05 x the throughput at saturation, a least delay of
+//! the break-even time of the deep idle state, N up to 8 for throughput and 2 for tails. Ours \[D\]: how far D grows beyond
 //! that, by the measured percentile, and N for an SLO; the paper names neither.
 
 use crate::decision::Reason;

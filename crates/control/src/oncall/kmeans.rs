@@ -1,6 +1,6 @@
 //! Groups of threads with similar mean-latency budgets: one-dimensional k-means on their logarithms.
 //!
-//! Source: REEF Section 3.5 and Algorithm 1, line 2 [F], which name K-means and no start, scale or tie rule. Ours [D]: the
+//! Source: REEF Section 3.5 and Algorithm 1, line 2 \[F\], which name K-means and no start, scale or tie rule. Ours \[D\]: the
 //! logarithm, for 1 ms and 2 ms differ as much as 100 ms and 200 ms; a start at the quantiles of the distinct values, so that
 //! the same budgets always give the same areas; a tie goes to the stricter area.
 

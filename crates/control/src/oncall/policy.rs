@@ -1,12 +1,15 @@
 //! Connection-level QoS policies: how many queries each connection may send in a turn.
 //!
-//! Source: REEF Section 3.4, the query batch regulator [F]; the public implementation of AppleS for its rule and the tail-SLO mode [F]. The growth of
-//! a latency-sensitive quota by doubling is ours [D], for only its bound of 64 L is published; so is all of UTSLO's loop [D].
+//! Source: REEF Section 3.4, the query batch regulator \[F\]; the public implementation of AppleS for its rule and the tail-SLO mode \[F\]. The growth of
+//! a latency-sensitive quota by doubling is ours \[D\], for only its bound of 64 L is published; so is all of UTSLO's loop \[D\].
 //! The controller equations of PSLO are not public to us: [`PsloStyle`] is in its style, no more.
 
+use super::tail::{self, Disengagement, Shape, TailError, TailSlo};
 use crate::decision::Reason;
 use headroom_units::{Ratio, Seconds};
 use std::collections::BTreeMap;
+
+pub use super::guarded::{Paced, PsloStyle, UtsloStyle};
 
 /// The longest that a connection waits without a token: AppleS' rule.
 pub const MAX_WAIT: Seconds = Seconds::new(20.0);
@@ -14,14 +17,8 @@ pub const MAX_WAIT: Seconds = Seconds::new(20.0);
 pub const MAX_TOKENS: u32 = 1_024;
 /// By what a violation ratio is multiplied before it is compared.
 const TRIGGER: f64 = 1.05;
-/// The quota of a latency-sensitive connection at most, in L.
-const MAX_QUOTA: u32 = 64;
-/// The quota of a latency-sensitive connection at least.
-const MIN_QUOTA: u32 = 2;
 /// After how long a connection without tokens tries again.
 const RETRY: Seconds = Seconds::new(200e-6);
-/// The same of best-effort connections while an SLO is violated.
-const RETRY_VIOLATED: Seconds = Seconds::new(20e-3);
 
 /// An SLO of a connection and how it was kept in the period.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,6 +29,8 @@ pub enum Kept {
         percentile: Ratio,
         /// The share of queries that missed the target.
         violations: Ratio,
+        /// The mean latency with which it is just kept, as estimated; `None` where nothing estimates it.
+        budget: Option<Seconds>,
     },
     /// A user disengagement ratio.
     Disengagement {
@@ -39,6 +38,8 @@ pub enum Kept {
         target: Ratio,
         /// The ratio that was.
         measured: Ratio,
+        /// The mean latency with which it is just kept, as estimated; `None` where nothing estimates it.
+        budget: Option<Seconds>,
     },
 }
 
@@ -63,7 +64,69 @@ pub struct Connection {
     pub tokens: u32,
 }
 
+impl Kept {
+    /// A percentile SLO that this share of queries missed, and its mean budget by the generalised exponential of this coefficient of
+    /// variation ([`tail::mean_budget`]); without one it is not estimated.
+    ///
+    /// # Errors
+    /// [`TailError`] for a percentile or a target that cannot be.
+    pub fn percentile(slo: TailSlo, violations: Ratio, cv: Option<Ratio>) -> Result<Self, TailError> {
+        let budget = match cv {
+            Some(cv) => tail::mean_budget(&[slo], Shape::of_cv_clamped(cv).0, 1)?,
+            None => None,
+        };
+        Ok(Self::Percentile {
+            percentile: slo.percentile,
+            violations,
+            budget,
+        })
+    }
+
+    /// The same of a user disengagement ratio with its d(latency). A target below d(0) has no budget: it is never kept.
+    pub fn disengagement(target: Ratio, measured: Ratio, of: &Disengagement, cv: Option<Ratio>) -> Self {
+        let estimate = |cv| match of.mean_budget(target, Shape::of_cv_clamped(cv).0) {
+            Ok(budget) => budget,
+            Err(_) => Some(Seconds::ZERO),
+        };
+        Self::Disengagement {
+            target,
+            measured,
+            budget: cv.and_then(estimate),
+        }
+    }
+
+    /// Its mean budget.
+    pub const fn budget(&self) -> Option<Seconds> {
+        match self {
+            Self::Percentile { budget, .. } | Self::Disengagement { budget, .. } => *budget,
+        }
+    }
+
+    /// Whether it was missed as measured, with the margin that AppleS takes: where the violation ratio x 1.05 exceeds what may be.
+    pub fn is_violated(&self) -> bool {
+        match self {
+            Self::Percentile {
+                percentile,
+                violations,
+                ..
+            } => violations.get() * TRIGGER > 1.0 - percentile.get(),
+            Self::Disengagement { target, measured, .. } => measured.get() * TRIGGER > target.get(),
+        }
+    }
+}
+
 impl Connection {
+    /// Whether any of its SLOs was missed, as [`Kept::is_violated`] has it.
+    pub fn violates(&self) -> bool {
+        self.slos.iter().any(Kept::is_violated)
+    }
+
+    /// m, the mean latency with which it keeps all its SLOs, as estimated: the least of theirs.
+    pub fn budget(&self) -> Option<Seconds> {
+        let budgets = self.slos.iter().filter_map(Kept::budget);
+        budgets.min_by(|one, other| one.get().total_cmp(&other.get()))
+    }
+
     fn weight(&self) -> f64 {
         if self.weight > 0.0 && self.weight.is_finite() {
             self.weight
@@ -91,7 +154,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    fn new(id: u64, tokens: u32) -> Self {
+    pub(super) fn new(id: u64, tokens: u32) -> Self {
         Self {
             id,
             tokens,
@@ -173,122 +236,6 @@ impl Policy for Apples {
     }
 }
 
-/// Quotas of latency-sensitive connections, by id.
-#[derive(Clone, Debug)]
-struct Quotas {
-    tokens: u32,
-    of: BTreeMap<u64, u32>,
-}
-
-impl Quotas {
-    fn decide(&mut self, connections: &[Connection], state: impl Fn(&Connection) -> Option<bool>) -> Grants {
-        let violated = connections.iter().any(|of| state(of) == Some(true));
-        let (l, before) = (self.tokens.max(1), std::mem::take(&mut self.of));
-        let grant = |of: &Connection| {
-            let Some(violates) = state(of) else {
-                return match violated {
-                    true => Grant {
-                        yields: true,
-                        retry: RETRY_VIOLATED,
-                        ..Grant::new(of.id, 1)
-                    },
-                    false => Grant::new(of.id, l),
-                };
-            };
-            let quota = before.get(&of.id).copied().unwrap_or(l.max(MIN_QUOTA));
-            let quota = match (violated, violates) {
-                (true, true) => quota.saturating_mul(2).min(l.saturating_mul(MAX_QUOTA)),
-                (true, false) => quota,
-                (false, _) => quota.saturating_sub(1).max(MIN_QUOTA),
-            };
-            let quota = quota.min(MAX_TOKENS);
-            self.of.insert(of.id, quota);
-            Grant {
-                again: violated,
-                ..Grant::new(of.id, quota)
-            }
-        };
-        let grants = connections.iter().map(grant).collect();
-        match violated {
-            true => answer(
-                grants,
-                "policy-violated",
-                "an SLO is violated: best-effort connections have 1 token and yield",
-            ),
-            false => answer(grants, "policy-kept", "all SLOs are kept: quotas fall by 1"),
-        }
-    }
-}
-
-/// In the style of PSLO: guards percentile SLOs. Violated where the violation ratio x 1.05 exceeds 1 - p.
-#[derive(Clone, Debug)]
-pub struct PsloStyle(Quotas);
-
-impl PsloStyle {
-    /// With L tokens of a best-effort connection.
-    pub const fn new(tokens: u32) -> Self {
-        Self(Quotas {
-            tokens,
-            of: BTreeMap::new(),
-        })
-    }
-}
-
-impl Policy for PsloStyle {
-    fn name(&self) -> &'static str {
-        "pslo-style"
-    }
-
-    fn decide(&mut self, connections: &[Connection]) -> Grants {
-        let missed = |slo: &Kept| match slo {
-            Kept::Percentile {
-                percentile,
-                violations,
-            } => Some(violations.get() * TRIGGER > 1.0 - percentile.get()),
-            Kept::Disengagement { .. } => None,
-        };
-        self.0.decide(connections, |of| {
-            of.slos
-                .iter()
-                .filter_map(missed)
-                .reduce(|one, other| one || other)
-        })
-    }
-}
-
-/// In the style of UTSLO: the same loop for user disengagement ratios. Violated where the ratio x 1.05 exceeds its target.
-#[derive(Clone, Debug)]
-pub struct UtsloStyle(Quotas);
-
-impl UtsloStyle {
-    /// With L tokens of a best-effort connection.
-    pub const fn new(tokens: u32) -> Self {
-        Self(Quotas {
-            tokens,
-            of: BTreeMap::new(),
-        })
-    }
-}
-
-impl Policy for UtsloStyle {
-    fn name(&self) -> &'static str {
-        "utslo-style"
-    }
-
-    fn decide(&mut self, connections: &[Connection]) -> Grants {
-        let missed = |slo: &Kept| match slo {
-            Kept::Disengagement { target, measured } => Some(measured.get() * TRIGGER > target.get()),
-            Kept::Percentile { .. } => None,
-        };
-        self.0.decide(connections, |of| {
-            of.slos
-                .iter()
-                .filter_map(missed)
-                .reduce(|one, other| one || other)
-        })
-    }
-}
-
 /// A user's own table: tokens and share of turns by the name of a class. A class that is not in it has no turn but the one
 /// that [`Running`] gives.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -316,7 +263,7 @@ impl Policy for Table {
     }
 }
 
-fn answer(grants: Vec<Grant>, rule: &'static str, text: &str) -> Grants {
+pub(super) fn answer(grants: Vec<Grant>, rule: &'static str, text: &str) -> Grants {
     let tokens = grants.iter().map(|grant| f64::from(grant.tokens)).sum();
     let numbers = [("connections", grants.len() as f64), ("tokens", tokens)];
     Grants {

@@ -19,6 +19,7 @@ fn missed(violations: f64) -> Vec<Kept> {
     vec![Kept::Percentile {
         percentile: Ratio::new(0.99),
         violations: Ratio::new(violations),
+        budget: None,
     }]
 }
 
@@ -60,9 +61,85 @@ fn disengagement_is_guarded_by_its_own_policy() {
     let slo = Kept::Disengagement {
         target: Ratio::new(0.001),
         measured: Ratio::new(0.002),
+        budget: None,
     };
     let both = [connection(1, 1.0, vec![slo]), connection(2, 1.0, missed(1.0))];
     assert_eq!(tokens(&UtsloStyle::new(4).decide(&both)), [8, 1]);
+}
+
+/// With a mean above its budget a connection would miss its percentile before many queries did: that is an estimate, and said to be.
+#[test]
+fn a_mean_over_its_budget_is_violated_as_estimated() {
+    let mut policy = PsloStyle::new(4);
+    let slo = TailSlo {
+        percentile: Ratio::new(0.99),
+        target: Seconds::new(0.1),
+    };
+    let of = |mean_ms: f64, violations: f64| {
+        let kept = Kept::percentile(slo, Ratio::new(violations), Some(Ratio::new(1.0))).unwrap();
+        // Of an exponential: 100 ms / ln 100.
+        assert!((kept.budget().unwrap().as_millis() - 21.7147).abs() < 1e-3);
+        let mut sensitive = connection(1, 1.0, vec![kept]);
+        (sensitive.mean, sensitive.queries) = (Some(Seconds::from_millis(mean_ms)), 128);
+        [sensitive, connection(2, 1.0, Vec::new())]
+    };
+    let mut rule = |mean_ms, violations| {
+        let grants = policy.decide(&of(mean_ms, violations));
+        let numbers = &grants.reasons[0].numbers;
+        let number = |name: &str| numbers.iter().find(|(known, _)| known == name).unwrap().1;
+        let counts = (number("violated_measured"), number("violated_estimated_only"));
+        (
+            grants.reasons[0].rule.to_string(),
+            counts,
+            grants.grants[1].yields,
+        )
+    };
+    assert_eq!(rule(21.0, 0.0), ("policy-kept".to_owned(), (0.0, 0.0), false));
+    assert_eq!(
+        rule(22.0, 0.0),
+        ("policy-over-budget".to_owned(), (0.0, 1.0), true)
+    );
+    assert_eq!(rule(22.0, 0.1), ("policy-violated".to_owned(), (1.0, 0.0), true));
+    assert_eq!(rule(2.0, 0.1), ("policy-violated".to_owned(), (1.0, 0.0), true));
+}
+
+/// A ratio that is never kept has no budget but 0, and one that always is has none.
+#[test]
+fn a_disengagement_ratio_has_a_budget() {
+    let points = [(0.0, 0.01), (1.0, 0.1)].map(|(at, share)| (Seconds::new(at), Ratio::new(share)));
+    let of = Disengagement::new(points.to_vec()).unwrap();
+    let budget = |target: f64| {
+        let cv = Some(Ratio::new(1.0));
+        Kept::disengagement(Ratio::new(target), Ratio::new(0.0), &of, cv).budget()
+    };
+    assert_eq!((budget(0.001), budget(0.2)), (Some(Seconds::ZERO), None));
+    let within = budget(0.02).unwrap().get();
+    assert!((0.05..0.2).contains(&within), "{within}");
+}
+
+/// A pause grows while the mean is well within its budget, halves where it is not, and best effort always yields.
+#[test]
+fn a_paced_connection_asks_as_late_as_its_budget_allows() {
+    let mut policy = Paced::new(4);
+    let of = |mean_ms: f64| {
+        let kept = Kept::Percentile {
+            percentile: Ratio::new(0.99),
+            violations: Ratio::ZERO,
+            budget: Some(Seconds::from_millis(20.0)),
+        };
+        let mut sensitive = connection(1, 1.0, vec![kept]);
+        (sensitive.mean, sensitive.queries) = (Some(Seconds::from_millis(mean_ms)), 128);
+        [sensitive, connection(2, 1.0, Vec::new())]
+    };
+    let mut pause = |mean_ms| {
+        let grants = policy.decide(&of(mean_ms)).grants;
+        assert!(!grants[0].yields && grants[1].yields && grants[1].tokens == 4);
+        grants[0].retry.as_millis()
+    };
+    assert!((pause(5.0) - 1.0).abs() < 1e-9);
+    assert!((pause(11.9) - 2.0).abs() < 1e-9);
+    assert!((pause(19.0) - 2.0).abs() < 1e-9);
+    assert!((pause(21.0) - 1.0).abs() < 1e-9);
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Between the mean latency, its coefficient of variation and a percentile: the generalised-exponential distribution.
 //!
-//! Source: the tail-SLO mode of the public implementation of AppleS [F]; REEF Section 3.5 unifies all SLOs to a mean latency this way. The
+//! Source: the tail-SLO mode of the public implementation of AppleS \[F\]; REEF Section 3.5 unifies all SLOs to a mean latency this way. The
 //! distribution is F(x) = (1 - e^(-x/b))^a with shape a and scale b:
 //!
 //! - mean E = b [psi(a + 1) - psi(1)],
@@ -8,7 +8,7 @@
 //! - tail(p) = -b ln(1 - p^(1/(k a))) for a fan-out k: a query that waits for the slowest of k parts.
 //!
 //! E and V are both proportional to a power of b, so cv = sqrt(V) / E fixes a alone, and every percentile is a multiple of
-//! the mean. The loop of UTSLO is a design of ours [D]: see [`Disengagement`].
+//! the mean. The loop of UTSLO is a design of ours \[D\]: see [`Disengagement`].
 
 use super::gamma::{digamma, trigamma};
 use headroom_units::{PerSecond, Ratio, Seconds};
@@ -200,7 +200,7 @@ pub fn throughput_target(mean: Seconds) -> PerSecond {
 /// How likely a user is to give up at a latency: d(latency), a table of points joined by straight lines and constant
 /// outside of it. The user disengagement ratio (UDR) of a connection is the mean of d over its queries.
 ///
-/// The loop is a design of ours [D]: which d UTSLO uses is not public to us, so it is configured.
+/// The loop is a design of ours \[D\]: which d UTSLO uses is not public to us, so it is configured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disengagement(Vec<(Seconds, Ratio)>);
 

@@ -11,6 +11,7 @@ use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
 use crate::joint::{Joint, JointTuning};
+use crate::oncall::law::{OnCall, OncallTuning, Reef, ReefTuning};
 use crate::parameter::Parameters;
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
@@ -35,7 +36,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 22] = [
+pub(super) static LAWS: [Entry; 24] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -237,6 +238,35 @@ pub(super) static LAWS: [Entry; 22] = [
         ..RESIZER
     },
     Entry {
+        name: "on-call",
+        about: "Headroom's own for a server on call: how many workers run at once, how many queries a connection has in a round, how \
+                long nothing wakes between rounds; by comparison, for what law.on-call.goal says",
+        table: Some("on-call"),
+        build: |config, context| {
+            let law = OnCall::new(
+                context.slo,
+                context.plant,
+                context.machines.first(),
+                config.on_call.clone(),
+            );
+            Ok(Box::new(law.map_err(LawError::of("on-call"))?))
+        },
+        search: search::on_call,
+        ..FIXED
+    },
+    Entry {
+        name: "reef",
+        about: "REEF's regulator of a server on call as published: the fewest workers that saturate it, batches by the goal, a delay by \
+                the load limit",
+        table: Some("reef"),
+        build: |config, context| {
+            let law = Reef::new(context.slo, context.plant, context.machines.first(), &config.reef);
+            Ok(Box::new(law.map_err(LawError::of("reef"))?))
+        },
+        search: search::reef,
+        ..FIXED
+    },
+    Entry {
         name: "always-on",
         about: "Every server on, always: the reference for what switching them off saves",
         ..RESIZER
@@ -285,6 +315,10 @@ pub struct LawConfig {
     pub batching_dvfs: CoordinatorTuning,
     /// The parameters of the law that seeks the batch interval of least cost.
     pub seek: SeekTuning,
+    /// The parameters of our own law of a server on call.
+    pub on_call: OncallTuning,
+    /// The parameters of that law as published.
+    pub reef: ReefTuning,
     /// The parameters of the laws that follow the load with servers.
     pub resize: ResizeTuning,
     /// What one server can take.
@@ -320,6 +354,8 @@ impl LawConfig {
             dvfs: DvfsTuning::default(),
             batching_dvfs: CoordinatorTuning::default(),
             seek: SeekTuning::default(),
+            on_call: OncallTuning::default(),
+            reef: ReefTuning::default(),
             resize: ResizeTuning::default(),
             fixed_capacity: StaticConfig::default(),
             constant: ConstantConfig::default(),
@@ -337,7 +373,7 @@ impl LawConfig {
 
     /// All that is outside its range, whichever law runs.
     pub fn mistakes(&self) -> Vec<LawError> {
-        let laws: [(&'static str, &dyn Parameters); 12] = [
+        let laws: [(&'static str, &dyn Parameters); 14] = [
             ("headroom", &self.headroom),
             ("joint", &self.joint),
             ("slo-power", &self.slo_power),
@@ -349,6 +385,8 @@ impl LawConfig {
             ("batching", &self.batching),
             ("batching-dvfs", &self.batching_dvfs),
             ("seek", &self.seek),
+            ("on-call", &self.on_call),
+            ("reef", &self.reef),
             ("resize", &self.resize),
         ];
         let of_laws = laws
@@ -398,6 +436,12 @@ impl LawName {
     pub const POWER_MANAGER: Self = Self(&LAWS[9]);
     /// `powersave`.
     pub const POWERSAVE: Self = Self(&LAWS[10]);
+    /// `constant`.
+    pub const CONSTANT: Self = Self(&LAWS[11]);
+    /// `on-call`.
+    pub const ON_CALL: Self = Self(&LAWS[21]);
+    /// `reef`.
+    pub const REEF: Self = Self(&LAWS[22]);
 }
 
 fn nothing(_: &LawConfig, _: &LawContext) -> Found {
@@ -447,7 +491,11 @@ fn joint(config: &LawConfig, context: &LawContext) -> Built {
         config.joint.clone(),
     );
     match law {
-        Some(law) => Ok(Box::new(law.with_interval(config.seek.clone())?)),
+        Some(law) => {
+            let law = law.with_interval(config.seek.clone())?;
+            let machine = context.machines.first();
+            Ok(Box::new(law.with_sleep(machine, config.on_call.clone())?))
+        }
         None => Err(LawError::new(
             "law.name",
             "joint plans by what the machines draw, which nobody says here: give [machine]",

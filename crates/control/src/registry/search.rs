@@ -77,6 +77,14 @@ pub(super) fn headroom(_: &LawConfig, _: &LawContext) -> Found {
     ])
 }
 
+pub(super) fn on_call(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![parameter!("on-call", 1.0, 64.0, (on_call) max_batch as u32)])
+}
+
+pub(super) fn reef(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![parameter!("reef", 1.0, 64.0, (reef) max_batch as u32)])
+}
+
 pub(super) fn joint(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![parameter!("joint", 0.7, 1.0, (joint) guard)])
 }

@@ -3,7 +3,7 @@
 //!
 //! A law of the lever [`Lever::Servers`] says how many servers should be on; [`Fleet`] says which, and carries each through
 //! its power states with [`Server`]. Both are state machines that are given the time: whoever calls them reads the clock, asks
-//! the servers and carries out the [`Command`]s. [`demand`] says what arrives where only some servers could be read, [`hold`]
+//! the servers and carries out the [`Command`]s. [`mod@demand`] says what arrives where only some servers could be read, [`mod@hold`]
 //! what stays while the balancer cannot be relied on, [`energy`] what it all comes to by a model.
 //!
 //! | law | it goes by |
@@ -66,6 +66,7 @@ impl From<Resize> for Decision {
             expected_rate: None,
             reflex: None,
             reasons: vec![resize.reason],
+            ..Self::default()
         }
     }
 }

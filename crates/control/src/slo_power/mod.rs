@@ -386,6 +386,7 @@ impl Law for SloPower {
             .into(),
             expected_rate: self.elastic.expected_rate(),
             reasons,
+            ..Decision::default()
         }
     }
 

@@ -18,6 +18,7 @@ use headroom_node::power::MeterError;
 use headroom_node::restore::{self, RestoreError};
 use headroom_record::Recorder;
 use headroom_runtime::live::admin;
+use headroom_runtime::oncall::LEVERS;
 use headroom_units::{Lever, LeverRange};
 use serde_json::{Map, Value, json};
 use std::io::ErrorKind;
@@ -141,6 +142,15 @@ impl Report {
             ),
             json!({ "base_w": power.base.get(), "per_core_w": power.per_core.get() }),
         );
+    }
+
+    /// What laws can set of a server on call, or of those of all nodes.
+    pub fn oncall_levers(&mut self, plant: &Plant) {
+        for (lever, _) in LEVERS {
+            if let Some(range) = plant.range(lever) {
+                self.lever(lever, range, Some("the server on call"));
+            }
+        }
     }
 
     /// What laws can set of the gateways.

@@ -5,6 +5,7 @@ use crate::check::{self, Objections, Report, Running, savings};
 use crate::config::agent::{AgentFile, EXAMPLE};
 use crate::config::machine;
 use crate::demos;
+use crate::oncall::{MIN_LEASE, OnCall};
 use anyhow::anyhow;
 use clap::Args;
 use headroom_console::Document;
@@ -17,16 +18,19 @@ use headroom_node::Roots;
 use headroom_node::agent::{
     Agent, AgentConfig, AgentError, AgentHandle, Least, LocalMachine, Machine, OpenError,
 };
+use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
 use headroom_node::probe::{Finding, QUEUE_BY_EBPF, QUEUE_BY_KERNEL, State, probe};
 use headroom_node::restore::{self, MAX_PULSES};
 use headroom_runtime::live::control::Control;
 use headroom_runtime::live::guard::namespace::Place;
-use headroom_runtime::live::{service_manager, undo};
+use headroom_runtime::live::{admin, service_manager, undo};
+use headroom_runtime::oncall::{AttachOptions, ConnectionPages, Connections, LEVERS, OncallMachine};
 use headroom_units::{Cores, Hertz, Lever};
 use headroom_wire::server::{Listen, ListenError};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// `headroom agent`.
@@ -108,7 +112,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     let agents = services
         .into_iter()
         .zip(machines)
-        .map(|(service, machine)| start(service, &roots, machine))
+        .map(|(service, machine)| start(service, &roots, &run_dir, machine))
         .collect::<Result<Vec<_>, _>>()?;
     serve(agents, &stop)
 }
@@ -198,6 +202,19 @@ fn of(service: &Service, roots: &Roots, run_dir: &Path, running: &Running, found
     found.of_levers(document, "service");
     if let Some(mut machine) = opened {
         describe(&mut machine, &mut report);
+        if let Some(Some((on_call, note))) = found.of(on_call(file, document, roots, run_dir)) {
+            found.of(on_call.check((document, running.pid()), &mut report));
+            for (lever, range) in LEVERS {
+                report.lever(lever, range, Some("the server on call"));
+            }
+            report.note(note);
+            found.of(check::admin_port(
+                file.admin.listen,
+                document,
+                running,
+                &mut report,
+            ));
+        }
         found.of(of_figures(service, &mut machine, roots, &mut report));
     }
     for (place, listen) in file.agent.listen.iter().zip(listen) {
@@ -314,13 +331,72 @@ fn describe(machine: &mut LocalMachine, report: &mut Report) {
     }
 }
 
-fn start(service: Service, roots: &Roots, machine: LocalMachine) -> Result<AgentHandle, Failure> {
+/// The server on call that the file names; and from when on an idle period pays, in words.
+fn on_call(
+    file: &AgentFile,
+    document: &Document,
+    roots: &Roots,
+    run_dir: &Path,
+) -> Result<Option<(OnCall, String)>, Failure> {
+    let Some(server) = file.oncall.as_ref().and_then(|oncall| oncall.server.as_ref()) else {
+        return Ok(None);
+    };
+    let target =
+        Target::resolve(roots, &file.service.target()).map_err(|error| document.error("service", error))?;
+    let cores = Cores::new(online(roots)?.len() as f64);
+    let figures = machine::figures(&file.machine, document, "machine", cores)?;
+    let of = (run_dir, server.as_str(), document);
+    OnCall::new(of, (roots, &target, &figures)).map(Some)
+}
+
+/// The machine with the levers of the server on call that the file names, where it names one.
+fn with_server(
+    (file, document): (&AgentFile, &Document),
+    roots: &Roots,
+    run_dir: &Path,
+    machine: LocalMachine,
+) -> Result<Box<dyn Machine>, Failure> {
+    let Some((on_call, note)) = on_call(file, document, roots, run_dir)? else {
+        return Ok(Box::new(machine));
+    };
+    let table = file.oncall.clone().unwrap_or_default();
+    let (cpus, break_even) = on_call.machine();
+    let options = AttachOptions {
+        linger: Duration::from_micros(table.linger_us),
+        lease: MIN_LEASE,
+        classes: Vec::new(),
+        each: false,
+        cpus,
+        break_even,
+        connections: Arc::new(Connections::new(Vec::new(), table.connections_in_metrics)),
+    };
+    if let Some(listen) = file.admin.listen {
+        let refused = |error: anyhow::Error| document.error("admin.listen", format!("{error:#}"));
+        let pages = Arc::new(ConnectionPages::new(Arc::clone(&options.connections)));
+        let address = admin::bind(listen).and_then(|listener| admin::serve(listener, pages));
+        say::note!("connections: http://{}/connections", address.map_err(refused)?);
+    }
+    let opened = OncallMachine::open(Box::new(machine), on_call.at().clone(), options);
+    let (machine, notes) = opened.map_err(|error| document.error("oncall.server", error))?;
+    for note in notes.iter().chain([&note]).chain(&on_call.note_of_group()) {
+        say::note!("note: {note}");
+    }
+    Ok(Box::new(machine))
+}
+
+fn start(
+    service: Service,
+    roots: &Roots,
+    run_dir: &Path,
+    machine: LocalMachine,
+) -> Result<AgentHandle, Failure> {
     let Service {
         file,
         document,
         listen,
     } = service;
     say::note!("note: {}", machine.meter());
+    let machine = with_server((&file, &document), roots, run_dir, machine)?;
     let config = AgentConfig {
         roots: roots.clone(),
         watch: restore::global().watch().clone(),
@@ -333,7 +409,7 @@ fn start(service: Service, roots: &Roots, machine: LocalMachine) -> Result<Agent
         audit: file.audit(),
         ..AgentConfig::at(listen)
     };
-    let agent = Agent::start(config, Box::new(machine)).map_err(|error| match error {
+    let agent = Agent::start(config, machine).map_err(|error| match error {
         AgentError::Listen(_) => Failure::from(document.error("agent.listen", error)),
         AgentError::Audit(_) => Failure::from(document.error("agent.audit", error)),
         AgentError::Setting { .. } => Failure::from(document.error("agent", error)),

@@ -8,12 +8,13 @@ use crate::args::RunArgs;
 use crate::check::savings::{self, Levers};
 use crate::check::{self, Report, Running};
 use crate::config::controller::{AtExit, ClusterConfig, ControllerFile, EXAMPLE};
+use crate::oncall;
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use clap::Args;
 use headroom_console::{Document, Failure, Stop, say};
 use headroom_control::resize::kinds;
-use headroom_control::{Decision, LawContext, Plant};
+use headroom_control::{Decision, LawConfig, LawContext, Plant};
 use headroom_physics::MachineFigures;
 use headroom_record::RunSummary;
 use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, GatewayLevers, Gateways, NoNode};
@@ -147,6 +148,7 @@ fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<R
         report.fact("meter", "meter", text, value);
     }
     report.gateway_levers(&cluster.plant);
+    report.oncall_levers(&cluster.plant);
     if let Some(found) = &mut cluster.servers {
         servers::describe(&config, found, &mut report);
     }
@@ -215,6 +217,8 @@ struct Cluster {
     levers: Option<GatewayLevers>,
     telemetry: Option<Box<dyn Telemetry>>,
     plant: Plant,
+    /// The laws as configured, told from when on an idle period of a node's server on call pays.
+    law: LawConfig,
     /// What each node is, in the order of their names; empty where no law sets them.
     machines: Vec<MachineFigures>,
     /// What each node's agent said of it, where it answered.
@@ -252,7 +256,7 @@ impl Cluster {
         };
         let mut plant = Plant::of_servers(config.nodes.len());
         let (mut machines, mut descriptions) = (Vec::new(), BTreeMap::new());
-        let mut levers = None;
+        let (mut levers, mut law) = (None, config.law.clone());
         let (mut machine, mut source) = (None, config.energy.map(|_| Source::Estimated));
         if config.commands() {
             let mut all = agents(config, document)?;
@@ -266,6 +270,7 @@ impl Cluster {
                 parts.kinds = kinds(&machines);
             }
             descriptions = found.descriptions;
+            law = with_servers(config, document, &descriptions)?;
             if config.resizes() {
                 plant = plant.with_servers(config.nodes.len());
                 notes.push(
@@ -291,7 +296,7 @@ impl Cluster {
         }
         // What cannot run together is refused before anything is done; so is a law that cannot reach its target.
         let context = start::context(slo, plant, machines.clone());
-        start::stack(&config.law, document, &context, &config.control)?;
+        start::stack(&law, document, &context, &config.control)?;
         // Only these laws go by how long a machine is said to boot.
         if let Some(parts) = &parts
             && config.law.names.iter().any(|law| law.may_resize())
@@ -306,7 +311,7 @@ impl Cluster {
                 service_rate,
                 ..context
             };
-            start::buildable(&config.law, document, &context)?;
+            start::buildable(&law, document, &context)?;
         }
         let mut found = None;
         if let Some(parts) = parts {
@@ -326,7 +331,11 @@ impl Cluster {
                 notes.extend(more);
                 Some(telemetry)
             }
-            (None, gateways) => gateways.map(|gateways| Box::new(gateways) as Box<dyn Telemetry>),
+            (None, Some(gateways)) => Some(Box::new(gateways) as Box<dyn Telemetry>),
+            (None, None) => machine
+                .as_ref()
+                .filter(|_| config.cluster.queries)
+                .map(|machine| Box::new(machine.queries()) as Box<dyn Telemetry>),
         };
         Ok(Some(Self {
             servers: found,
@@ -334,12 +343,34 @@ impl Cluster {
             levers,
             telemetry,
             plant,
+            law,
             machines,
             descriptions,
             source,
             notes,
         }))
     }
+}
+
+/// The laws, told from when on an idle period pays of the node where that takes longest.
+///
+/// # Errors
+/// A node whose queries are to be the requests has no server on call.
+fn with_servers(
+    config: &ControllerFile,
+    document: &Document,
+    descriptions: &BTreeMap<String, Description>,
+) -> Result<LawConfig, Failure> {
+    let without = descriptions.iter().find(|(_, node)| node.oncall.is_none());
+    if let Some((name, _)) = without.filter(|_| config.cluster.queries) {
+        let why = format!(
+            "is true, and the agent of {name} has no server on call: give its file [oncall], or name gateways or [telemetry] instead"
+        );
+        return Err(document.error("cluster.queries", why).into());
+    }
+    let servers = descriptions.values().filter_map(|node| node.oncall.as_ref());
+    let pays = servers.fold(Seconds::ZERO, |longest, server| longest.max(server.break_even));
+    Ok(oncall::with_break_even(&config.law, pays))
 }
 
 /// The agents that are commanded.
@@ -424,7 +455,7 @@ fn serve(
             args: &args.run,
             usual_name: command,
             slo: config.slo.slo(document)?,
-            law: &config.law,
+            law: &cluster.law,
             control: &config.control,
             document,
             plant: cluster.plant,

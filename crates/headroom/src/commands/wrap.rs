@@ -1,66 +1,105 @@
 //! `headroom wrap`: a server of the user's with its workers on call, started and stopped with it.
 
-use anyhow::{Context, anyhow};
-use clap::Args;
-use headroom_console::say;
-use headroom_console::{Failure, Stop};
-use headroom_oncall::layout::{MAX_CONNECTIONS, MAX_FD};
-use headroom_oncall::{LIBRARY, Levers, Steering, Totals, VARIABLE, program};
-use headroom_runtime::live::undo;
-use headroom_units::Seconds;
-use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsString;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
+mod reload;
+mod run;
+mod steered;
 
-/// How long what is commanded holds without us: the server of a `wrap` that was killed serves as without it from then on.
-const LEASE: Duration = Duration::from_secs(5);
-/// How often the lease is renewed.
-const PERIOD: Duration = Duration::from_secs(1);
-/// How long a server may take until it has loaded the library, or is said not to have.
-const LOADED_WITHIN: Duration = Duration::from_secs(10);
+use crate::config::wrap::{EXAMPLE, LAWS, WrapConfig};
+use anyhow::anyhow;
+use clap::Args;
+use clap::builder::TypedValueParser;
+use headroom_console::one_of;
+use headroom_console::say;
+use headroom_console::{Document, Failure, terminal};
+use headroom_control::{ConstantConfig, LawConfig, LawName};
+use headroom_node::Roots;
+use headroom_oncall::Steering;
+use headroom_oncall::layout::MAX_CONNECTIONS;
+use headroom_oncall::program::{self, Unfit};
+use headroom_runtime::oncall::{Ended, LEVERS, PassedOn, StartError, processors};
+use headroom_units::{Lever, Setting};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 /// `headroom wrap`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-A server with a thread per connection runs hundreds of threads on a few cores. Wrapped, each sleeps until its client's query is there \
-and one of C slots is free; N queries of one connection are answered in a round, and between two rounds there may be a delay in \
-which nothing wakes the cores. The server itself is not changed.
+A server with a thread or a process per connection runs hundreds of them on a few cores. Wrapped, each sleeps until its client's query is \
+there and one of C slots is free; N queries of one connection are answered in a round, and between two rounds there may be a delay D in \
+which nothing wakes the cores. The server itself is not changed. C, N and D are chosen by a law, from what it sees.
 
   headroom wrap -- mariadbd --user=mysql
-  headroom wrap --concurrency 1 --batch 1 -- mariadbd    # shortest tail: every connection in turn
-  headroom wrap --delay 2 -- mariadbd                    # at partial load: idle periods of 2 ms, in which cores sleep deeply
+  headroom wrap --target-ms 20 -- postgres -D /var/lib/postgresql/data
+  headroom wrap --concurrency 1 --batch 1 -- mariadbd    # C and N by hand: no law
+  headroom wrap --config wrap.toml -- mariadbd           # classes of connections with SLOs of their own; --example explains all keys
+  headroom wrap --steered -- mariadbd                    # its levers are those of a `headroom up` whose [oncall] names it
 
+SIGHUP has the classes of --config read again, and goes to the server as well, as each other signal does.
 Every setting holds for five seconds and is renewed: when this program is killed, the server goes on as without it.")]
 pub struct WrapArgs {
-    /// C: workers that may run at once. By default two more than the cores that this program may use, since a worker that waits for
-    /// its client's next query keeps its slot.
-    #[arg(long, value_name = "WORKERS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The configuration file; without one all is as in --example.
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print an example configuration that explains every key, and stop.
+    #[arg(long)]
+    pub example: bool,
+    /// Run this law instead of the configuration's: on-call chooses by comparison, reef as published, joint as
+    /// on-call, fixed leaves the server as it is.
+    #[arg(long, value_parser = laws(), value_name = "LAW")]
+    pub law: Option<LawName>,
+    /// The SLO's target in milliseconds, for 99 % of the queries where the configuration names no other percentile.
+    #[arg(long, value_name = "MS", value_parser = positive)]
+    pub target_ms: Option<f64>,
+    /// C by hand: workers that may run at once. With it, or --batch or --delay, no law runs.
+    #[arg(long, value_name = "WORKERS", conflicts_with = "law", value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
     pub concurrency: Option<u32>,
-    /// N: queries of one connection in a round. More keep a connection's data in the caches, fewer shorten the tail.
-    #[arg(long, value_name = "QUERIES", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub batch: u32,
+    /// N by hand: queries of one connection in a round. More keep a connection's data in the caches, fewer shorten the tail.
+    #[arg(long, value_name = "QUERIES", conflicts_with = "law", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub batch: Option<u32>,
+    /// D by hand: from the end of a round to the beginning of the next, milliseconds; 0 is none. Under the break-even of the deepest idle
+    /// state (mostly about 1 ms) it costs latency and saves nothing.
+    #[arg(long, value_name = "MS", conflicts_with = "law", value_parser = delay)]
+    pub delay: Option<f64>,
     /// How long a worker that has queries left in the round waits for its client's next one, microseconds; 0 gives its slot up at once.
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
-    pub linger: u64,
-    /// D: from the end of a round to the beginning of the next, milliseconds; 0 is none. Under the break-even of the deepest idle state
-    /// (mostly about 1 ms) it costs latency and saves nothing.
-    #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = delay)]
-    pub delay: f64,
-    /// Say on standard error what is served, every so many seconds; 0 never.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    pub every: u64,
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub linger: Option<u64>,
+    /// Answer metrics, status and health on this address.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub admin: Option<SocketAddr>,
+    /// The flight recorder's database.
+    #[arg(long, value_name = "FILE")]
+    pub db: Option<PathBuf>,
+    /// Start, watch and end the server, and leave its levers to another run: `headroom up`, whose `[oncall]` names it. Until that attaches,
+    /// and when it is gone, the server serves as without us.
+    #[arg(long, conflicts_with_all = ["config", "law", "concurrency", "batch", "delay", "linger", "admin", "db", "view"])]
+    pub steered: bool,
+    /// List the servers of --run-dir that run --steered, with who commands each, and stop.
+    #[arg(long, conflicts_with_all = ["server", "steered"])]
+    pub list: bool,
+    /// The name of the run in the record, or of a server that is --steered; by default the server's.
+    #[arg(long, value_name = "NAME", value_parser = headroom_console::args::name)]
+    pub name: Option<String>,
+    /// The live view instead of a line of the law every ten seconds. What the server says on the terminal goes to a file in the run
+    /// folder meanwhile (server-PID.log; where, is said).
+    #[arg(long)]
+    pub view: bool,
     /// Where the library and the region that the server shares with this program are. By default /run/headroom for root, and
     /// $XDG_RUNTIME_DIR/headroom for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
+    /// Where a server is named without `--`: its options would be taken for ours.
+    #[arg(hide = true, value_name = "SERVER", num_args = 0.., allow_hyphen_values = true, value_parser = without_dashes)]
+    pub misplaced: Vec<String>,
     /// The server and its arguments, after `--`.
-    #[arg(required = true, last = true, value_name = "SERVER")]
+    #[arg(required_unless_present_any = ["example", "list"], last = true, value_name = "SERVER")]
     pub server: Vec<OsString>,
+}
+
+/// The laws of a wrapped server that need no more than their name.
+fn laws() -> impl TypedValueParser<Value = LawName> {
+    let named = LAWS.into_iter().filter(|law| *law != LawName::CONSTANT);
+    one_of(named.map(|law| (law.as_str(), law.about(), law)))
 }
 
 fn delay(text: &str) -> Result<f64, String> {
@@ -70,217 +109,188 @@ fn delay(text: &str) -> Result<f64, String> {
     }
 }
 
-impl WrapArgs {
-    fn levers(&self, cores: usize) -> Levers {
-        let usual = u32::try_from(cores).unwrap_or(u32::MAX).saturating_add(2);
-        Levers {
-            enabled: true,
-            concurrency: self.concurrency.unwrap_or(usual),
-            batch: self.batch,
-            linger: Duration::from_micros(self.linger),
-            delay: Duration::from_secs_f64(self.delay / 1e3),
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "write an IP address with a port, as 127.0.0.1:9187".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ms) if ms > 0.0 && ms.is_finite() => Ok(ms),
+        _ => Err("write milliseconds greater than 0".to_owned()),
+    }
+}
+
+/// What is wrong with words before `--` that are no option: a server, or an option that there is not.
+fn without_dashes(text: &str) -> Result<String, String> {
+    Err(match text.starts_with('-') {
+        true => {
+            "`wrap` has no such option (see `headroom wrap --help`); options of the server stand after `--`"
+                .to_owned()
         }
-    }
-}
-
-/// The folder of one wrapped server, removed with this value.
-struct Folder(PathBuf);
-
-impl Folder {
-    /// Whoever the server runs as must be able to read the library.
-    fn make(run_dir: &Path) -> anyhow::Result<Self> {
-        let path = run_dir.join(format!("oncall-{}", std::process::id()));
-        let make = || {
-            fs::create_dir_all(&path)?;
-            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-            fs::write(path.join("libheadroom_oncall.so"), LIBRARY)
-        };
-        make().with_context(|| {
+        false => {
             format!(
-                "{}: the preload library cannot be written there: give --run-dir a folder that can be",
-                path.display()
+                "write `--` before the server, so that its options are its own: headroom wrap -- {text} ..."
             )
-        })?;
-        Ok(Self(path))
+        }
+    })
+}
+
+impl WrapArgs {
+    /// The configuration with what the command line says of it.
+    fn configured(&self, cores: u32) -> Result<(WrapConfig, Document), Failure> {
+        let (mut config, mut document) =
+            WrapConfig::read(self.config.as_deref(), |names| self.law.map_or(names, Into::into))?;
+        for (is_given, key, flag) in [
+            (self.target_ms.is_some(), "slo.target_ms", "--target-ms"),
+            (self.linger.is_some(), "oncall.linger_us", "--linger"),
+            (self.law.is_some(), "law.name", "--law"),
+            (self.db.is_some(), "record.db", "--db"),
+            (self.admin.is_some(), "admin.listen", "--admin"),
+        ] {
+            if is_given {
+                document.given_by(key, flag);
+            }
+        }
+        if let Some(target) = self.target_ms {
+            config.slo.target_ms = target;
+        }
+        if let Some(linger) = self.linger {
+            config.oncall.linger_us = linger;
+        }
+        if let Some(db) = &self.db {
+            config.record.db.clone_from(db);
+        }
+        config.admin.listen = self.admin.or(config.admin.listen);
+        if let Some(setting) = self.by_hand(cores) {
+            config.law = LawConfig {
+                names: LawName::CONSTANT.into(),
+                constant: ConstantConfig { setting },
+                ..config.law
+            };
+        }
+        let of_server = LEVERS.map(|(lever, _)| lever);
+        let is_of_other = |lever: Lever| !of_server.contains(&lever);
+        let setting = &config.law.constant.setting;
+        if config.law.names.iter().any(|law| law == LawName::CONSTANT)
+            && (setting.is_empty() || setting.iter().any(|(lever, _)| is_of_other(lever)))
+        {
+            let known = of_server.map(Lever::name).join(", ");
+            let why = format!(
+                "names {setting}: a wrapped server has {known}; what is the machine's, `headroom up` moves beside them, of a server of \
+                 `wrap --steered`"
+            );
+            return Err(document.error("law.constant.setting", why).into());
+        }
+        Ok((config, document))
     }
 
-    fn preload(&self) -> PathBuf {
-        self.0.join("libheadroom_oncall.so")
+    /// Whether there is to be a view, and a terminal to show it in.
+    fn has_view(&self) -> bool {
+        self.view && terminal::is_there()
+    }
+
+    /// C, N and D by hand, where any is given.
+    fn by_hand(&self, cores: u32) -> Option<Setting> {
+        if self.concurrency.is_none() && self.batch.is_none() && self.delay.is_none() {
+            return None;
+        }
+        // A worker that waits for its client's next query keeps its slot: two more than cores.
+        let concurrency = self.concurrency.unwrap_or(cores + 2);
+        Some(Setting::from([
+            (Lever::Concurrency, f64::from(concurrency)),
+            (Lever::QueryBatch, f64::from(self.batch.unwrap_or(8))),
+            (Lever::RoundDelay, self.delay.unwrap_or(0.0) / 1e3),
+        ]))
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+/// A program that a shell would not start either ends this one as it would end the shell's command.
+fn unfit(why: Unfit) -> Failure {
+    match why.shell_status() {
+        Some(status) => Failure::Program(status, why.into()),
+        None => Failure::usage(why),
     }
 }
 
 /// Runs the server until it ends, and ends as it did.
 ///
 /// # Errors
-/// A server that cannot be helped or started.
+/// A server that cannot be helped or started, a configuration that cannot be used.
 pub fn run(args: &WrapArgs) -> Result<(), Failure> {
+    if args.example {
+        return say::result(EXAMPLE.trim_end());
+    }
+    if args.list {
+        return steered::list(args);
+    }
     let (program, arguments) = args
         .server
         .split_first()
         .ok_or_else(|| Failure::usage(anyhow!("name a server after --")))?;
     let path = std::env::var("PATH").unwrap_or_default();
-    let file = program::find(Path::new(program), &path).map_err(Failure::usage)?;
-    program::check(&file).map_err(Failure::usage)?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let levers = args.levers(cores);
-    if levers.concurrency as usize > 4 * cores {
+    let file = program::find(Path::new(program), &path).map_err(unfit)?;
+    program::check(&file).map_err(unfit)?;
+    if args.steered && args.target_ms.is_some() {
+        return Err(Failure::usage(anyhow!(
+            "--target-ms: with --steered another run has the law: write target_ms in [slo] of the file of `headroom up`"
+        )));
+    }
+    if args.steered {
+        return ended(steered::run(args, &file, arguments, PassedOn::catch()?)?);
+    }
+    if args.view && !args.has_view() {
+        say::note!(
+            "note: --view shows nothing: standard input and standard error are no terminal, or this program is in its background; lines are \
+             written instead"
+        );
+    }
+    let cpus = processors(&Roots::default(), "self")?;
+    let cores = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+    let (config, document) = args.configured(cores)?;
+    if args
+        .concurrency
+        .is_some_and(|concurrency| concurrency > 4 * cores)
+    {
         say::note!(
             "{} workers at once on {cores} cores: so many are oversubscribed again; two more than the cores are enough for most servers",
-            levers.concurrency
+            args.concurrency.unwrap_or_default()
         );
     }
-    let stop = Stop::at_signals().map_err(|error| Failure::Run(error.into()))?;
-    let folder =
-        Folder::make(&args.run_dir.clone().unwrap_or_else(undo::default_run_dir)).map_err(Failure::usage)?;
-    let steering = Steering::create(&folder.0.join("region")).map_err(Failure::usage)?;
-    steering.command(levers, Some(LEASE));
-    let mut child = Command::new(&file)
-        .args(arguments)
-        .env(VARIABLE, steering.path())
-        .env("LD_PRELOAD", preloads(&folder.preload()))
-        .spawn()
-        .with_context(|| format!("{}: it cannot be started", file.display()))?;
-    say::note!(
-        "{} has its workers on call: at most {} at once, {} queries of a connection in a round",
-        file.display(),
-        levers.concurrency,
-        levers.batch
-    );
-    let status = watch(&mut child, &steering, levers, args.every, &stop)?;
-    say::note!("{}", line(&steering.totals(), None));
-    drop(steering);
-    drop(folder);
-    match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(()),
-        (Some(code), _) => std::process::exit(code),
-        // As a shell says it.
-        (None, signal) => std::process::exit(128 + signal.unwrap_or(0)),
-    }
-}
-
-/// What is preloaded already comes first.
-fn preloads(library: &Path) -> OsString {
-    let mut all = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    if !all.is_empty() {
-        all.push(":");
-    }
-    all.push(library);
-    all
-}
-
-/// Renews the lease until the server ends; a signal to this program goes to the server.
-fn watch(
-    child: &mut Child,
-    steering: &Steering,
-    levers: Levers,
-    every: u64,
-    stop: &Stop,
-) -> Result<ExitStatus, Failure> {
-    let started = Instant::now();
-    let (mut before, mut reported) = (steering.totals(), started);
-    let mut doubts = Doubts::default();
-    let mut is_stopping = false;
-    loop {
-        if let Some(status) = child.try_wait().map_err(|error| Failure::Run(error.into()))? {
-            return Ok(status);
-        }
-        steering.command(levers, Some(LEASE));
-        let totals = steering.totals();
-        let has_loaded = totals.loaded > 0;
-        doubts.raise(&totals, started.elapsed());
-        if every > 0 && reported.elapsed() >= Duration::from_secs(every) {
-            let rate = totals.since(&before).queries as f64 / reported.elapsed().as_secs_f64();
-            say::note!("{}", line(&totals.since(&before), Some(rate)));
-            (before, reported) = (totals, Instant::now());
-        }
-        if stop.is_raised() && !is_stopping {
-            is_stopping = true;
-            // Its own handler shuts it down, with the workers let go by it.
-            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            let sent = pid.map_or(Ok(()), |pid| kill_process(pid, Signal::TERM));
-            sent.map_err(|error| Failure::Run(anyhow!("the server cannot be stopped: {error}")))?;
-        }
-        match is_stopping {
-            // The flag stays up, and would end any wait at once.
-            true => std::thread::sleep(Duration::from_millis(50)),
-            false => {
-                let next = Instant::now() + if has_loaded { PERIOD } else { PERIOD / 20 };
-                stop.wait_until(next);
-            }
-        }
-    }
-}
-
-/// What may keep a server from being helped, said once each.
-#[derive(Debug, Default)]
-struct Doubts {
-    not_loaded: bool,
-    event_driven: bool,
-    processes: bool,
-    no_room: bool,
-}
-
-impl Doubts {
-    fn raise(&mut self, totals: &Totals, running_for: Duration) {
-        let doubt = |said: &mut bool, is_so: bool, text: &str| {
-            if is_so && !std::mem::replace(said, true) {
-                say::note!("{text}");
-            }
-        };
-        doubt(
-            &mut self.not_loaded,
-            totals.loaded == 0 && running_for > LOADED_WITHIN,
-            "the server has not loaded the library, and runs as without us: it, or the script that starts it, clears LD_PRELOAD or \
-             HEADROOM_ONCALL, or changes to a user that may not read the run folder. Wrap the server itself, and give --run-dir a folder \
-             that its user can read",
-        );
-        doubt(
-            &mut self.event_driven,
-            totals.event_driven > 0 && totals.queries == 0,
-            "the server watches its connections with epoll and serves many with one thread: there is no worker to park, and it runs as \
-             without us (httpd: use mpm_worker, not mpm_event)",
-        );
-        doubt(
-            &mut self.processes,
-            totals.forks > 0 && totals.queries == 0,
-            "the server forks a process for each connection: these are not on call yet, and it runs as without us",
-        );
-        doubt(
-            &mut self.no_room,
-            totals.unmanaged > 0,
-            &format!(
-                "more connections, or higher descriptors, than can be on call at once ({MAX_CONNECTIONS}, and under {MAX_FD}): those beyond \
-                 are served as without us"
-            ),
-        );
-    }
-}
-
-fn line(totals: &Totals, rate: Option<f64>) -> String {
-    let ms = |share: f64| {
-        let percentile = totals.percentile(share).map(Seconds::as_millis);
-        percentile.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"))
+    let wrapped = run::Wrapped {
+        args,
+        config: &config,
+        document: &document,
+        file: &file,
+        arguments,
+        cpus: &cpus,
     };
-    let rate = rate.map_or_else(
-        || format!("{} queries", totals.queries),
-        |rate| format!("{rate:.0} queries/s"),
-    );
-    format!(
-        "{rate}, P50 {} P99 {} P99.9 {} ms from when they were noticed; {} connections, {} running, {} waiting, {} rounds, {} slots \
-         given back in the midst of a query",
-        ms(0.5),
-        ms(0.99),
-        ms(0.999),
-        totals.connections,
-        totals.running,
-        totals.waiting,
+    ended(wrapped.run(PassedOn::catch()?)?)
+}
+
+/// Why there is no server. One that was asked to end before it was there ends this program as it would have ended it.
+fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::AskedToEnd { signal, .. } => Failure::Program(128 + signal, error.into()),
+        error => Failure::Run(error.into()),
+    }
+}
+
+/// Ends as the server did.
+fn ended(server: Ended) -> Result<(), Failure> {
+    match server.code() {
+        0 => Ok(()),
+        code => std::process::exit(code),
+    }
+}
+
+/// What the server's workers did.
+fn say_totals(steering: &Steering) {
+    let totals = steering.totals();
+    say::note!(
+        "{} queries answered, {} rounds, {} slots given back in the midst of a query",
+        totals.queries,
         totals.rounds,
         totals.given_back + totals.reclaimed
-    )
+    );
 }

@@ -1,6 +1,7 @@
 //! The configuration file of `headroom agent`, and the certificates that agents, gateways and controllers name.
 
-use super::{PowerConfig, ServiceConfig};
+use super::oncall::OncallConfig;
+use super::{AdminConfig, PowerConfig, ServiceConfig};
 use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_node::Roots;
 use headroom_node::agent::{AuditFile, LeaseLimits, LocalOptions, MAX_LISTENERS, QueueLimits, Watching};
@@ -58,6 +59,15 @@ pub struct AgentFile {
     pub machine: Machine,
     /// The network card whose interrupts may be delayed.
     pub nic: Option<NicOptions>,
+    /// The service's server on call, which `headroom wrap --steered` starts.
+    pub oncall: Option<OncallConfig>,
+    /// Where the connections of that server are told; by default nowhere.
+    #[serde(default = "nowhere")]
+    pub admin: AdminConfig,
+}
+
+const fn nowhere() -> AdminConfig {
+    AdminConfig { listen: None }
 }
 
 /// `[agent]`.
@@ -219,6 +229,13 @@ impl AgentFile {
                 ("nic.min_us", nic.min_us, 0.0, nic.max_us),
             ]));
         }
+        if let Some(oncall) = &self.oncall {
+            oncall.check_of_agent(self.admin.listen.is_some(), document, mistakes);
+        } else if self.admin.listen.is_some() {
+            let why =
+                "tells of the connections of a server on call, and there is none: add [oncall], or remove it";
+            mistakes.push(document.error("admin.listen", why));
+        }
         mistakes.of(self.rules(document));
         mistakes.of(self.cpu_groups(document));
     }
@@ -323,6 +340,8 @@ impl AgentFile {
             meter: self.power.meter,
             limiter,
             emulated: self.agent.emulated,
+            // A delay between rounds makes idle periods longer, and nothing else.
+            idle_by_periods: self.oncall.is_some(),
             name: self.agent.name.clone(),
             nic: self.nic.clone(),
             ..LocalOptions::of(roots.clone(), self.service.target(), model)
@@ -415,15 +434,16 @@ mod tests {
         parse(EXAMPLE).unwrap();
         let whole = written_out(EXAMPLE, &["systemd_unit", "container", "pid"]);
         let (missing, named) = gaps::<AgentFile>(EXAMPLE);
-        // The controller's to know.
+        // The controller's to know, and what no controller is told.
         let elsewhere = [
-            "calibrate_s",
-            "cores_max",
-            "cores_min",
-            "cores_step",
-            "requests_per_core_s",
+            "oncall.class",
+            "service.calibrate_s",
+            "service.cores_max",
+            "service.cores_min",
+            "service.cores_step",
+            "service.requests_per_core_s",
         ];
-        assert_eq!(missing, elsewhere.map(|key| format!("service.{key}")));
+        assert_eq!(missing, elsewhere);
         assert_eq!(named, ["limits"]);
         let (file, _) = parse(&whole).unwrap();
         assert_eq!(file.leases(), LeaseLimits::default(), "it names the defaults");
@@ -431,6 +451,10 @@ mod tests {
         assert_eq!(file.access.queues, QueueAccess::default(), "it names the default");
         assert!(file.access.operators.is_some() && file.access.readers.is_some());
         assert!(!file.limits.is_empty() && file.nic.is_some() && file.audit().is_some());
+        let default = OncallConfig::default();
+        let oncall = file.oncall.expect("it has a server on call");
+        assert!(oncall.server.is_some());
+        assert_eq!(oncall.linger_us, default.linger_us, "it names the default");
     }
 
     #[test]
@@ -495,6 +519,31 @@ mod tests {
                 "\n[service]",
                 "\n[nic]\ninterface = \"eth0\"\nmin_us = 300\n[service]",
                 "agent.toml:6: nic.min_us: is 300.0",
+            ),
+            (
+                "\n[service]",
+                "\n[oncall]\nlinger_us = 200\n[service]",
+                "oncall: names no server",
+            ),
+            (
+                "\n[service]",
+                "\n[oncall]\nserver = \"a b\"\n[service]",
+                "agent.toml:5: oncall.server: \"a b\" is no name",
+            ),
+            (
+                "\n[service]",
+                "\n[oncall]\nserver = \"db\"\nconnections_in_metrics = 4\n[service]",
+                "agent.toml:6: oncall.connections_in_metrics: is 4, and admin.listen says nowhere",
+            ),
+            (
+                "\n[service]",
+                "\n[admin]\nlisten = \"127.0.0.1:9188\"\n[service]",
+                "admin.listen: tells of the connections of a server on call, and there is none",
+            ),
+            (
+                "\n[service]",
+                "\n[oncall]\nserver = \"db\"\n[[oncall.class]]\nname = \"gold\"\n[service]",
+                "run `headroom up` with [oncall] on this machine",
             ),
             (
                 "\n[service]",

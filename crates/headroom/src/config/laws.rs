@@ -4,6 +4,7 @@ use super::Config;
 use headroom_console::{Document, Mistakes};
 use headroom_control::{Foreseen, LawConfig, LawNames};
 use headroom_runtime::cluster::gateway_port::levers_of;
+use headroom_runtime::oncall::LEVERS;
 use headroom_units::{Lever, PerSecond};
 
 impl Config {
@@ -23,10 +24,12 @@ impl Config {
         let rate_key = "service.requests_per_core_s";
         let rate = self.service.requests_per_core_s;
         let rate = rate.filter(|_| !mistakes.hide(rate_key, document));
+        let mut of_cluster = self.gateway_to_run().as_ref().map_or_else(Vec::new, levers_of);
+        of_cluster.extend(self.oncall.iter().flat_map(|_| LEVERS));
         let known = Foreseen {
             slo,
             service_rate: rate.map(PerSecond::new),
-            of_cluster: self.gateway_to_run().as_ref().map_or_else(Vec::new, levers_of),
+            of_cluster,
             unknown: unknown.into_iter().map(|(lever, _)| lever).collect(),
         };
         let law = LawConfig {

@@ -23,6 +23,16 @@ impl Config {
                     .to_owned(),
             );
         }
+        let moves_sleep = |name: LawName| {
+            [LawName::JOINT, LawName::ON_CALL, LawName::REEF, LawName::CONSTANT].contains(&name)
+        };
+        if self.oncall.is_some() && !self.law.names.iter().any(moves_sleep) {
+            notes.push(format!(
+                "[oncall] is written, and the law {} moves no lever of a server on call, which is watched alone: write name = \"joint\" in \
+                 [law], or add \"on-call\" to it",
+                self.law.names
+            ));
+        }
         let mut laws = self.law.names.iter().map(|name| name.as_str());
         let of_batches = laws.find(|name| ["batching", "batching-dvfs", "seek"].contains(name));
         if let (Some(law), Some(gateway), true) = (of_batches, &self.gateway, has_batcher) {

@@ -4,7 +4,7 @@ use crate::common::place::KillGroup;
 use crate::common::process::StoppedThread;
 use crate::common::{
     Config, Group, Program, Up, assert_has, children_of, guard_of, headroom, is_alive, refused, signal,
-    undo_left, until, wait,
+    succeeds, undo_left, until, wait,
 };
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -58,6 +58,22 @@ fn a_guard_that_is_killed_or_hangs_is_replaced_and_that_is_reported() {
     up.program.kill();
     until_as_found(&group, &before);
     wait("the guard ends", || !is_alive(guard));
+}
+
+#[test]
+fn half_a_record_of_a_run_that_was_killed_while_it_wrote_it_is_taken_away() {
+    let Some((group, before)) = limited() else { return };
+    let config = Config::idle(&group);
+    let mut up = Up::start(&config);
+    group.until_law_saves(0.9);
+    // Paused, it has nothing to put back, as before its first record.
+    let mut pause = headroom("pause --run-dir");
+    succeeds(pause.arg(config.run_dir()));
+    wait("nothing is recorded", || !undo_left(&config.run_dir()));
+    fs::write(config.run_dir().join("undo.json.new"), "{\"version\":").unwrap();
+    up.program.kill();
+    wait("half a record is taken away", || !undo_left(&config.run_dir()));
+    assert_eq!(group.settings(), before);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The `headroom` binary as its users meet it, and as those who mean it harm do: real processes, sockets on loopback,
 //! real control groups. What this machine or this user cannot run prints `skipped: why`.
 
+mod attach;
 mod backend;
 mod bad_input;
 mod capacity;
@@ -31,3 +32,5 @@ mod undo;
 mod up;
 mod validate;
 mod wrap;
+mod wrap_fpm;
+mod wrap_unseen;

@@ -441,3 +441,56 @@ fn the_capacity_paper_s_numbers_stand_beside_ours() {
     );
     refused("reproduce capacity --scale 2", &["between 0.01 and 1"]);
 }
+
+#[test]
+fn reef_s_numbers_stand_beside_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("r.html");
+    let told = json(format!(
+        "reproduce reef --seeds 2 --duration 0.5 --out {} --json",
+        text(&out)
+    ));
+    let rows = told["rows"].as_array().unwrap();
+    for paper in [
+        "1.27", "6.14", "105", "3.75", "3.64", "16", "12.10", "29.39", "5.33", "53.45", "20.43", "7.60",
+    ] {
+        assert!(rows.iter().any(|row| row["paper"] == paper), "{paper}");
+    }
+    let ours = |what: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row["what"].as_str().unwrap().starts_with(what));
+        row.unwrap_or_else(|| panic!("{what}"))["ours"]["mean"]
+            .as_f64()
+            .unwrap()
+    };
+    // What the model is given comes out again, and what is on call has the instructions of a few threads.
+    assert!((ours("MySQL-like, 512 connections alone: instructions") - 6.14).abs() < 0.2);
+    assert!(ours("MySQL-like, 512 connections, REEF: instructions") < 1.3);
+    assert!(ours("shortest C6 period that draws less than the shallowest") == 1000.0);
+    // Of every row there is a number, and every case was run with both seeds.
+    assert!(rows.iter().all(|row| row["ours"]["mean"].is_number()), "{rows:?}");
+    let cases = told["cases"].as_array().unwrap();
+    assert!(
+        cases
+            .iter()
+            .all(|case| case["runs"].as_array().unwrap().len() == 2)
+    );
+    let html = fs::read_to_string(&out).unwrap();
+    assert_has(
+        &html,
+        &[
+            "Figure 2",
+            "Figure 3",
+            "Figures 4 and 5",
+            "Figure 9",
+            "Figure 12",
+            "Figure 17",
+            "Figures 18 to 20",
+            "Left out",
+            "a look, not a reproduction",
+        ],
+    );
+    refused("reproduce reef --duration 0", &["more than 0 seconds"]);
+    refused("reproduce reef --seeds 1", &["shows no spread"]);
+}

@@ -39,6 +39,17 @@ impl Config {
         Self::recorded("headroom.toml", text)
     }
 
+    /// One of `headroom up` for the wrapped server `db`, started with the same run folder, in a group.
+    pub fn attached(group: &Path) -> Self {
+        let text = format!(
+            "[slo]\npercentile = 95\ntarget_ms = 500\n\n[service]\ncgroup = \"{}\"\nrequests_per_core_s = 4000.0\n\n\
+             [oncall]\nserver = \"db\"\n\n[law]\nname = [\"slo-power\", \"on-call\"]\n\n[power]\nmeter = \"model\"\n\n\
+             [control]\nperiod_ms = 200\n",
+            group.display()
+        );
+        Self::recorded("headroom.toml", text)
+    }
+
     /// One of a controller of nodes and a gateway.
     pub fn controller(nodes: &[(&str, String)], gateway: &str, lease_ms: u32) -> Self {
         let nodes: String = nodes
@@ -51,6 +62,16 @@ impl Config {
              period_ms = 200\n"
         );
         Self::recorded("controller.toml", text)
+    }
+
+    /// One of a controller of nodes whose servers on call answer the requests.
+    pub fn controller_of_queries(nodes: &[(&str, String)], lease_ms: u32) -> Self {
+        Self::controller(nodes, "none", lease_ms)
+            .with("[gateways]\ng1 = \"none\"\n", "")
+            .with("target_ms = 250", "percentile = 95\ntarget_ms = 500")
+            .with("wait_s = 20", "wait_s = 20\nqueries = true")
+            .with("requests_per_core_s = 400", "requests_per_core_s = 4000")
+            .with("\"slo-power\"", "[\"slo-power\", \"on-call\"]")
     }
 
     fn recorded(name: &'static str, text: String) -> Self {

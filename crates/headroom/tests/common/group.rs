@@ -6,6 +6,7 @@ use anyhow::Context;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -195,6 +196,11 @@ impl Group {
         }
     }
 
+    /// Its directories, one in each hierarchy.
+    pub fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
+    }
+
     /// Removes it while it may be in use, as an administrator would.
     pub fn remove(&self) {
         for dir in &self.dirs {
@@ -217,6 +223,22 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// The same command, in the group of these directories from its first instruction on.
+pub fn inside(dirs: &[PathBuf], command: &Command) -> Command {
+    let enter = |dir: &PathBuf| format!("echo $$ > {}/cgroup.procs && ", dir.display());
+    let script: String = dirs.iter().map(enter).collect();
+    let mut inside = Command::new("sh");
+    inside.args(["-c", &format!("{script} exec \"$@\""), "sh"]);
+    inside.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
+    }
+    inside
 }
 
 /// Where version 2 is mounted, with or without controllers.

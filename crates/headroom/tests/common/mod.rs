@@ -7,6 +7,7 @@
 )]
 
 mod config;
+mod database;
 mod group;
 mod net;
 pub mod openmetrics;
@@ -18,7 +19,8 @@ pub mod record;
 mod start;
 
 pub use config::{Config, Up, gateway_in, launched_below, metrics_at, serving_at, undo_left};
-pub use group::{Group, exists_anywhere, hierarchies, unified};
+pub use database::Database;
+pub use group::{Group, exists_anywhere, hierarchies, inside, unified};
 pub use net::{
     Answer, KeepAlive, Load, NOBODY, Server, Traffic, connect_and_send, free_address, free_port, get,
     read_answer, serves,

@@ -166,6 +166,14 @@ impl Program {
         signal(self.pid(), which);
     }
 
+    /// Has it end, and expects that it does so without an error.
+    #[track_caller]
+    pub fn ends_well(&mut self) {
+        self.signal(Signal::TERM);
+        let status = self.wait();
+        assert_eq!(status.code(), Some(0), "{}", self.err());
+    }
+
     /// Whether it has ended, and how.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.status = self.child.try_wait().unwrap();

@@ -1,18 +1,32 @@
 //! The flight recorder of a controller, read while it runs: each period with its servers, as tests ask for them.
 
 use headroom_record::{Archive, PeriodRecord};
-use headroom_units::{Part, Role, Sensor};
+use headroom_units::{Cores, Lever, Part, Role, Sensor};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The periods of the newest run in a record; none where there is none yet.
-pub fn periods(db: &Path) -> Vec<Value> {
+fn newest(db: &Path) -> Vec<PeriodRecord> {
     let read = || -> Option<Vec<PeriodRecord>> {
         let archive = Archive::open(db).ok()?;
         let newest = archive.find("latest").ok()?;
         archive.periods(newest.id).ok()
     };
-    read().unwrap_or_default().iter().map(period).collect()
+    read().unwrap_or_default()
+}
+
+/// The periods of the newest run in a record; none where there is none yet.
+pub fn periods(db: &Path) -> Vec<Value> {
+    newest(db).iter().map(period).collect()
+}
+
+/// The cores and the workers at once that were in force in each period of the newest run.
+pub fn cores_and_workers(db: &Path) -> Vec<(Option<f64>, Option<f64>)> {
+    let workers = |period: &PeriodRecord| {
+        let mut nodes = period.parts.iter().filter(|part| part.role == Role::Node);
+        nodes.find_map(|part| part.get(Lever::Concurrency))
+    };
+    let of = |period: &PeriodRecord| (period.cores.map(Cores::get), workers(period));
+    newest(db).iter().map(of).collect()
 }
 
 fn period(period: &PeriodRecord) -> Value {

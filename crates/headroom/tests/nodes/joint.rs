@@ -20,7 +20,7 @@ const CORES: usize = 16;
 
 /// `[machine]` of a server that boots within so many seconds. Its package never sleeps: where it can, little work is cheapest
 /// at full speed, and how much is little depends on what else this machine does.
-fn machine_that_boots_in(boot_s: f64) -> String {
+pub fn machine_that_boots_in(boot_s: f64) -> String {
     let mut figures = MachineFigures::skylake(CORES);
     (figures.server.boot, figures.server.shutdown) = (Seconds::new(boot_s), Seconds::new(0.2));
     figures.processor.uncore_asleep = figures.processor.uncore;

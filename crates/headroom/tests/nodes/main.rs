@@ -3,6 +3,7 @@
 
 mod access;
 mod agent;
+mod agent_oncall;
 mod both;
 mod capacity;
 mod certs;
@@ -16,6 +17,7 @@ mod kill;
 mod levers;
 mod missing;
 mod namespaces;
+mod oncall;
 mod parts;
 mod queues;
 mod reflex;

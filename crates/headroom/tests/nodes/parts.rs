@@ -170,13 +170,25 @@ pub fn apply(
     cores: f64,
     lease: Duration,
 ) -> Result<Setting, CallError> {
+    let setting = Setting::from([(Lever::Cores, cores)]);
+    apply_setting(address, options, holder, setting, lease)
+}
+
+/// Asks an agent for a setting, under a lease of a given holder.
+pub fn apply_setting(
+    address: &Address,
+    options: &ClientOptions,
+    holder: u64,
+    setting: Setting,
+    lease: Duration,
+) -> Result<Setting, CallError> {
     runtime().block_on(async {
         let client = Client::connect(address, options).await?;
         let apply = Apply {
             holder: Holder::new(format!("test {holder}"), holder).unwrap(),
             sequence: u64::from(std::process::id()) + u64::from(NEXT.fetch_add(1, Ordering::Relaxed)),
             length: lease,
-            setting: Setting::from([(Lever::Cores, cores)]),
+            setting,
         };
         Ok(client.apply(apply).await?.in_force)
     })

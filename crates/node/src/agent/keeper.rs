@@ -188,13 +188,20 @@ impl Keeper {
         self.settings.started.elapsed()
     }
 
+    /// How old the last reading may become.
+    fn unread(&self) -> Duration {
+        self.machine
+            .read_within()
+            .map_or(MAX_UNREAD, |within| within.min(MAX_UNREAD))
+    }
+
     fn until_next(&self) -> Duration {
         let now = self.now();
         let due = self.observers.iter().map(|observer| observer.due);
         let first = due
             .chain(self.lease.ends())
             .chain(self.put_back_again)
-            .fold(self.reading.0 + MAX_UNREAD, Duration::min);
+            .fold(self.reading.0 + self.unread(), Duration::min);
         first.saturating_sub(now)
     }
 
@@ -291,6 +298,7 @@ impl Keeper {
             source: about.source,
             in_force: self.machine.in_force(),
             lease: self.lease.state(now),
+            oncall: about.oncall,
         }
     }
 
@@ -427,6 +435,9 @@ impl Keeper {
         for trouble in std::mem::take(&mut counters.troubles) {
             self.troubles.add(trouble);
         }
+        for observer in &mut self.observers {
+            observer.differences.see(&counters);
+        }
         self.reading = (at, counters);
     }
 
@@ -442,7 +453,7 @@ impl Keeper {
             .filter(|observer| observer.due <= now)
             .map(|one| one.period / SHARED_READING)
             .min();
-        if oldest_welcome.is_some_and(|welcome| age > welcome) || age >= MAX_UNREAD {
+        if oldest_welcome.is_some_and(|welcome| age > welcome) || age >= self.unread() {
             self.read();
         }
         let (at, counters) = &self.reading;

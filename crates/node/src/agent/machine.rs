@@ -2,7 +2,9 @@
 //! gives another.
 
 use headroom_units::{Cores, Hertz, Ratio, Reading, Setting, Source};
-use headroom_wire::message::{Device, Meter, Node, PowerEnvelope, Ranges, RefusedReadings};
+use headroom_wire::message::{
+    Device, Meter, Node, OnCallSample, OnCallServer, PowerEnvelope, Ranges, RefusedReadings,
+};
 use std::time::Duration;
 
 /// A machine with one service on it. It is used by one thread.
@@ -28,6 +30,11 @@ pub trait Machine: Send {
 
     /// Reads every counter once. What cannot be read is missing, and said in [`Counters::troubles`].
     fn read(&mut self) -> Counters;
+
+    /// Within what time it is to be read again, whoever asks: something of what is in force is renewed by that. `None` where nothing is.
+    fn read_within(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A machine that did not do what it was commanded.
@@ -60,6 +67,8 @@ pub struct About {
     pub envelope: Option<PowerEnvelope>,
     /// What its figures are.
     pub source: Source,
+    /// The server on call, there or not.
+    pub oncall: Option<OnCallServer>,
 }
 
 /// How putting everything back went.
@@ -87,6 +96,8 @@ pub struct Counters {
     pub usable: Option<Cores>,
     /// The meter's readings that were not believed.
     pub refused: Option<RefusedReadings>,
+    /// The server on call; what waited the least is of the time since the reading before.
+    pub oncall: Option<OnCallSample>,
     /// What went wrong since the reading before, a line each.
     pub troubles: Vec<String>,
 }

@@ -24,6 +24,8 @@ pub struct Differences {
     number: u64,
     at: Duration,
     last: Counters,
+    /// The fewest connections that waited at a server on call, by the readings since the last period ended.
+    waiting_least: Option<u32>,
 }
 
 impl Differences {
@@ -33,7 +35,18 @@ impl Differences {
             number: 0,
             at,
             last: counters,
+            waiting_least: None,
         }
+    }
+
+    /// Takes a reading in the midst of a period: whatever is of the time since the reading before it.
+    pub fn see(&mut self, counters: &Counters) {
+        let now = counters
+            .oncall
+            .as_ref()
+            .and_then(|oncall| oncall.now.as_ref().ok());
+        let least = [self.waiting_least, now.map(|now| now.waiting_least)];
+        self.waiting_least = least.into_iter().flatten().min();
     }
 
     /// The sample of the period from the reading before to this one.
@@ -55,6 +68,10 @@ impl Differences {
         }
         self.number += 1;
         let period = at.saturating_sub(std::mem::replace(&mut self.at, at));
+        let mut oncall = counters.oncall.clone();
+        if let Some(Ok(now)) = oncall.as_mut().map(|oncall| oncall.now.as_mut()) {
+            now.waiting_least = self.waiting_least.take().unwrap_or(now.waiting_least);
+        }
         Sample {
             number: self.number,
             agent_run: standing.agent_run,
@@ -80,6 +97,7 @@ impl Differences {
                 .usable
                 .map(|now| (now + before.usable.unwrap_or(now)) / 2.0),
             refused: counters.refused.clone(),
+            oncall,
         }
     }
 }
@@ -157,6 +175,7 @@ mod tests {
     use super::super::machine::ZoneCounter;
     use super::*;
     use headroom_units::{Reading, Source};
+    use headroom_wire::message::{OnCallCounters, OnCallNow, OnCallSample};
     use proptest::prelude::*;
 
     fn standing() -> Standing {
@@ -270,6 +289,33 @@ mod tests {
         assert_eq!(usable(1, Some(2.0)), Some(2.0));
         assert_eq!(usable(2, Some(1.0)), Some(1.5));
         assert_eq!(usable(3, None), None);
+    }
+
+    #[test]
+    fn the_fewest_that_waited_are_those_of_all_readings_of_the_period() {
+        let with = |waiting_least| Counters {
+            oncall: Some(OnCallSample {
+                server: "db".into(),
+                now: Ok(OnCallNow {
+                    waiting_least,
+                    cores: 2,
+                    ..OnCallNow::default()
+                }),
+                counters: OnCallCounters::default(),
+            }),
+            ..Counters::default()
+        };
+        let mut differences = Differences::new(Duration::ZERO, with(0));
+        let mut after = |seen: &[u32]| {
+            let readings: Vec<Counters> = seen.iter().map(|least| with(*least)).collect();
+            readings.iter().for_each(|reading| differences.see(reading));
+            let last = readings.last().unwrap_or(&differences.last).clone();
+            let sample = differences.advance(Duration::from_secs(1), &last, standing());
+            sample.oncall.unwrap().now.unwrap().waiting_least
+        };
+        assert_eq!(after(&[7, 3, 5]), 3);
+        assert_eq!(after(&[5, 9]), 5, "the least of the period before is forgotten");
+        assert_eq!(after(&[]), 9, "a reading that serves two periods");
     }
 
     #[test]

@@ -139,6 +139,18 @@ impl Choice {
     }
 }
 
+impl Choice {
+    /// What was passed over, without the reasons, to stand after what is in use: `: no rapl, psys here (\`headroom doctor\` says why)`;
+    /// nothing where nothing was.
+    pub fn passed_over_in_short(&self) -> String {
+        let unusable: Vec<&str> = self.passed_over.iter().map(|over| over.what.as_str()).collect();
+        match unusable.is_empty() {
+            true => String::new(),
+            false => format!(": no {} here (`headroom doctor` says why)", unusable.join(", ")),
+        }
+    }
+}
+
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "power is {} by {}", self.source, self.chosen)?;
@@ -152,14 +164,32 @@ impl fmt::Display for Choice {
 /// Opens a meter of a kind on the machine at hand.
 pub(super) type Opener = Box<dyn Fn(MeterKind) -> Result<Box<dyn Meter>, MeterError> + Send>;
 
-fn opener(roots: &Roots, target: &Target, model: &PowerModel) -> Opener {
-    let (roots, target, model) = (roots.clone(), target.clone(), model.clone());
-    Box::new(move |kind| {
-        Ok(match kind.open(&roots)? {
-            Some(meter) => meter,
-            None => Box::new(ModelledMeter::open(&roots, &target, model.clone())?),
-        })
+fn opener(roots: &Roots, modelled: Modelled) -> Opener {
+    let roots = roots.clone();
+    Box::new(move |kind| match kind.open(&roots)? {
+        Some(meter) => Ok(meter),
+        None => modelled(),
     })
+}
+
+/// Opens the model of a service.
+type Modelled = Box<dyn Fn() -> Result<Box<dyn Meter>, MeterError> + Send>;
+
+fn of_target(roots: &Roots, target: &Target, model: &PowerModel) -> Modelled {
+    let (roots, target, model) = (roots.clone(), target.clone(), model.clone());
+    Box::new(move || Ok(Box::new(ModelledMeter::open(&roots, &target, model.clone())?)))
+}
+
+/// As [`choose`], for a service that is no control group: its model is opened by whoever knows it.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_of(
+    preference: MeterPreference,
+    roots: &Roots,
+    modelled: impl Fn() -> Result<Box<dyn Meter>, MeterError> + Send + 'static,
+) -> Result<(Box<dyn Meter>, Choice), MeterError> {
+    choose_by(preference, roots, Box::new(modelled), trial::moves)
 }
 
 /// Opens the first meter of the preference's order that works: that can be read, and that moves while a processor
@@ -174,7 +204,7 @@ pub fn choose(
     target: &Target,
     model: &PowerModel,
 ) -> Result<(Box<dyn Meter>, Choice), MeterError> {
-    choose_by(preference, roots, target, model, trial::moves)
+    choose_by(preference, roots, of_target(roots, target, model), trial::moves)
 }
 
 /// As [`choose`], of meters that were tried when this machine was first opened, and without a trial.
@@ -187,18 +217,17 @@ pub fn choose_tried(
     target: &Target,
     model: &PowerModel,
 ) -> Result<(Box<dyn Meter>, Choice), MeterError> {
-    choose_by(preference, roots, target, model, |_| Ok(()))
+    choose_by(preference, roots, of_target(roots, target, model), |_| Ok(()))
 }
 
 fn choose_by(
     preference: MeterPreference,
     roots: &Roots,
-    target: &Target,
-    model: &PowerModel,
+    modelled: Modelled,
     moves: fn(&mut dyn Meter) -> Result<(), MeterError>,
 ) -> Result<(Box<dyn Meter>, Choice), MeterError> {
     let emulated = roots.source() == Source::Emulated;
-    let open = opener(roots, target, model);
+    let open = opener(roots, modelled);
     let order = preference.order();
     let tried = |kind| {
         let mut meter = open(kind)?;

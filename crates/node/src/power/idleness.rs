@@ -2,7 +2,7 @@
 //! has them, else by how often they are woken.
 
 use crate::clock::{Clock, KernelClock, Moment};
-use crate::idle::{IdleMeter, IdleSample};
+use crate::idle::{IdleMeter, IdleSample, PeriodMeter};
 use crate::{Roots, file};
 use headroom_physics::expected::{IdlePower, InState, Load, idle_power_at, idle_power_in};
 use headroom_physics::idle::deepest_within;
@@ -18,6 +18,8 @@ const WOKEN_EVERY: Duration = Duration::from_millis(200);
 /// With this time constant what was observed is forgotten, seconds: the choice of an idle state is a threshold, and a burst of
 /// wake-ups does not keep all cores from sleeping for ever.
 const MEMORY_S: f64 = 2.0;
+/// Idle periods are read no more often.
+const PERIODS_EVERY: Duration = Duration::from_millis(50);
 /// A CPU that is busy for a smaller share of the time is parked.
 const MIN_BUSY_SHARE: f64 = 0.005;
 /// USER_HZ: 100 on every architecture.
@@ -32,6 +34,12 @@ enum By {
         of: Vec<usize>,
         /// In the figures' states, and the entries of each a second.
         found: Option<Vec<InState>>,
+    },
+    /// By the lengths of idle periods: what changes them, and nothing else of before, is in the next sample.
+    Periods {
+        meter: Box<PeriodMeter>,
+        /// At the highest voltage.
+        found: Option<IdlePower>,
     },
     Wakeups {
         path: PathBuf,
@@ -54,7 +62,7 @@ impl Idleness {
     }
 
     fn open_with(roots: &Roots, machine: &MachineFigures, clock: &dyn Fn() -> Box<dyn Clock>) -> Self {
-        let by = match IdleMeter::open_with(roots, clock()) {
+        let by = match IdleMeter::open_with(roots, None, clock()) {
             Some(meter) => By::States {
                 of: meter
                     .states()
@@ -80,10 +88,24 @@ impl Idleness {
         }
     }
 
+    /// By a meter of idle periods.
+    pub(super) fn of_periods(meter: PeriodMeter) -> Self {
+        let clock = Box::new(KernelClock);
+        Self {
+            by: By::Periods {
+                meter: Box::new(meter),
+                found: None,
+            },
+            at: clock.now(),
+            clock,
+        }
+    }
+
     /// What it goes by, in words.
     pub(super) const fn words(&self) -> &'static str {
         match self.by {
             By::States { .. } => "idle cores by the kernel's counters of idle states",
+            By::Periods { .. } => "idle cores by the lengths of their idle periods",
             By::Wakeups { .. } => {
                 "idle cores by their wake-ups, for the kernel has no counters of idle states here"
             }
@@ -135,7 +157,15 @@ impl Idleness {
                     ..power
                 }
             }
-            By::States { found: None, .. } | By::Wakeups { found: None, .. } => IdlePower {
+            By::Periods {
+                found: Some(found), ..
+            } => IdlePower {
+                cores: found.cores * (voltage * voltage),
+                ..*found
+            },
+            By::States { found: None, .. }
+            | By::Periods { found: None, .. }
+            | By::Wakeups { found: None, .. } => IdlePower {
                 cores: shallowest(machine, idle, voltage),
                 uncore: machine.processor.uncore * machine.processor.packages as f64,
                 deep: 0.0,
@@ -149,6 +179,7 @@ impl Idleness {
         let every = match self.by {
             By::States { .. } => COUNTED_EVERY,
             By::Wakeups { .. } => WOKEN_EVERY,
+            By::Periods { .. } => PERIODS_EVERY,
         };
         let seconds = elapsed.get();
         if seconds < every.as_secs_f64() {
@@ -171,6 +202,12 @@ impl Idleness {
                         })
                         .collect(),
                 });
+            }
+            By::Periods { meter, found } => {
+                let sample = meter.sample().ok();
+                if let Some(power) = sample.and_then(|sample| sample.modelled_power(machine)) {
+                    *found = Some(power.value);
+                }
             }
             By::Wakeups { path, before, found } => {
                 let stat = read(path);

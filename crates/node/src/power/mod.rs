@@ -17,13 +17,13 @@ pub mod refused;
 pub(crate) mod sensor;
 pub(crate) mod trial;
 
-pub use choice::{Choice, MeterKind, MeterPreference, choose, choose_tried};
+pub use choice::{Choice, MeterKind, MeterPreference, choose, choose_of, choose_tried};
 pub use counter::Refusal;
 pub use hsmp::HsmpMeter;
 pub use hwmon::HwmonMeter;
 pub use identity::{identity, settled};
 pub use model::PowerModel;
-pub use modelled::ModelledMeter;
+pub use modelled::{ModelledMeter, Usage};
 pub use perf::PerfMeter;
 pub use rapl::{RaplMeter, RaplTotal};
 pub use refused::Refused;

@@ -5,9 +5,25 @@ use super::model::PowerModel;
 use super::{Meter, MeterError, MeterSample, ZoneSample};
 use crate::Roots;
 use crate::cgroup::Target;
-use crate::cpu::UsageMeter;
+use crate::cpu::{CpuError, UsageMeter, UsageSample};
 use crate::frequency::FrequencyReader;
+use crate::idle::{PeriodMeter, PeriodSource};
 use headroom_units::{Cores, Joules, Ratio, Reading, Source};
+
+/// Says what a service used since it was last asked.
+pub trait Usage: std::fmt::Debug + Send {
+    /// The difference to the sample before.
+    ///
+    /// # Errors
+    /// [`CpuError`]: it cannot be read.
+    fn sample(&mut self) -> Result<UsageSample, CpuError>;
+}
+
+impl Usage for UsageMeter {
+    fn sample(&mut self) -> Result<UsageSample, CpuError> {
+        Self::sample(self)
+    }
+}
 
 /// Computes the machine's power as if the target's service ran on it alone: platform, packages, the service's busy cores at
 /// their frequency, and all other cores idle. What other processes draw is not in it; that they wake cores is.
@@ -18,7 +34,7 @@ use headroom_units::{Cores, Joules, Ratio, Reading, Source};
 #[derive(Debug)]
 pub struct ModelledMeter {
     model: PowerModel,
-    usage: UsageMeter,
+    usage: Box<dyn Usage>,
     idleness: Idleness,
     frequency: Option<FrequencyReader>,
     energy: Joules,
@@ -37,9 +53,32 @@ impl ModelledMeter {
     /// # Errors
     /// [`MeterError`]: the target's CPU time cannot be read.
     pub fn open(roots: &Roots, target: &Target, model: PowerModel) -> Result<Self, MeterError> {
-        Ok(Self {
-            usage: UsageMeter::open(roots, target)?,
-            idleness: Idleness::open(roots, model.machine()),
+        Ok(Self::of(
+            roots,
+            Box::new(UsageMeter::open(roots, target)?),
+            model,
+            None,
+        ))
+    }
+
+    /// The same of a service whose use of the processors is said by `usage`, with the cores that idle by the lengths of their idle periods,
+    /// which decide how deep they sleep, where the kernel tells these of each period.
+    pub fn by_periods(roots: &Roots, usage: Box<dyn Usage>, model: PowerModel) -> Self {
+        // No event of this kernel is of an emulated core.
+        let is_real = roots.source() != Source::Emulated;
+        let by = |source| PeriodMeter::open_by(source, roots, None, &[]).ok();
+        let sources = [PeriodSource::CpuIdle, PeriodSource::SchedSwitch];
+        let periods = sources.into_iter().filter(|_| is_real).find_map(by);
+        Self::of(roots, usage, model, periods)
+    }
+
+    fn of(roots: &Roots, usage: Box<dyn Usage>, model: PowerModel, periods: Option<PeriodMeter>) -> Self {
+        Self {
+            usage,
+            idleness: match periods {
+                Some(periods) => Idleness::of_periods(periods),
+                None => Idleness::open(roots, model.machine()),
+            },
             frequency: FrequencyReader::open(roots),
             model,
             energy: Joules::ZERO,
@@ -48,7 +87,7 @@ impl ModelledMeter {
                 Source::Emulated => Source::Emulated,
                 _ => Source::Estimated,
             },
-        })
+        }
     }
 }
 

@@ -121,7 +121,7 @@ impl RaplMeter {
     /// memory are the total.
     ///
     /// # Errors
-    /// [`MeterError::NoZones`]: there is none that counts towards the total. [`MeterError::File`]: there is one and it
+    /// [`MeterError::NoSensor`]: there is none that counts towards the total. [`MeterError::File`]: there is one and it
     /// cannot be read (its files are for root alone since CVE-2020-8694).
     pub fn open(roots: &Roots) -> Result<Self, MeterError> {
         Self::open_total(roots, RaplTotal::Packages)

@@ -11,6 +11,7 @@ use super::kernel::{Advance, Parts, sum};
 use super::procfs;
 use super::{AtArrival, Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample};
 use crate::Roots;
+use crate::bpf::innermost;
 use aya::maps::{Array, MapData, PerCpuHashMap};
 use aya::programs::RawTracePoint;
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -352,51 +353,15 @@ fn map_error(error: aya::maps::MapError) -> QueueError {
 
 /// In words, with what helps against it.
 fn refused(doing: &str, error: &(dyn Error + 'static)) -> QueueError {
-    let errno = errno(error);
-    let remedy = match errno {
-        Some(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {
-            "run as root, or with CAP_BPF and CAP_PERFMON; in a container, its seccomp profile must allow bpf(2)"
-        }
-        Some(rustix::io::Errno::NOENT) => "the tracepoint is in Linux 6.2 and later: use a newer kernel",
-        Some(rustix::io::Errno::NOSYS) => "use a kernel with CONFIG_BPF_SYSCALL",
-        Some(rustix::io::Errno::NOMEM) => "the program's maps need memory: see the limits of its cgroup",
-        _ => "this kernel does not take the program: report it with the kernel's version (uname -r)",
-    };
+    let remedy = crate::bpf::remedy(
+        error,
+        "the tracepoint is in Linux 6.2 and later: use a newer kernel",
+    );
     QueueError::Refused {
         doing: doing.into(),
         cause: innermost(error),
         remedy: remedy.into(),
     }
-}
-
-/// The kernel's answer among the causes of an error.
-fn errno(error: &(dyn Error + 'static)) -> Option<rustix::io::Errno> {
-    let mut at = Some(error);
-    while let Some(error) = at {
-        if let Some(number) = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::raw_os_error)
-        {
-            return Some(rustix::io::Errno::from_raw_os_error(number));
-        }
-        at = error.source();
-    }
-    None
-}
-
-/// The first cause of an error, on one line of bounded length: a refusal may carry pages of the verifier's log.
-fn innermost(error: &(dyn Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    let text = last.to_string();
-    text.lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(200)
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a run directory is found to be, before anybody takes it.
 
-use super::ledger::{FILE, LOCK, LedgerError, check_ours, take};
+use super::ledger::{FILE, LOCK, LedgerError, UNFINISHED, check_ours, take};
 use rustix::fs::FlockOperation;
 use std::fs::{self, DirBuilder, File};
 use std::io::Read;
@@ -10,6 +10,12 @@ use std::path::Path;
 /// Whether a run directory has a record of something that is to be put back. It may be that of a running process.
 pub fn is_recorded(dir: &Path) -> bool {
     dir.join(FILE).exists()
+}
+
+/// Whether a run directory has a record that its owner had not finished writing. It was killed before it wrote what that
+/// says: nothing is to be put back for it, but the file is a leftover, which the next who takes the directory removes.
+pub fn is_unfinished(dir: &Path) -> bool {
+    dir.join(UNFINISHED).exists()
 }
 
 /// What a run directory says before anything is done with it.
@@ -45,7 +51,7 @@ pub fn left(dir: &Path) -> Left {
     }
 }
 
-/// Whether [`RunDir::take`] would refuse a run directory for what it is; that it is in use is no such thing. Leaves nothing behind:
+/// Whether [`super::RunDir::take`] would refuse a run directory for what it is; that it is in use is no such thing. Leaves nothing behind:
 /// directories that are missing are made and removed again, since no other question is answered alike by every file system.
 ///
 /// # Errors

@@ -19,6 +19,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(super) const FILE: &str = "undo.json";
+/// The record while it is written, which replaces the other when it is whole.
+pub(super) const UNFINISHED: &str = "undo.json.new";
 pub(super) const LOCK: &str = "lock";
 const VERSION: u32 = 1;
 /// Larger than any ledger of [`super::MAX_RECORDS`] records that we write.
@@ -209,6 +211,8 @@ impl Ledger {
     }
 
     fn undo_what_is_left(&mut self, roots: &Roots) -> Result<RestoreReport, LedgerError> {
+        // Of an owner that was killed while it wrote; on a disk that is read-only by now it does no harm.
+        let _ = fs::remove_file(self.beside());
         let Some(records) = read(&self.path, roots, &self.boot_id)? else {
             return Ok(RestoreReport::default());
         };
@@ -248,7 +252,7 @@ impl Ledger {
     }
 
     fn beside(&self) -> PathBuf {
-        self.path.with_extension("json.new")
+        self.path.with_file_name(UNFINISHED)
     }
 
     /// Replaces what is recorded, keeping what a dead owner left.

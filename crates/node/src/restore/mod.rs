@@ -19,7 +19,7 @@ mod operator;
 mod undo;
 mod watch;
 
-pub use found::{Left, is_recorded, left, usable};
+pub use found::{Left, is_recorded, is_unfinished, left, usable};
 pub use ledger::{Ledger, LedgerError, RunDir, recover};
 pub use lift::lift;
 pub use operator::Standing;

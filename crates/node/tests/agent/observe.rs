@@ -199,3 +199,16 @@ async fn a_machine_that_is_held_up_still_lets_the_lease_of_a_dead_controller_end
     until("putting back", || fake.writes().last() == Some(&None)).await;
     served.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_machine_that_renews_something_is_read_without_anybody_who_asks() {
+    let served = Served::start(|_| {});
+    let reads = |served: &Served| served.fake.inside.lock().unwrap().reads;
+    // What the machine has to renew begins with what is commanded of it.
+    served.fake.set(|inside| inside.read_within = Some(FAST));
+    let client = served.connect().await;
+    let minute = Duration::from_secs(60);
+    client.apply(ask(1, 1, minute, setting(2.0, 60.0))).await.unwrap();
+    let before = reads(&served);
+    until("it is read again and again", || reads(&served) >= before + 10).await;
+}

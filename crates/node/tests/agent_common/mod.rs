@@ -44,6 +44,8 @@ pub struct Inside {
     pub zones: usize,
     pub reads: u64,
     pub no_cap: bool,
+    /// It is to be read so often, whoever asks.
+    pub read_within: Option<Duration>,
 }
 
 /// A machine of four cores and 40 to 92 W, which draws 50 W.
@@ -82,6 +84,7 @@ impl Machine for Fake {
             meters: vec![],
             envelope: None,
             source: Source::Emulated,
+            oncall: None,
         }
     }
 
@@ -135,6 +138,10 @@ impl Machine for Fake {
 
     fn in_force(&self) -> Setting {
         self.inside.lock().unwrap().in_force
+    }
+
+    fn read_within(&self) -> Option<Duration> {
+        self.inside.lock().unwrap().read_within
     }
 
     fn read(&mut self) -> Counters {

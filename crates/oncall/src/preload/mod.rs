@@ -6,6 +6,20 @@
 
 pub(crate) use crate::layout;
 
-mod gate;
+mod areas;
+mod courtesy;
 mod hooks;
+mod join;
+mod lists;
+pub(crate) mod lock;
+pub(crate) mod processes;
+pub(crate) mod rounds;
+mod sets;
 mod sys;
+pub(crate) mod table;
+mod users;
+mod waits;
+mod watch;
+
+#[cfg_attr(not(oncall_preload), allow(unused_imports, reason = "the panic handler's"))]
+pub(crate) use sys::abort;

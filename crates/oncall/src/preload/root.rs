@@ -4,15 +4,10 @@
 #[path = "../layout.rs"]
 #[allow(dead_code, reason = "the other side's half of it")]
 mod layout;
-
-#[path = "gate.rs"]
-mod gate;
-#[path = "hooks.rs"]
-mod hooks;
-#[path = "sys.rs"]
-mod sys;
+#[path = "mod.rs"]
+mod preload;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    sys::abort()
+    preload::abort()
 }

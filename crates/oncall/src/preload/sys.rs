@@ -42,9 +42,14 @@ pub const POLLIN: i16 = 1;
 pub const EINTR: c_long = 4;
 pub const EAGAIN: c_long = 11;
 pub const ETIMEDOUT: c_long = 110;
+pub const EBUSY: c_int = 16;
+pub const EOWNERDEAD: c_int = 130;
+pub const ENOTRECOVERABLE: c_int = 131;
 pub const MSG_DONTWAIT: c_int = 0x40;
 pub const EPOLL_CTL_ADD: c_int = 1;
 pub const EPOLL_CTL_DEL: c_int = 2;
+pub const EPOLL_CTL_MOD: c_int = 3;
+pub const EPOLLET: u32 = 1 << 31;
 
 #[cfg(target_arch = "x86_64")]
 pub mod number {
@@ -52,9 +57,15 @@ pub mod number {
     pub const READ: c_long = 0;
     pub const OPEN_AT: c_long = 257;
     pub const CLOSE: c_long = 3;
+    pub const FSTAT: c_long = 5;
     pub const MMAP: c_long = 9;
     pub const GETPID: c_long = 39;
     pub const GETTID: c_long = 186;
+    pub const SCHED_SETSCHEDULER: c_long = 144;
+    pub const SCHED_GETSCHEDULER: c_long = 145;
+    pub const SCHED_SETAFFINITY: c_long = 203;
+    pub const SCHED_GETAFFINITY: c_long = 204;
+    pub const FCNTL: c_long = 72;
     pub const FUTEX: c_long = 202;
     pub const EPOLL_CTL: c_long = 233;
     pub const EPOLL_PWAIT: c_long = 281;
@@ -72,9 +83,15 @@ pub mod number {
     pub const READ: c_long = 63;
     pub const OPEN_AT: c_long = 56;
     pub const CLOSE: c_long = 57;
+    pub const FSTAT: c_long = 80;
     pub const MMAP: c_long = 222;
     pub const GETPID: c_long = 172;
     pub const GETTID: c_long = 178;
+    pub const SCHED_SETSCHEDULER: c_long = 119;
+    pub const SCHED_GETSCHEDULER: c_long = 120;
+    pub const SCHED_SETAFFINITY: c_long = 122;
+    pub const SCHED_GETAFFINITY: c_long = 123;
+    pub const FCNTL: c_long = 25;
     pub const FUTEX: c_long = 98;
     pub const EPOLL_CTL: c_long = 21;
     pub const EPOLL_PWAIT: c_long = 22;
@@ -136,9 +153,15 @@ unsafe extern "C" {
     fn clock_gettime(clock: c_int, time: *mut TimeSpec) -> c_int;
     pub fn pthread_mutex_lock(mutex: *mut c_void) -> c_int;
     pub fn pthread_mutex_unlock(mutex: *mut c_void) -> c_int;
+    pub fn pthread_mutex_trylock(mutex: *mut c_void) -> c_int;
+    pub fn pthread_mutex_timedlock(mutex: *mut c_void, until: *const TimeSpec) -> c_int;
+    pub fn pthread_mutex_consistent(mutex: *mut c_void) -> c_int;
+    pub fn pthread_mutexattr_setpshared(attributes: *mut c_void, shared: c_int) -> c_int;
+    pub fn pthread_mutexattr_setrobust(attributes: *mut c_void, robust: c_int) -> c_int;
     pub fn pthread_mutexattr_init(attributes: *mut c_void) -> c_int;
     pub fn pthread_mutexattr_settype(attributes: *mut c_void, kind: c_int) -> c_int;
     pub fn pthread_mutex_init(mutex: *mut c_void, attributes: *const c_void) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
     pub fn pthread_key_create(key: *mut u32, end: extern "C" fn(*mut c_void)) -> c_int;
     pub fn pthread_getspecific(key: u32) -> *mut c_void;
     pub fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
@@ -157,6 +180,7 @@ unsafe extern "C" {
         parent: Option<extern "C" fn()>,
         child: Option<extern "C" fn()>,
     ) -> c_int;
+    pub fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut u32) -> c_int;
     pub fn getpeername(fd: c_int, address: *mut u8, length: *mut u32) -> c_int;
 }
 
@@ -168,12 +192,25 @@ pub fn now() -> u64 {
     time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
 }
 
+/// CLOCK_REALTIME so long from now, as libc's timed locks want it.
+pub fn real_time(from_now: u64) -> TimeSpec {
+    let mut time = TimeSpec::of(0);
+    // SAFETY: the clock exists and the record is ours.
+    unsafe { clock_gettime(0, &mut time) };
+    TimeSpec::of(time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64 + from_now)
+}
+
+/// Who sleeps on a word: threads of this process, or of all that share the memory.
+const fn scope(is_shared: bool) -> c_long {
+    if is_shared { 0 } else { 128 }
+}
+
 /// Sleeps while the word is `expected`, at most until a time of [`now`]; 0, or the negative error number.
-pub fn futex_wait(word: &AtomicU32, expected: u32, until: Option<u64>) -> c_long {
+pub fn futex_wait(word: &AtomicU32, expected: u32, until: Option<u64>, is_shared: bool) -> c_long {
     let time = until.map(TimeSpec::of);
     let time = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     // FUTEX_WAIT_BITSET takes an absolute time, so that being woken for nothing lengthens no wait.
-    let operation = 9 | 128;
+    let operation = 9 | scope(is_shared);
     // SAFETY: the word and the time outlive the call.
     unsafe {
         call(
@@ -191,9 +228,14 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, until: Option<u64>) -> c_long
 }
 
 /// Wakes whoever sleeps on the word.
-pub fn futex_wake(word: &AtomicU32) {
+pub fn futex_wake(word: &AtomicU32, is_shared: bool) {
     // SAFETY: FUTEX_WAKE reads nothing.
-    unsafe { call(number::FUTEX, [word.as_ptr() as c_long, 1 | 128, 1, 0, 0, 0]) };
+    unsafe {
+        call(
+            number::FUTEX,
+            [word.as_ptr() as c_long, 1 | scope(is_shared), 1, 0, 0, 0],
+        )
+    };
 }
 
 /// poll(2) of one descriptor that waits at most so long: its result, or the negative error number.
@@ -215,6 +257,91 @@ pub fn poll_for(fd: &mut PollFd, nanoseconds: u64) -> c_long {
     }
 }
 
+/// Whether a descriptor has something to read now.
+pub fn is_readable(fd: c_int) -> bool {
+    let mut poll = PollFd {
+        fd,
+        events: POLLIN,
+        revents: 0,
+    };
+    poll_for(&mut poll, 0) > 0
+}
+
+/// Whether a read of a descriptor waits.
+pub fn is_blocking(fd: c_int) -> bool {
+    // SAFETY: F_GETFL is 3 and takes no argument; O_NONBLOCK is 0x800.
+    let flags = unsafe { call(number::FCNTL, [c_long::from(fd), 3, 0, 0, 0, 0]) };
+    flags >= 0 && flags & 0x800 == 0
+}
+
+/// What fstat(2) says of a file: where it is, and how large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct File {
+    pub device: u64,
+    pub inode: u64,
+    pub size: u64,
+}
+
+/// Which file a descriptor is open on; `None` where it is on none.
+pub fn file(fd: c_int) -> Option<File> {
+    // On both processors `struct stat` begins with the device and the inode, has the size at byte 48, and fits in here.
+    let mut words = [0u64; 32];
+    // SAFETY: a record that is larger than the kernel's.
+    let result = unsafe {
+        call(
+            number::FSTAT,
+            [c_long::from(fd), words.as_mut_ptr() as c_long, 0, 0, 0, 0],
+        )
+    };
+    (result == 0).then_some(File {
+        device: words[0],
+        inode: words[1],
+        size: words[6],
+    })
+}
+
+/// Has a descriptor closed in programs that are executed.
+pub fn close_on_exec(fd: c_int) {
+    // SAFETY: F_SETFD is 2, FD_CLOEXEC 1.
+    unsafe { call(number::FCNTL, [c_long::from(fd), 2, 1, 0, 0, 0]) };
+}
+
+/// An option of a socket's level that is a number: 0 where it is no socket.
+pub fn option(fd: c_int, name: c_int) -> c_int {
+    let (mut value, mut length) = (0, 4);
+    // SAFETY: a number and its length; SOL_SOCKET is 1.
+    match unsafe { getsockopt(fd, 1, name, (&raw mut value).cast(), &raw mut length) } {
+        0 => value,
+        _ => 0,
+    }
+}
+
+/// poll(2) of several descriptors that waits at most so long.
+///
+/// # Safety
+/// There are so many records.
+pub unsafe fn poll_all(fds: *mut PollFd, count: core::ffi::c_ulong, nanoseconds: u64) -> c_long {
+    let time = TimeSpec::of(nanoseconds);
+    // SAFETY: the caller's records and a time; no signal mask.
+    unsafe {
+        call(
+            number::PPOLL,
+            [fds as c_long, count as c_long, &raw const time as c_long, 0, 8, 0],
+        )
+    }
+}
+
+/// How long a read of a socket waits at most, nanoseconds; `None` is for ever.
+pub fn receive_timeout(fd: c_int) -> Option<u64> {
+    let (mut time, mut length) = ([0i64; 2], 16);
+    // SAFETY: a timeval and its length; SOL_SOCKET is 1, SO_RCVTIMEO 20.
+    let got = unsafe { getsockopt(fd, 1, 20, (&raw mut time).cast(), &raw mut length) };
+    let nanoseconds = (time[0] as u64)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time[1] as u64 * 1000);
+    (got == 0 && nanoseconds > 0).then_some(nanoseconds)
+}
+
 /// The calling thread.
 pub fn thread() -> u32 {
     // SAFETY: it takes no argument.
@@ -227,6 +354,24 @@ pub fn process() -> u32 {
     unsafe { call(number::GETPID, [0; 6]) as u32 }
 }
 
+/// The calling thread's scheduling policy (sched(7)); negative where it cannot be told.
+pub fn scheduling_policy() -> c_int {
+    // SAFETY: 0 is the calling thread.
+    unsafe { call(number::SCHED_GETSCHEDULER, [0; 6]) as c_int }
+}
+
+/// Gives the calling thread a scheduling policy without a priority. One that may not be had is not.
+pub fn set_scheduling_policy(policy: c_int) {
+    let priority: c_int = 0;
+    // SAFETY: the record outlives the call.
+    unsafe {
+        call(
+            number::SCHED_SETSCHEDULER,
+            [0, c_long::from(policy), &raw const priority as c_long, 0, 0, 0],
+        )
+    };
+}
+
 /// Ends the program: for what cannot happen.
 #[cfg_attr(not(oncall_preload), allow(dead_code, reason = "the panic handler's"))]
 pub fn abort() -> ! {
@@ -234,4 +379,60 @@ pub fn abort() -> ! {
         // SAFETY: it does not return.
         unsafe { call(number::EXIT_GROUP, [134, 0, 0, 0, 0, 0]) };
     }
+}
+
+/// Whether a thread, of this process or another, sleeps or is stopped, by /proc/TID/stat.
+pub fn is_asleep(tid: u32) -> bool {
+    let mut path = [0u8; 48];
+    let mut length = 0;
+    let mut put = |bytes: &[u8]| {
+        path[length..length + bytes.len()].copy_from_slice(bytes);
+        length += bytes.len();
+    };
+    put(b"/proc/");
+    let mut digits = [0u8; 10];
+    let (mut left, mut at) = (tid, digits.len());
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    put(&digits[at..]);
+    put(b"/stat\0");
+    let mut text = [0u8; 128];
+    // SAFETY: a path that ends with 0, and a buffer of the size that is said; the descriptor is ours to close.
+    let read = unsafe {
+        let fd = call(number::OPEN_AT, [-100, path.as_ptr() as c_long, 0x80000, 0, 0, 0]);
+        if fd < 0 {
+            return false;
+        }
+        let read = call(
+            number::READ,
+            [fd, text.as_mut_ptr() as c_long, text.len() as c_long, 0, 0, 0],
+        );
+        call(number::CLOSE, [fd, 0, 0, 0, 0, 0]);
+        read
+    };
+    let text = &text[..usize::try_from(read).unwrap_or(0)];
+    // The command's name is in parentheses and may hold any byte: the state follows the last of them.
+    let end = text.iter().rposition(|byte| *byte == b')');
+    matches!(
+        end.and_then(|end| text.get(end + 2)),
+        Some(b'S' | b'D' | b'T' | b't')
+    )
+}
+
+/// Runs a wait in which this thread may be cancelled, as in the wait of libc's that it stands for. Nothing in it may hold anything.
+pub fn cancellable<R>(wait: impl FnOnce() -> R) -> R {
+    const ASYNCHRONOUS: c_int = 1;
+    let mut before = 0;
+    // SAFETY: the thread is ended within the wait or not at all, and nothing is held there: what it has on its stack owns nothing.
+    unsafe { pthread_setcanceltype(ASYNCHRONOUS, &raw mut before) };
+    let result = wait();
+    // SAFETY: as it was before.
+    unsafe { pthread_setcanceltype(before, core::ptr::null_mut()) };
+    result
 }

@@ -88,7 +88,7 @@ impl Moment {
 
     pub(crate) fn add(&mut self, period: &PeriodRecord, target: Option<Seconds>) {
         self.end_s = (period.at + period.duration).get();
-        let over = period.slo_latency.zip(target);
+        let over = period.latency_to_judge().zip(target);
         let judged = period.index >= WARM_UP_PERIODS;
         let over = judged && over.is_some_and(|(latency, target)| latency > target);
         self.over |= over;

@@ -1,6 +1,7 @@
 //! What a report needs of one run, read from its file.
 
 use super::columns::{Columns, MAX_POINTS, Moment};
+use super::compared::Comparisons;
 use super::decisions::Decisions;
 use super::key::{self, Key};
 use super::parts::Parts;
@@ -20,6 +21,7 @@ pub(crate) struct RunData {
     pub(crate) columns: Columns,
     pub(crate) parts: Parts,
     pub(crate) decisions: Decisions,
+    pub(crate) comparisons: Comparisons,
     /// Periods that one point stands for.
     pub(crate) periods_per_point: u64,
 }
@@ -33,6 +35,7 @@ impl RunData {
         let (mut moments, mut columns) = (Vec::new(), Columns::default());
         let mut parts = Parts::default();
         let mut decisions = Decisions::new(target);
+        let mut comparisons = Comparisons::default();
         let (mut row, mut expected) = (0_u64, Vec::new());
         archive.for_each_period(id, |period| {
             if row.is_multiple_of(periods_per_point) {
@@ -51,6 +54,7 @@ impl RunData {
             }
             parts.add(moments.len(), &period);
             decisions.add(&period, &levers);
+            comparisons.add(&period);
             row += 1;
             Ok(())
         })?;
@@ -76,6 +80,7 @@ impl RunData {
             columns,
             parts,
             decisions,
+            comparisons,
             periods_per_point,
         })
     }

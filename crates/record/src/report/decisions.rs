@@ -91,21 +91,27 @@ impl Decision {
         both.filter(|(_, before, after)| before != after).collect()
     }
 
-    /// The levers for people: from what to what, or at what each stayed.
+    /// The levers for people: from what to what, or at what each stayed; one that was not in force, to what.
     pub(crate) fn setting_text(&self) -> String {
         let steps = self.steps();
+        let shown = |lever: &Lever| match lever.info() {
+            info if info.shown.0.is_empty() => (info.unit, 1.0),
+            info => info.shown,
+        };
+        let is_new = |(lever, _): &&(Lever, f64)| self.setting.iter().all(|(other, _)| other != lever);
+        let new = self.after.iter().filter(is_new).map(|(lever, value)| {
+            let (unit, scale) = shown(lever);
+            format!("\u{2192} {} {unit}", trimmed(value / scale))
+        });
         let each = self.setting.iter().map(|(lever, value)| {
-            let (unit, scale) = match lever.info() {
-                info if info.shown.0.is_empty() => (info.unit, 1.0),
-                info => info.shown,
-            };
+            let (unit, scale) = shown(lever);
             let short = |value: f64| trimmed(value / scale);
             match steps.iter().find(|(other, ..)| other == lever) {
                 Some((_, _, after)) => format!("{} \u{2192} {} {unit}", short(*value), short(*after)),
                 None => format!("{} {unit}", short(*value)),
             }
         });
-        each.collect::<Vec<_>>().join(", ")
+        each.chain(new).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -287,6 +293,18 @@ mod tests {
         assert_eq!(chosen.last().unwrap().index, 199);
         assert_eq!(chosen.len(), 2 + LAST);
         assert_eq!(decisions.examples["rule-1"], (1.0, "period 1".to_owned()));
+    }
+
+    #[test]
+    fn a_lever_that_comes_into_force_is_said_with_what_it_is_set_to() {
+        let mut decisions = Decisions::new(None);
+        let on_call = [(Lever::Concurrency, 3.0), (Lever::RoundDelay, 0.0024)];
+        for (index, setting) in [&[][..], &on_call].into_iter().enumerate() {
+            decisions.add(&period(index as u64, 2.0, 1.0), setting);
+        }
+        decisions.end();
+        let text = decisions.chosen()[0].setting_text();
+        assert_eq!(text, "\u{2192} 3 workers, \u{2192} 2.4 ms");
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl Key {
         }
     }
 
+    /// Whether it is a lever of a server on call, which is the run's where that has one such server.
+    pub(crate) fn is_of_on_call(self) -> bool {
+        matches!(self, Self::Of(lever) if ON_CALL.contains(&lever))
+    }
+
     pub(crate) fn is_lever(self) -> bool {
         matches!(self, Self::Of(_))
     }
@@ -193,7 +198,26 @@ pub(crate) fn of_period(period: &PeriodRecord) -> BTreeMap<Key, f64> {
         let values = part.values.iter();
         values.map(|(quantity, value)| (Key::of(*quantity, part.source), *value))
     });
-    known.chain(power).chain(of_clusters).collect()
+    let mut values: BTreeMap<Key, f64> = known.chain(power).chain(of_clusters).collect();
+    for lever in ON_CALL {
+        if let Some(value) = of_the_one_server(period, lever) {
+            values.entry(Key::Of(lever)).or_insert(value);
+        }
+    }
+    values
+}
+
+/// The levers of a server on call.
+const ON_CALL: [Lever; 3] = [Lever::Concurrency, Lever::QueryBatch, Lever::RoundDelay];
+
+/// What a lever is set to at the only server that has it: of several each has its own.
+fn of_the_one_server(period: &PeriodRecord, lever: Lever) -> Option<f64> {
+    let mut having = period
+        .parts
+        .iter()
+        .filter(|part| part.role == Role::Node)
+        .filter_map(|part| part.get(lever));
+    having.next().filter(|_| having.next().is_none())
 }
 
 #[cfg(test)]
@@ -201,6 +225,26 @@ mod tests {
     use super::*;
     use crate::model::{LatencySummary, Reason};
     use headroom_units::Part;
+
+    #[test]
+    fn the_levers_of_the_one_server_on_call_are_the_runs() {
+        let server = |name: &str| {
+            Part::new(name, Role::Node)
+                .with(Lever::Concurrency, Some(3.0))
+                .with(Lever::RoundDelay, Some(0.002))
+        };
+        let of = |names: &[&str]| {
+            levers(&of_period(&PeriodRecord {
+                parts: names.iter().map(|name| server(name)).collect(),
+                ..PeriodRecord::default()
+            }))
+        };
+        assert_eq!(
+            of(&["db"]),
+            [(Lever::Concurrency, 3.0), (Lever::RoundDelay, 0.002)]
+        );
+        assert_eq!(of(&["db", "other"]), []);
+    }
 
     #[test]
     fn the_mean_response_time_and_what_batches_take_are_a_periods_own() {

@@ -10,6 +10,7 @@
 
 mod chart;
 mod columns;
+mod compared;
 mod comparison;
 mod data;
 mod decisions;

@@ -6,7 +6,7 @@ mod parts;
 mod several;
 
 pub(crate) use one::of_one;
-pub(crate) use parts::of_parts;
+pub(crate) use parts::{of_classes, of_parts};
 pub(crate) use several::{of_pair, of_several};
 
 use super::columns::{Column, Moment, largest};

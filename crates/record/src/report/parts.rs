@@ -7,7 +7,7 @@ use super::key::Key;
 use super::scale::clock;
 use super::timeline::{Stay, Timeline, Tint};
 use crate::model::PeriodRecord;
-use headroom_units::{Fact, Part, Role};
+use headroom_units::{Fact, Part, Quantity, Role, Sensor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Parts of one role that have lines of their own in a plot; of more a band is drawn.
@@ -20,6 +20,8 @@ const MAX_STATES: usize = 32;
 const MAX_CHANGES: usize = 100;
 /// Troubles of a part that are listed.
 const MAX_TROUBLES: usize = 4;
+/// Targets of a part that are listed, in the order in which they held.
+const MAX_TARGETS: usize = 3;
 /// The state of a server that is switched off.
 const OFF: &str = "off";
 /// Up to so many parts with more than so many figures are listed side by side, a line for each figure.
@@ -48,6 +50,8 @@ pub(crate) struct PartData {
     pub(crate) columns: Option<Columns>,
     /// Sums of values times seconds, and the seconds.
     sums: BTreeMap<Key, (f64, f64)>,
+    /// Targets as they followed each other, one more than are listed at most: a mean of them never held.
+    targets: BTreeMap<Key, Vec<f64>>,
     state: Option<String>,
     state_s: BTreeMap<String, f64>,
     stays: Vec<Stay>,
@@ -55,6 +59,12 @@ pub(crate) struct PartData {
     point: (usize, f64, f64, BTreeMap<usize, f64>),
     facts: BTreeMap<String, Fact>,
     trouble: Vec<String>,
+}
+
+/// Whether it is one that an operator sets: what was asked for then, and no measurement.
+fn is_target(quantity: Quantity) -> bool {
+    let targets = [Sensor::TargetP95, Sensor::TargetP99, Sensor::TargetP999];
+    targets.map(Quantity::from).contains(&quantity)
 }
 
 /// The share of each state in percent, the longest first.
@@ -75,6 +85,7 @@ impl PartData {
             role: part.role,
             columns: with_lines.then(Columns::default),
             sums: BTreeMap::new(),
+            targets: BTreeMap::new(),
             state: None,
             state_s: BTreeMap::new(),
             stays: Vec::new(),
@@ -101,6 +112,18 @@ impl PartData {
         let off_s = self.state_s.get(OFF).copied().filter(|_| key.is_none_when_off());
         let seconds = known_s + off_s.unwrap_or(0.0);
         (seconds > 0.0).then(|| key.shown(sum / seconds))
+    }
+
+    /// What a table has of a quantity: the mean, and of a target the values that held, in their order.
+    fn figure(&self, key: Key) -> Option<String> {
+        let Some(targets) = self.targets.get(&key) else {
+            return self.mean(key).map(figure);
+        };
+        let mut shown: Vec<String> = targets.iter().map(|value| figure(key.shown(*value))).collect();
+        if shown.len() > MAX_TARGETS {
+            shown[MAX_TARGETS] = "...".to_owned();
+        }
+        Some(shown.join(", then "))
     }
 
     /// The share of time in each state, the longest first.
@@ -150,6 +173,12 @@ impl Parts {
             if let Some(columns) = &mut data.columns {
                 columns.add(points, key, *value);
             }
+            if is_target(*quantity) {
+                let targets = data.targets.entry(key).or_default();
+                if targets.len() <= MAX_TARGETS && targets.last() != Some(value) {
+                    targets.push(*value);
+                }
+            }
             let sum = data.sums.entry(key).or_default();
             *sum = (sum.0 + value * length_s, sum.1 + length_s);
         }
@@ -172,6 +201,10 @@ impl Parts {
         let Some(before) = data.state.replace(state.clone()).filter(|before| before != state) else {
             return;
         };
+        // A class keeps and misses its SLOs from period to period: that is drawn, and would hide all else here.
+        if part.role == Role::Class {
+            return;
+        }
         if self.changes.len() == MAX_CHANGES {
             self.changes.pop_front();
             self.changes_left_out += 1;
@@ -210,7 +243,12 @@ impl Parts {
     pub(crate) fn roles(&self) -> String {
         let roles: BTreeSet<Role> = self.all.iter().map(|part| part.role).collect();
         let names = roles.iter().filter(|role| **role != Role::Cluster);
-        let names: Vec<String> = names.map(|role| format!("{}s", role.name())).collect();
+        let names: Vec<String> = names
+            .map(|role| match role {
+                Role::Class => "classes".to_owned(),
+                other => format!("{}s", other.name()),
+            })
+            .collect();
         let text = names.join(" and ");
         let mut letters = text.chars();
         let first = letters.next().map(|first| first.to_ascii_uppercase());
@@ -240,8 +278,9 @@ impl Parts {
         let states = self.states.iter().map(|state| {
             let tint = match state.as_str() {
                 OFF => Tint::Bed,
-                "serving" | "ready" | "connected" | "held" => Tint::Colour(3),
-                "unreachable" | "unreliable" | "refusing" => Tint::Alarm,
+                "serving" | "ready" | "connected" | "held" | "kept" => Tint::Colour(3),
+                "no queries" => Tint::Bed,
+                "unreachable" | "unreliable" | "refusing" | "missed" => Tint::Alarm,
                 failed if failed.starts_with("failed") => Tint::Alarm,
                 _ => Tint::Colour(*colours.next().unwrap_or(&0)),
             };
@@ -285,7 +324,7 @@ impl Parts {
             }
             row.extend(
                 keys.iter()
-                    .map(|key| part.mean(*key).map_or_else(|| "-".to_owned(), figure)),
+                    .map(|key| part.figure(*key).unwrap_or_else(|| "-".to_owned())),
             );
             if facts {
                 let facts = part
@@ -308,6 +347,7 @@ impl Parts {
                 Role::Gateway => "The gateways: means over the run",
                 Role::Meter => "The meters: means over the run",
                 Role::Estimator => "The estimators: means over the run",
+                Role::Class => "The classes of connections: means over the run",
             }
             .to_owned(),
             rows: rows.collect(),
@@ -364,6 +404,26 @@ mod tests {
         };
         assert_eq!(of("Cores"), "4");
         assert_eq!(of("Utilisation"), "50");
+    }
+
+    #[test]
+    fn targets_are_listed_as_they_held_and_no_mean_of_them() {
+        let table = |targets: &[f64]| {
+            let mut parts = Parts::default();
+            for (index, ms) in targets.iter().enumerate() {
+                let at = Seconds::new(index as f64);
+                let mut period = PeriodRecord::new(index as u64, at, Seconds::new(1.0), None);
+                let class = Part::new("gold", Role::Class);
+                period.parts = vec![class.with(Sensor::TargetP99, Some(ms / 1e3))];
+                parts.add(index + 1, &period);
+            }
+            parts.end();
+            parts.tables()[0].rows[0][1].clone()
+        };
+        assert_eq!(table(&[4.0, 4.0]), "4");
+        assert_eq!(table(&[4.0, 4.0, 2.0, 2.0]), "4, then 2");
+        assert_eq!(table(&[4.0, 2.0, 4.0]), "4, then 2, then 4");
+        assert_eq!(table(&[4.0, 2.0, 3.0, 1.0, 9.0]), "4, then 2, then 3, then ...");
     }
 
     fn gathered(states: &[&str], periods_per_point: usize) -> Parts {

@@ -44,6 +44,10 @@ pub(crate) fn render(run: &RunData) -> String {
     if let Some(plot) = distribution::render(std::slice::from_ref(run), &[colour]) {
         let _ = write!(body, "<h2>How fast was it?</h2>\n{plot}");
     }
+    if let Some(compared) = run.comparisons.table(&run.slo_name()) {
+        body.push_str("<h2>What did the law compare?</h2>\n");
+        table(&mut body, &compared);
+    }
     body.push_str(&rules(run));
     body.push_str(&decisions(&run.decisions.chosen(), run.target_ms()));
     body.push_str(&periods(run));
@@ -85,16 +89,19 @@ fn verdict(run: &RunData) -> String {
     let kept = match summary.slo.periods_over {
         None if run.info.meta.slo.is_none() => "The run was held to no SLO".to_owned(),
         None => format!("The SLO was {slo}; the run is too short to judge it"),
-        Some(over) if over == Ratio::ZERO => {
+        Some(_) if summary.slo.is_without_requests() => {
             format!(
-                "The SLO, {slo}, was kept in every one of {} judged periods",
-                thousands(summary.slo.periods_judged as f64)
+                "The SLO was {slo}; there were no queries to hold against it in any of {}",
+                judged(run)
             )
         }
+        Some(over) if over == Ratio::ZERO => {
+            format!("The SLO, {slo}, was kept in every one of {}", judged(run))
+        }
         Some(over) => format!(
-            "The SLO, {slo}, was broken in {} % of {} judged periods",
+            "The SLO, {slo}, was broken in {} % of {}",
             figure(over.as_percent()),
-            thousands(summary.slo.periods_judged as f64)
+            judged(run)
         ),
     };
     let energy = match (summary.energy_j.value, summary.energy_j.source) {
@@ -116,6 +123,16 @@ fn verdict(run: &RunData) -> String {
             )
         });
     format!("{kept}{energy}.{model}")
+}
+
+/// How many periods were judged, and how many of them had nothing to judge.
+fn judged(run: &RunData) -> String {
+    let slo = &run.summary.slo;
+    let all = format!("{} judged periods", thousands(slo.periods_judged as f64));
+    match slo.periods_without_requests {
+        none if none == 0 || slo.is_without_requests() => all,
+        some => format!("{all} ({} of them had no queries)", thousands(some as f64)),
+    }
 }
 
 fn facts(run: &RunData) -> String {
@@ -194,8 +211,11 @@ fn cards(run: &RunData) -> String {
             target,
             state(slo_ms.map(|ms| ms > target_ms)),
         );
-        let over = summary.slo.periods_over;
-        let judged = format!("of {} judged", thousands(summary.slo.periods_judged as f64));
+        let over = summary
+            .slo
+            .periods_over
+            .filter(|_| !summary.slo.is_without_requests());
+        let judged = format!("of {}", judged(run));
         let too_many = state(over.map(|over| over > Ratio::new(0.02)));
         add(
             "Periods over the target",
@@ -375,6 +395,9 @@ fn parts(run: &RunData) -> String {
         for panel in panels {
             html.push_str(&panel.render());
         }
+    }
+    for panel in panels::of_classes(run) {
+        html.push_str(&panel.render());
     }
     html.push_str("</section>\n");
     let _ = writeln!(html, "<h2>{} in figures</h2>", run.parts.roles());

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod oncall;
 mod output;
 mod parts;
 mod past;

@@ -123,6 +123,7 @@ mod tests {
             troubles: Vec::new(),
             usable: usable.map(Cores::new),
             refused: None,
+            oncall: None,
         };
         let usable = |left| usable(Cores::new(2.0), Some(&sample(left))).get();
         assert_eq!(

@@ -3,11 +3,12 @@
 use super::capacity::{capacity, cores_in_force, envelope, everything, of_each, own, together, usable};
 use super::counts::{Counts, MeterAtStart, meter, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
+use super::oncall::{ClusterQueries, Counted, Served, together as served_together};
 use super::{Network, Shared};
 use crate::live::{Device, DevicePeriod, Missing, Refused};
 use anyhow::{Context, bail};
 use headroom_control::resize::PowerState;
-use headroom_control::{CoreRange, Decision, NodeCapacity, Plant, Spread};
+use headroom_control::{CoreRange, Decision, NodeCapacity, OncallObservation, Plant, Spread};
 use headroom_units::{
     Cores, Hertz, Joules, Lever, Part, Ratio, Reading, Role, Seconds, Sensor, Setting, Source, Watts,
 };
@@ -48,6 +49,8 @@ struct Node {
     /// As it was asked last.
     counts: Counts,
     meter: MeterAtStart,
+    /// What its server on call had counted then.
+    served: Option<Counted>,
 }
 
 /// What was found at the start.
@@ -137,6 +140,7 @@ impl ClusterMachine {
                 wish,
                 counts: Counts::default(),
                 meter: MeterAtStart::default(),
+                served: None,
             });
         }
         Ok(Self {
@@ -228,6 +232,13 @@ impl ClusterMachine {
         Ok(plant)
     }
 
+    /// The queries of the nodes' servers on call, as telemetry.
+    pub fn queries(&self) -> ClusterQueries {
+        let nodes = self.nodes.iter();
+        let states = nodes.map(|node| (node.name.clone(), Arc::clone(&node.state)));
+        ClusterQueries::new(states, self.period)
+    }
+
     /// Why no node obeys, where each that is there is another controller's.
     pub fn all_held(&self) -> Option<Held> {
         let (mut held, mut by_our_name) = (Vec::new(), true);
@@ -303,7 +314,7 @@ impl Device for ClusterMachine {
         match self.measure(&found) {
             Ok(plant) => Some(plant),
             Err(error) => {
-                tracing::error!("the plant stays as it was measured at the start: {error:#}");
+                tracing::error!("what can be set stays as it was at the start: {error:#}");
                 None
             }
         }
@@ -326,6 +337,7 @@ impl Device for ClusterMachine {
             }
             period.add(node.part(&period.switched));
         }
+        let oncall = self.served(period);
         let seen: Vec<_> = self
             .live()
             .map(|(node, description, sample, in_force)| {
@@ -386,6 +398,7 @@ impl Device for ClusterMachine {
             refused,
             levers_lost: self.nodes.iter().any(|node| node.state.lock().refused),
             missing,
+            oncall,
             ..std::mem::take(period)
         };
     }
@@ -585,6 +598,41 @@ impl Node {
 }
 
 impl ClusterMachine {
+    /// What the servers on call did since the last call: of each into its node's part, and of all together. A node that is lost, and not
+    /// switched off, may serve as before: then nothing is known of all.
+    fn served(&mut self, period: &mut DevicePeriod) -> Option<OncallObservation> {
+        let mut all = Vec::new();
+        for node in &mut self.nodes {
+            let mut state = node.state.lock();
+            let known = state.description.as_ref().or(state.last.as_ref());
+            if known.is_none_or(|known| known.oncall.is_none()) {
+                continue;
+            }
+            let least = state.waiting_least.take();
+            let sample = state.sample.as_ref().filter(|_| state.is_live());
+            let served = Served::of(sample, least, self.period, &mut node.served);
+            let of_server = sample.and_then(|sample| sample.oncall.as_ref());
+            if let Some(oncall) = of_server {
+                let mut part = Part::new(&node.name, Role::Node);
+                part.trouble.extend(
+                    oncall
+                        .now
+                        .as_ref()
+                        .err()
+                        .map(|why| format!("{}: {why}", oncall.server)),
+                );
+                period.add(match &served {
+                    Some(served) => served.on(part),
+                    None => part,
+                });
+            }
+            if !state.is_switched() {
+                all.push(served);
+            }
+        }
+        served_together(&all)
+    }
+
     /// Whether each node is there to say what it draws, or off.
     fn all_metered(&self, switched: &BTreeMap<String, PowerState>) -> bool {
         self.nodes

@@ -33,6 +33,7 @@ fn description() -> Description {
         source: Source::Emulated,
         in_force: Setting::default(),
         lease: None,
+        oncall: None,
     }
 }
 
@@ -61,6 +62,7 @@ fn sample(joules: u64) -> Sample {
             meter: "rapl".to_owned(),
             count: 0,
         }),
+        oncall: None,
     }
 }
 
@@ -72,6 +74,7 @@ fn cluster() -> ClusterMachine {
         wish: watch::channel(Wish::default()).0,
         counts: Counts::default(),
         meter: MeterAtStart::default(),
+        served: None,
     });
     ClusterMachine {
         name: "test".to_owned(),

@@ -1,6 +1,6 @@
 //! Many nodes and gateways as one machine and one telemetry, for the same control loop that runs on one machine.
 //!
-//! One thread has the network ([`Network`]): a task for each agent and each gateway, which connects, and connects again
+//! One thread has the network (`Network`): a task for each agent and each gateway, which connects, and connects again
 //! with growing patience where the connection is lost. Between a task and the control loop lies what is known at last
 //! and what is wanted: neither waits for the other longer than it is allowed.
 
@@ -10,12 +10,14 @@ pub mod gateway_port;
 mod gateways;
 mod machine;
 mod node;
+mod oncall;
 mod queue;
 
 pub(crate) use capacity::usable;
 pub(crate) use counts::{Counts, RunEnergy};
 pub use gateways::{GatewayBalancer, GatewayLevers, Gateways, OfferedLevers};
 pub use machine::{ClusterMachine, ClusterOptions, Described, NoNode};
+pub use oncall::ClusterQueries;
 pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
 
 use std::future::Future;

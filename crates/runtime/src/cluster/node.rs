@@ -21,6 +21,8 @@ pub(super) struct NodeState {
     pub(super) last: Option<Description>,
     /// The newest sample of this connection.
     pub(super) sample: Option<Sample>,
+    /// The fewest connections that waited at its server on call, by the samples since this was taken last.
+    pub(super) waiting_least: Option<u32>,
     /// What is in force, as it was answered last.
     pub(super) in_force: Setting,
     /// Who keeps it from us.
@@ -219,6 +221,9 @@ impl NodeTask {
             if sample.lease.is_none() {
                 state.in_force = sample.in_force;
             }
+            let now = sample.oncall.as_ref().and_then(|oncall| oncall.now.as_ref().ok());
+            let least = [state.waiting_least, now.map(|now| now.waiting_least)];
+            state.waiting_least = least.into_iter().flatten().min();
             state.sample = Some(sample);
         });
     }

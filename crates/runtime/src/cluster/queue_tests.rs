@@ -110,6 +110,7 @@ impl Agent for Scripted {
             source: Source::Emulated,
             in_force: Setting::default(),
             lease: None,
+            oncall: None,
         };
         Ok(Response::new(description.into()))
     }

@@ -1,10 +1,10 @@
 //! The service's front door: the gateway as an unprivileged process of its own, started and watched by `up`.
 //!
 //! `up` starts `headroom gateway --launched` and sends it its configuration. That opens the sockets and reads the keys
-//! while it may, writes its [`Record`] into the run folder, gives up every privilege ([`privileges`]), and only then
+//! while it may, writes its `Record` into the run folder, gives up every privilege (`privileges`), and only then
 //! starts threads and accepts. `up` reads its counters over the control port that gateways of other machines have too.
 //!
-//! If the gateway dies, `up` starts another at once ([`keeper`]). If `up` dies, the gateway serves on: the next `up` of
+//! If the gateway dies, `up` starts another at once (`keeper`). If `up` dies, the gateway serves on: the next `up` of
 //! the same run folder finds its record, and takes it over as it is where the configuration is the same; else it starts
 //! its own beside it and has the old one finish what it serves.
 

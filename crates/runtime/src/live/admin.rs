@@ -1,20 +1,23 @@
-//! The admin port: `/metrics` for Prometheus, `/healthz`, `/readyz`, and `/status` with the last period as JSON.
+//! The admin port: `/metrics` for Prometheus, `/healthz`, `/readyz`, `/status` with the last period as JSON, and `/connections` with the
+//! connections of a server on call.
 
 use super::guard::supervisor;
 use super::metrics::Metrics;
 use super::tick::{Levers, Tick};
 use crate::door::Watched;
+use crate::oncall::{ConnectionSeries, Connections};
 use crate::resize::UNRELIABLE;
 use anyhow::Context;
 use bytes::Bytes;
 use headroom_control::{Traffic, calibrate};
 use headroom_record::Health;
-use headroom_units::{Part, Quantity, Role, Sensor};
+use headroom_units::{Comparison, Part, Quantity, Role, Sensor};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, body::Incoming, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -26,6 +29,8 @@ const MAX_CONNECTIONS: usize = 64;
 const MIN_FAILED: u64 = 3;
 /// Periods in a row in which most requests fail until it is not ready, and in which most are answered until it is again.
 const MIN_PERIODS_TO_TURN: u32 = 2;
+/// Comparisons of settings that `/status` tells: the last.
+const MAX_COMPARISONS: usize = 16;
 /// A client that takes longer to send its request's head is dropped.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -37,7 +42,10 @@ pub struct Status {
     stale_after: Duration,
     last: Mutex<Last>,
     gateway: OnceLock<Arc<Watched>>,
+    connections: Arc<OnceLock<Arc<Connections>>>,
     recorder: Mutex<Health>,
+    /// Why there are no more periods, where the process goes on without them.
+    ended: OnceLock<String>,
 }
 
 #[derive(Debug)]
@@ -48,6 +56,7 @@ struct Last {
     /// Why the decision is not in force.
     not_carried_out: Vec<String>,
     failing: Failing,
+    comparisons: VecDeque<Comparison>,
     json: String,
     levers: Levers,
 }
@@ -95,23 +104,38 @@ impl Status {
             unready: Some("no period has ended yet".to_owned()),
             not_carried_out: Vec::new(),
             failing: Failing::default(),
+            comparisons: VecDeque::new(),
             json: serde_json::json!({ "law": law }).to_string(),
             levers: Levers::default(),
         };
+        let connections = Arc::default();
         Self {
             law,
-            metrics: Metrics::new(),
+            metrics: Metrics::new(ConnectionSeries(Arc::clone(&connections))),
+            connections,
             stale_after: period * 5 + Duration::from_secs(1),
             last: Mutex::new(last),
             gateway: OnceLock::new(),
             recorder: Mutex::default(),
+            ended: OnceLock::new(),
         }
+    }
+
+    /// There are no more periods, and the process goes on: what was in force in the last one is so no longer.
+    pub fn end(&self, why: String) {
+        let _ = self.ended.set(why);
     }
 
     /// From now on it tells of this process of the data plane too.
     pub fn attend(&self, gateway: Arc<Watched>) {
         // Set once: a run has one.
         let _ = self.gateway.set(gateway);
+    }
+
+    /// From now on it tells of these connections of a server on call too.
+    pub fn attend_connections(&self, connections: Arc<Connections>) {
+        // Set once: a run has one server.
+        let _ = self.connections.set(connections);
     }
 
     /// Takes how the flight recorder fares.
@@ -129,6 +153,10 @@ impl Status {
     /// Takes one period.
     pub fn tick(&self, tick: &Tick) {
         self.metrics.tick(&self.law, tick);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut comparisons = std::mem::take(&mut last.comparisons);
+        comparisons.extend(tick.decision.comparisons.iter().cloned());
+        comparisons.drain(..comparisons.len().saturating_sub(MAX_COMPARISONS));
         let json = serde_json::json!({
             "law": self.law,
             "at_s": tick.at,
@@ -138,6 +166,8 @@ impl Status {
             "in_force": tick.in_force,
             "nodes": of_role(tick, Role::Node),
             "gateways": of_role(tick, Role::Gateway),
+            "classes": tick.parts_of(Role::Class).collect::<Vec<_>>(),
+            "comparisons": comparisons,
             "cluster": tick.parts_of(Role::Cluster).next(),
             "not_carried_out": tick.not_carried_out,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
@@ -151,7 +181,6 @@ impl Status {
                 "healthy": backend.healthy,
             })).collect::<Vec<_>>(),
         });
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let failing = match &tick.observation.traffic {
             Some(traffic) => last.failing.after(traffic),
             None => last.failing,
@@ -161,6 +190,7 @@ impl Status {
             unready: unready(tick, failing),
             not_carried_out: tick.not_carried_out.clone(),
             failing,
+            comparisons,
             json: json.to_string(),
             levers: tick.levers.clone(),
         };
@@ -222,6 +252,8 @@ fn unready(tick: &Tick, failing: Failing) -> Option<String> {
         false => format!("{what} ({gateways})"),
     };
     let takes_requests = match tick.backends.is_empty() {
+        // A server on call is asked by its clients, and by nobody of ours.
+        true if tick.observation.oncall.is_some() => true,
         true => tick
             .observation
             .nodes
@@ -270,21 +302,67 @@ impl Failing {
     }
 }
 
-fn answer(board: &Status, method: &Method, path: &str) -> Response<Full<Bytes>> {
-    let (status, kind, body) = match (method, path) {
-        (&Method::GET | &Method::HEAD, "/metrics") => (
-            StatusCode::OK,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            board.metrics_text(),
-        ),
-        (&Method::GET | &Method::HEAD, "/healthz") => health(board),
-        (&Method::GET | &Method::HEAD, "/readyz") => readiness(board),
-        (&Method::GET | &Method::HEAD, "/status") => (StatusCode::OK, "application/json", board.last().2),
-        (&Method::GET | &Method::HEAD, _) => (
-            StatusCode::NOT_FOUND,
-            PLAIN,
-            "try /metrics, /healthz, /readyz or /status\n".to_owned(),
-        ),
+/// A page: its status, the type of its text, and that.
+pub type Page = (StatusCode, &'static str, String);
+
+/// What an admin port answers.
+pub trait Pages: Send + Sync + 'static {
+    /// What there is at a path; `None` where there is nothing.
+    fn page(&self, path: &str) -> Option<Page>;
+
+    /// Which paths there are, for people.
+    fn paths(&self) -> &'static str;
+}
+
+/// Metrics as a page.
+pub const fn metrics_page(text: String) -> Page {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    (StatusCode::OK, kind, text)
+}
+
+/// JSON as a page.
+pub const fn json_page(text: String) -> Page {
+    (StatusCode::OK, "application/json", text)
+}
+
+impl Pages for Status {
+    fn page(&self, path: &str) -> Option<Page> {
+        if let Some(why) = self
+            .ended
+            .get()
+            .filter(|_| ["/metrics", "/readyz", "/status"].contains(&path))
+        {
+            return Some((StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{why}\n")));
+        }
+        Some(match path {
+            "/metrics" => metrics_page(self.metrics_text()),
+            "/healthz" => health(self),
+            "/readyz" => readiness(self),
+            "/status" => json_page(self.last().2),
+            "/connections" => match self.connections.get() {
+                Some(connections) => json_page(connections.json()),
+                None => (
+                    StatusCode::NOT_FOUND,
+                    PLAIN,
+                    "this run has no server on call: `headroom wrap` has one, and `headroom up` with [oncall]\n"
+                        .to_owned(),
+                ),
+            },
+            _ => return None,
+        })
+    }
+
+    fn paths(&self) -> &'static str {
+        "/metrics, /healthz, /readyz, /status, or /connections of a server on call"
+    }
+}
+
+fn answer(pages: &dyn Pages, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let (status, kind, body) = match *method {
+        Method::GET | Method::HEAD => pages.page(path).unwrap_or_else(|| {
+            let text = format!("try {}\n", pages.paths());
+            (StatusCode::NOT_FOUND, PLAIN, text)
+        }),
         _ => (
             StatusCode::METHOD_NOT_ALLOWED,
             PLAIN,
@@ -299,9 +377,10 @@ fn answer(board: &Status, method: &Method, path: &str) -> Response<Full<Bytes>> 
     response
 }
 
-fn health(board: &Status) -> (StatusCode, &'static str, String) {
+fn health(board: &Status) -> Page {
     let age = board.last().0.elapsed();
-    if age <= board.stale_after {
+    // A loop that has ended is not stuck: what the process still waits for must not be killed for it.
+    if age <= board.stale_after || board.ended.get().is_some() {
         (StatusCode::OK, PLAIN, "ok\n".to_owned())
     } else {
         let why = format!(
@@ -312,7 +391,7 @@ fn health(board: &Status) -> (StatusCode, &'static str, String) {
     }
 }
 
-fn readiness(board: &Status) -> (StatusCode, &'static str, String) {
+fn readiness(board: &Status) -> Page {
     let levers = board.levers();
     if let Some(gone) = levers.gone {
         (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{gone}\n"))
@@ -331,7 +410,8 @@ fn readiness(board: &Status) -> (StatusCode, &'static str, String) {
     }
 }
 
-const PLAIN: &str = "text/plain; charset=utf-8";
+/// The type of plain text.
+pub const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Listens on an address.
 ///
@@ -342,11 +422,11 @@ pub fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("the admin port cannot listen on {listen}: choose another address"))
 }
 
-/// Serves a status, on a thread of its own, until the process ends; the address it listens on.
+/// Serves pages, on a thread of its own, until the process ends; the address it listens on.
 ///
 /// # Errors
 /// Where the thread or its runtime cannot be started.
-pub fn serve(listener: TcpListener, status: Arc<Status>) -> anyhow::Result<SocketAddr> {
+pub fn serve(listener: TcpListener, pages: Arc<dyn Pages>) -> anyhow::Result<SocketAddr> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -354,11 +434,11 @@ pub fn serve(listener: TcpListener, status: Arc<Status>) -> anyhow::Result<Socke
         .build()?;
     std::thread::Builder::new()
         .name("admin".to_owned())
-        .spawn(move || runtime.block_on(accept(listener, status)))?;
+        .spawn(move || runtime.block_on(accept(listener, pages)))?;
     Ok(address)
 }
 
-async fn accept(listener: TcpListener, status: Arc<Status>) {
+async fn accept(listener: TcpListener, pages: Arc<dyn Pages>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin port cannot be served"),
@@ -377,10 +457,10 @@ async fn accept(listener: TcpListener, status: Arc<Status>) {
                 continue;
             }
         };
-        let status = Arc::clone(&status);
+        let pages = Arc::clone(&pages);
         tokio::spawn(async move {
             let service = service_fn(|request: Request<Incoming>| {
-                let response = answer(&status, request.method(), request.uri().path());
+                let response = answer(&*pages, request.method(), request.uri().path());
                 async move { Ok::<_, Infallible>(response) }
             });
             let served = http1::Builder::new()
@@ -397,151 +477,5 @@ async fn accept(listener: TcpListener, status: Arc<Status>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::live::BackendTick;
-    use headroom_units::Lever;
-
-    /// Whether it counts as failing after each period of so many answered and so many failed requests.
-    fn play(periods: &[(u64, u64)]) -> Vec<bool> {
-        let mut failing = Failing::default();
-        let mut after = |&(completions, failures): &(u64, u64)| {
-            failing = failing.after(&Traffic {
-                completions,
-                failures,
-                ..Traffic::default()
-            });
-            failing.now
-        };
-        periods.iter().map(&mut after).collect()
-    }
-
-    #[test]
-    fn one_failed_request_of_a_quiet_service_is_no_outage() {
-        assert_eq!(play(&[(0, 1); 5]), [false; 5]);
-        assert_eq!(play(&[(0, 2), (0, 0), (1, 2), (0, 0)]), [false; 4]);
-        // One bad period, however bad, and periods that alternate.
-        assert_eq!(play(&[(0, 500), (9, 0), (0, 500), (9, 0)]), [false; 4]);
-        assert_eq!(play(&[(50, 50); 3]), [false; 3]);
-    }
-
-    #[test]
-    fn a_run_on_one_machine_has_that_node_and_its_gateway() {
-        let mut tick = Tick::default();
-        tick.observation.in_force = tick.observation.in_force.with(Lever::Cores, Some(2.0));
-        tick.observation.utilisation = Some(headroom_units::Ratio::new(0.5));
-        let [node] = &of_role(&tick, Role::Node)[..] else {
-            panic!("one node");
-        };
-        assert_eq!(
-            (node.state.as_deref(), node.get(Lever::Cores)),
-            (Some("held"), Some(2.0))
-        );
-        assert_eq!(node.get(Sensor::BusyCores), Some(1.0));
-        tick.telemetry_lost = true;
-        let gateways = of_role(&tick, Role::Gateway);
-        assert_eq!(gateways[0].state.as_deref(), Some("unreachable"));
-        assert!(gateways[0].get(Lever::Cores).is_none());
-        tick.parts = vec![Part::new("n1", Role::Node)];
-        assert_eq!(of_role(&tick, Role::Node), tick.parts);
-        assert!(of_role(&tick, Role::Gateway).is_empty());
-    }
-
-    #[test]
-    fn a_recorder_that_cannot_write_shows_while_the_service_stays_ready() {
-        let status = Status::new("fixed".to_owned(), Duration::from_secs(1));
-        status.last.lock().unwrap().unready = None;
-        let read = |path| format!("{:?}", answer(&status, &Method::GET, path).into_body());
-        let metrics = || status.metrics_text();
-        assert!(!read("/readyz").contains("recorder"), "{}", read("/readyz"));
-        let failing = "periods: database or disk is full";
-        status.recorded(Health {
-            unwritten: 7,
-            failing: Some(failing.to_owned()),
-            ..Health::default()
-        });
-        status.tick(&Tick::default());
-        status.last.lock().unwrap().unready = None;
-        assert_eq!(readiness(&status).0, StatusCode::OK);
-        assert!(readiness(&status).2.contains(failing));
-        assert!(read("/status").contains(failing), "{}", read("/status"));
-        for metric in [
-            "headroom_record_failing 1.0",
-            "headroom_record_lost_periods_total 7",
-        ] {
-            assert!(metrics().contains(metric), "{}", metrics());
-        }
-        status.recorded(Health::default());
-        assert!(!readiness(&status).2.contains(failing) && metrics().contains("headroom_record_failing 0.0"));
-    }
-
-    #[test]
-    fn what_a_service_cannot_rely_on_is_named() {
-        let status = Status::new("fixed".to_owned(), Duration::from_secs(1));
-        assert_eq!(readiness(&status).2, "no period has ended yet\n");
-        let mut gateway = Part::new("g1", Role::Gateway);
-        gateway
-            .trouble
-            .push("tcp:127.0.0.1:9 refuses connections".to_owned());
-        let lost = Tick {
-            telemetry_lost: true,
-            parts: vec![gateway],
-            ..Tick::default()
-        };
-        status.tick(&lost);
-        let said =
-            "nothing is known of the requests of the last period (g1: tcp:127.0.0.1:9 refuses connections)\n";
-        assert_eq!(
-            readiness(&status),
-            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, said.to_owned())
-        );
-        let mut unlimited = Tick {
-            not_carried_out: vec!["no node is there".to_owned()],
-            ..Tick::default()
-        };
-        unlimited.observation.demand = Some(headroom_units::PerSecond::new(1.0));
-        unlimited.backends.push(BackendTick {
-            name: "http://127.0.0.1:1".to_owned(),
-            requests: 1,
-            failures: 0,
-            healthy: true,
-            connects: None,
-        });
-        status.tick(&unlimited);
-        let ready = readiness(&status);
-        assert_eq!(ready.0, StatusCode::OK, "{ready:?}");
-        assert!(
-            ready.2.contains("could not be carried out: no node is there"),
-            "{ready:?}"
-        );
-    }
-
-    #[test]
-    fn two_periods_of_failures_are_one_and_two_good_ones_end_it() {
-        assert_eq!(
-            play(&[
-                (2, 3),
-                (0, 0),
-                (0, 3),
-                (0, 0),
-                (9, 0),
-                (0, 9),
-                (9, 0),
-                (0, 0),
-                (9, 1),
-                (9, 0)
-            ]),
-            [false, false, true, true, true, true, true, true, false, false]
-        );
-        // It is the failures of the service that count.
-        let mut failing = Failing::default();
-        for _ in 0..3 {
-            failing = failing.after(&Traffic {
-                failures: 9,
-                failed_by_client: 9,
-                ..Traffic::default()
-            });
-        }
-        assert!(!failing.now);
-    }
-}
+#[path = "admin_tests.rs"]
+mod tests;

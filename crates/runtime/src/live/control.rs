@@ -1,7 +1,7 @@
 //! What an operator asks of a running `up` or agent: over a Unix socket in its run directory, a line of JSON each way.
 //!
 //! It has a thread of its own, so that a control loop that hangs can still be paused. One request is served at a time, of
-//! at most [`MAX_REQUEST`] bytes, within [`PATIENCE`]; others wait in the kernel's queue.
+//! at most `MAX_REQUEST` bytes, within `PATIENCE`; others wait in the kernel's queue.
 
 use anyhow::{Context, bail};
 use headroom_node::restore::{Registry, RestoreReport};

@@ -3,7 +3,7 @@
 use super::telemetry::TrafficPeriod;
 use super::tick::{BackendTick, Levers};
 use headroom_control::resize::PowerState;
-use headroom_control::{Decision, NodeObservation, Plant};
+use headroom_control::{Decision, NodeObservation, OncallObservation, Plant};
 use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seconds, Setting, Watts};
 use std::collections::BTreeMap;
 
@@ -72,6 +72,8 @@ pub struct DevicePeriod {
     pub backends: Vec<BackendTick>,
     /// The servers of a cluster that is resized, as its law is given them.
     pub nodes: Vec<NodeObservation>,
+    /// The server on call.
+    pub oncall: Option<OncallObservation>,
     /// The nodes and the balancer, for whoever records and shows them.
     pub parts: Vec<Part>,
 }

@@ -98,20 +98,13 @@ impl CgroupMachine {
 
     /// Which meter and which lever for caps were chosen, and why not others: what a run falls back to.
     pub fn notes(&self) -> Vec<String> {
-        let passed_over = &self.local.meter().passed_over;
         let mut meter = format!("power is {} by ", self.source());
         // The one in use now: it may have taken the place of the chosen one.
         match self.identity.split_once(": ") {
             Some((name, zones)) => meter.push_str(&format!("{name} ({zones})")),
             None => meter.push_str(&self.identity),
         }
-        let unusable: Vec<String> = passed_over.iter().map(|over| over.what.to_string()).collect();
-        if !unusable.is_empty() {
-            meter.push_str(&format!(
-                ": no {} here (`headroom doctor` says why)",
-                unusable.join(", ")
-            ));
-        }
+        meter.push_str(&self.local.meter().passed_over_in_short());
         let lever = match self.local.lever() {
             None => "power caps are not held: the control group is gone".to_owned(),
             Some(LeverKind::Frequency) => {

@@ -4,6 +4,7 @@
 use super::guard::supervisor::State;
 use super::outcomes::CLASSES;
 use super::tick::Tick;
+use crate::oncall::ConnectionSeries;
 use hdrhistogram::Histogram;
 use headroom_control::Latency;
 use headroom_gateway::ConnectCounts;
@@ -96,8 +97,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The metrics, all at zero.
-    pub fn new() -> Self {
+    /// The metrics, all at zero, with those of connections where there are any.
+    pub fn new(connections: ConnectionSeries) -> Self {
         let mut registry = Registry::with_prefix("headroom");
         let joules = Family::default();
         registry.register_with_unit(
@@ -109,6 +110,7 @@ impl Metrics {
         let latency = Arc::new(LatencyBuckets::default());
         registry.register_collector(Box::new(Arc::clone(&latency)));
         registry.register_collector(Box::new(super::certificates::DaysLeft));
+        registry.register_collector(Box::new(connections));
         let all = &mut registry;
         Self {
             joules,
@@ -472,7 +474,12 @@ impl Metrics {
             self.states.get_or_create(&of).set(1.0);
             let from = before.insert((part.role, part.name.clone()), state.clone());
             if let Some(from) = from.filter(|from| from != state) {
-                let of = labels([("from", &from), ("to", state)]);
+                let of = labels([
+                    ("role", part.role.name()),
+                    ("part", &part.name),
+                    ("from", &from),
+                    ("to", state),
+                ]);
                 self.transitions.get_or_create(&of).inc();
             }
         }

@@ -325,6 +325,7 @@ impl ControlLoop<'_, '_> {
             demand: period.demand,
             cache,
             batching,
+            oncall: period.oncall,
             nodes: period.nodes,
         };
         let power = self.law.plant().power();

@@ -15,7 +15,8 @@ impl Newsroom {
     /// The news of the next period, a line each.
     pub fn read(&mut self, tick: &Tick) -> Vec<String> {
         let mut news = Vec::new();
-        for part in &tick.parts {
+        // A class keeps and misses its SLOs from period to period: it is a figure, and no news.
+        for part in tick.parts.iter().filter(|part| part.role != Role::Class) {
             let before = self
                 .parts
                 .insert((part.role, part.name.clone()), part.state.clone());
@@ -96,6 +97,20 @@ mod tests {
             ..Tick::default()
         });
         assert_eq!(news, [""; 0]);
+    }
+
+    #[test]
+    fn a_class_that_misses_its_slo_now_and_then_is_no_news() {
+        let tick = |state: &str| Tick {
+            parts: vec![
+                Part::new("gold", Role::Class).in_state(state),
+                Part::new("mariadbd", Role::Node).in_state(state),
+            ],
+            ..Tick::default()
+        };
+        let mut newsroom = Newsroom::default();
+        assert_eq!(newsroom.read(&tick("kept")), [""; 0]);
+        assert_eq!(newsroom.read(&tick("missed")), ["mariadbd: kept \u{2192} missed"]);
     }
 
     #[test]

@@ -126,16 +126,19 @@ pub struct Lines {
     /// Periods from one line to the next; `None` where only news is told, as beside a view.
     every: Option<u64>,
     over: u64,
+    /// Whether the period before was over the target.
+    is_over: bool,
     news: Newsroom,
 }
 
 impl Lines {
-    /// A line every `every` periods, and whenever the latency is over the target; and what is news.
+    /// A line every `every` periods, and whenever the latency has got over the target, or back under it; and what is news.
     pub fn new(law: &str, every: Option<u64>) -> Self {
         Self {
             law: law.to_owned(),
             every: every.map(|every| every.max(1)),
             over: 0,
+            is_over: false,
             news: Newsroom::default(),
         }
     }
@@ -148,13 +151,14 @@ impl Sink for Lines {
             .traffic
             .as_ref()
             .and_then(|traffic| traffic.latency);
-        let over = latency.is_some_and(|latency| tick.target.is_some_and(|target| latency.at_slo > target));
+        let over = tick.is_over();
         self.over += u64::from(over);
+        let has_changed = std::mem::replace(&mut self.is_over, over) != over;
         let news = self.news.read(tick);
         for one in &news {
             say::note!("{:>6.0} s  {one}", tick.at.get());
         }
-        let due = |every: u64| over || (tick.observation.period + 1).is_multiple_of(every);
+        let due = |every: u64| has_changed || (tick.observation.period + 1).is_multiple_of(every);
         if !self.every.is_some_and(due) {
             return;
         }
@@ -173,8 +177,13 @@ impl Sink for Lines {
             .reasons
             .first()
             .map_or("", |reason| reason.text.as_str());
+        let oncall = tick.observation.oncall.as_ref();
+        let oldest = oncall.and_then(|oncall| oncall.oldest_waiting);
+        let oldest = oldest.map_or_else(String::new, |oldest| {
+            format!("  oldest waits {:.0} ms", oldest.as_millis())
+        });
         say::note!(
-            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms  {:.1}/s  {}  {power}  over {}  {why}",
+            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {}  {power}  over {}  {why}",
             tick.at.get(),
             self.law,
             tick.observation.demand().map_or(0.0, |rate| rate.get()),

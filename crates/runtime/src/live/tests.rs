@@ -433,6 +433,7 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
                 expected_rate: None,
                 reflex: None,
                 reasons: vec![Reason::new("halve", "half".into(), &[])],
+                ..Decision::default()
             }
         }
         fn forget(&mut self) {}

@@ -3,7 +3,7 @@
 use super::device::{Missing, Refused};
 use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
-use headroom_control::{Decision, Observation};
+use headroom_control::{Decision, Observation, Traffic};
 use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts};
 use headroom_units::{
     Cores, Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Setting, Watts,
@@ -126,6 +126,17 @@ impl Tick {
         whole
     }
 
+    /// Whether the latency to judge is over the target: that of what was answered, or, where nothing was although something waits,
+    /// for how long the oldest does.
+    pub fn is_over(&self) -> bool {
+        let traffic = self.observation.traffic.as_ref();
+        let over = |traffic: &Traffic| {
+            self.target
+                .is_some_and(|target| traffic.latency_to_judge() > target)
+        };
+        traffic.is_some_and(over)
+    }
+
     /// The parts of a role.
     pub fn parts_of(&self, role: Role) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(move |part| part.role == role)
@@ -163,4 +174,30 @@ pub struct BackendTick {
     pub healthy: bool,
     /// Connections to it; `None` where the telemetry does not tell.
     pub connects: Option<ConnectCounts>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standstill_is_over_the_target_once_the_oldest_waits_for_longer() {
+        let tick = |oldest_s: Option<f64>, completions: u64| {
+            let mut tick = Tick {
+                target: Some(Seconds::new(0.1)),
+                ..Tick::default()
+            };
+            tick.observation.traffic = Some(Traffic {
+                completions,
+                in_flight: 3,
+                oldest_in_flight: oldest_s.map(Seconds::new),
+                ..Traffic::default()
+            });
+            tick
+        };
+        assert!(tick(Some(0.2), 0).is_over());
+        assert!(!tick(Some(0.05), 0).is_over());
+        assert!(!tick(None, 0).is_over(), "no queries");
+        assert!(!Tick::default().is_over(), "nothing is known");
+    }
 }

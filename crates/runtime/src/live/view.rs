@@ -120,13 +120,27 @@ impl Screen {
         self.periods += 1;
         if let Some(traffic) = &tick.observation.traffic {
             self.failures += traffic.failures;
-            let late = traffic
-                .latency
-                .is_some_and(|latency| tick.target.is_some_and(|target| latency.at_slo > target));
-            self.over += usize::from(late);
         }
+        self.over += usize::from(tick.is_over());
         self.energy_j += tick.energy.map_or(0.0, |energy| energy.value.get());
-        for reason in &tick.decision.reasons {
+        let reasons = &tick.decision.reasons;
+        // What is the same as in the period before, but for its figures, takes its place: each period that is late would push all else away.
+        let is_same = self.latest.as_ref().is_some_and(|before| {
+            let rules = |tick: &Tick| {
+                tick.decision
+                    .reasons
+                    .iter()
+                    .map(|reason| reason.rule.clone())
+                    .collect()
+            };
+            let [old, new]: [Vec<_>; 2] = [rules(before), rules(&tick)];
+            old == new && before.decision.setting == tick.decision.setting
+        });
+        if is_same {
+            self.reasons
+                .truncate(self.reasons.len().saturating_sub(reasons.len()));
+        }
+        for reason in reasons {
             if self.reasons.len() == REASONS {
                 self.reasons.pop_front();
             }
@@ -225,8 +239,11 @@ impl Screen {
     /// Cores, batch interval and how much the cache answers, the power, and each other lever as it is: what is long may be cut.
     /// `4.0 cores  interval 20 ms  power 31.2 W  cap 50.0 W`.
     fn now(&self) -> String {
-        let latest =
-            |quantity: Quantity| Some(self.series.get(&quantity)?.back()?.1 * quantity.info().shown.1);
+        let latest = |quantity: Quantity| {
+            let (then, value) = self.series.get(&quantity)?.back()?;
+            let at = self.latest.as_ref().map(|tick| tick.at.get());
+            (Some(*then) == at).then(|| value * quantity.info().shown.1)
+        };
         const FIRST: [Lever; 2] = [Lever::Cores, Lever::BatchInterval];
         let short = |lever: Lever| (Quantity::from(lever), lever.in_short());
         let sensors = [(Sensor::CacheHitRatio, "hit rate"), (Sensor::Power, "power")];
@@ -373,7 +390,10 @@ impl Screen {
             .map(|(quantity, ..)| self.series.get(quantity).unwrap_or(&none))
             .map(|points| points.iter().copied().collect())
             .collect();
-        let title = self.title(series, points.first().and_then(|points| points.last()));
+        let at = self.latest.as_ref().map(|tick| tick.at.get());
+        // What was known last is not what is.
+        let now = points.first().and_then(|points| points.last());
+        let title = self.title(series, now.filter(|(then, _)| Some(*then) == at));
         let values = || points.iter().flatten();
         let first = values()
             .map(|(at, _)| *at)
@@ -429,9 +449,8 @@ impl Screen {
             .any(|(quantity, ..)| quantity.info().unit == "watts");
         let source = self.source.filter(|_| watts);
         let source = source.map_or(String::new(), |source| format!(" ({source})"));
-        let now = now.map_or(String::new(), |(_, now)| {
-            format!(": now {}", info.read(now * info.shown.1))
-        });
+        let now = now.map_or("-".to_owned(), |(_, now)| info.read(now * info.shown.1));
+        let now = format!(": now {now}");
         format!("{}{source}{now}", info.title)
     }
 }
@@ -513,6 +532,51 @@ mod tests {
             .collect()
     }
 
+    /// A period of a server on call that is late, with so many workers and this figure in its reason.
+    fn late(second: u32, workers: f64, ms: u32) -> Tick {
+        let setting = headroom_units::Setting::from([
+            (Lever::Concurrency, workers),
+            (Lever::QueryBatch, 8.0),
+            (Lever::RoundDelay, 0.0024),
+        ]);
+        let mut tick = Tick {
+            at: Seconds::new(f64::from(second)),
+            target: Some(Seconds::from_millis(100.0)),
+            ..Tick::default()
+        };
+        tick.observation.in_force = setting;
+        tick.decision.setting = setting;
+        tick.decision.reasons.push(Reason {
+            rule: "oncall-late".into(),
+            text: format!("P99 {ms} ms > guard 80 ms"),
+            numbers: Vec::new(),
+            levers: Vec::new(),
+        });
+        tick
+    }
+
+    #[test]
+    fn late_periods_have_one_line_until_something_changes_and_all_of_it_fits_80_by_24() {
+        let mut screen = Screen::default();
+        for second in 1..=50 {
+            screen.take(Message::Tick(Box::new(late(second, 3.0, 100 + second))));
+        }
+        screen.take(Message::Tick(Box::new(late(51, 2.0, 180))));
+        assert_eq!(
+            screen.reasons,
+            [
+                "  50.0 s  oncall-late: P99 150 ms > guard 80 ms",
+                "  51.0 s  oncall-late: P99 180 ms > guard 80 ms"
+            ]
+        );
+        let lines = drawn(&screen, 80, 24);
+        let all = lines.join("\n");
+        for shown in ["P99 150 ms > guard 80 ms", "P99 180 ms > guard 80 ms", "2.4 ms"] {
+            assert!(all.contains(shown), "{shown}: {all}");
+        }
+        assert!(!all.contains(CUT), "{all}");
+    }
+
     #[test]
     fn a_screen_of_80_by_24_has_a_plot_and_whole_reasons_and_says_what_it_leaves_out() {
         let mut screen = Screen::default();
@@ -533,6 +597,7 @@ mod tests {
                 parts: parts.clone(),
                 ..Tick::default()
             };
+            tick.decision.setting = headroom_units::Setting::from([(Lever::Cores, f64::from(second))]);
             tick.decision.reasons.push(Reason {
                 rule: "scale-up".into(),
                 text: text.to_owned(),

@@ -42,6 +42,7 @@ impl Law for Replay {
                 format!("what the schedule says for period {}", observation.period + 1),
                 &[],
             )],
+            ..Decision::default()
         }
     }
 

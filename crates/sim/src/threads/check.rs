@@ -1,13 +1,14 @@
 //! Whether a scenario is a world: each objection names its key and the value.
 
-use super::gate::GateSettings;
-use super::scenario::{GateFigures, QueryArrivals, ThreadsScenario};
+use super::scenario::{GateFigures, Incident, QueryArrivals, ThreadsScenario};
 use crate::error::{ScenarioError, within};
 
 /// The most connections: each costs some hundred bytes, and a figure in every observation.
 const MAX_CONNECTIONS: u32 = 100_000;
 /// The most disk accesses of a query.
 const MAX_ACCESSES: u32 = 1_000;
+/// The most incidents.
+const MAX_INCIDENTS: f64 = 1e6;
 
 impl ThreadsScenario {
     /// Checks the figures.
@@ -21,21 +22,9 @@ impl ThreadsScenario {
         within("period_s", self.period_s, 1e-4, 1e6, seconds)?;
         let connections = f64::from(self.connections);
         within("connections", connections, 1.0, f64::from(MAX_CONNECTIONS), "")?;
-        match &self.arrivals {
-            QueryArrivals::Closed { think_s, think } => {
-                within("arrivals.think_s", *think_s, 0.0, 86_400.0, seconds)?;
-                think.check("arrivals.think")?;
-            }
-            QueryArrivals::Open { rate_per_s } => {
-                within(
-                    "arrivals.rate_per_s",
-                    *rate_per_s,
-                    1e-6,
-                    1e9,
-                    " queries per second",
-                )?;
-            }
-        }
+        self.check_classes()?;
+        within("slo_percentile", self.slo_percentile, 1e-6, 0.999_999, "")?;
+        self.arrivals.check("arrivals")?;
         let query = &self.query;
         within("query.instructions", query.instructions, 1.0, 1e13, "")?;
         within(
@@ -70,6 +59,7 @@ impl ThreadsScenario {
         if let Some(gate) = &self.gate {
             self.check_gate(gate)?;
         }
+        self.check_incidents()?;
         within("break_even_s", self.break_even_s, 0.0, 3_600.0, seconds)?;
         self.machine.check().map_err(|error| {
             let why = format!("is {}: {}", error.value, error.expected);
@@ -77,39 +67,58 @@ impl ThreadsScenario {
         })
     }
 
+    fn check_incidents(&self) -> Result<(), ScenarioError> {
+        let count = self.incidents.len() as f64;
+        within("incidents", count, 0.0, MAX_INCIDENTS, " values")?;
+        for (number, incident) in self.incidents.iter().enumerate() {
+            let key = |name: &str| format!("incidents.{number}.{name}");
+            within(&key("at_s"), incident.at_s(), 0.0, self.duration_s, " seconds")?;
+            match incident {
+                Incident::Storm { queries, .. } => {
+                    within(&key("queries"), f64::from(*queries), 1.0, 1e4, "")?;
+                }
+                Incident::Stall { length_s, .. } => {
+                    within(&key("length_s"), *length_s, 0.0, 3_600.0, " seconds")?;
+                }
+                Incident::Kill { connection, .. } => {
+                    let last = f64::from(self.connections - 1);
+                    within(&key("connection"), f64::from(*connection), 0.0, last, "")?;
+                }
+                Incident::Load { scale, .. } => {
+                    within(&key("scale"), *scale, 1e-3, 1e3, "")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn check_gate(&self, gate: &GateFigures) -> Result<(), ScenarioError> {
         within("gate.tokens", f64::from(gate.tokens), 1.0, 1e9, "")?;
         within("gate.linger_s", gate.linger_s, 0.0, 3_600.0, " seconds")?;
         within("gate.wake_s", gate.wake_s, 0.0, 1.0, " seconds")?;
-        let settings = GateSettings::of(gate, self.connections);
-        self.check_settings("gate", "tokens_each", &settings)
-    }
-
-    /// Whether a gate can work with these settings; `table` and `tokens` are the names that an objection gives.
-    pub(super) fn check_settings(
-        &self,
-        table: &str,
-        tokens: &str,
-        settings: &GateSettings,
-    ) -> Result<(), ScenarioError> {
-        let key = |name: &str| format!("{table}.{name}");
         within(
-            &key("concurrency"),
-            f64::from(settings.concurrency),
+            "gate.concurrency",
+            f64::from(gate.concurrency),
             1.0,
             1e9,
             " workers",
         )?;
-        within(&key("delay_s"), settings.delay_s, 0.0, 3_600.0, " seconds")?;
-        let given = settings.tokens.len();
-        if given != self.connections as usize {
-            let why = format!(
-                "has {given} values: it must have one for each of the {} connections",
-                self.connections
-            );
-            return Err(ScenarioError::new(key(tokens), why));
+        within("gate.delay_s", gate.delay_s, 0.0, 3_600.0, " seconds")
+    }
+}
+
+impl QueryArrivals {
+    pub(super) fn check(&self, key: &str) -> Result<(), ScenarioError> {
+        match self {
+            Self::Closed { think_s, think } => {
+                within(&format!("{key}.think_s"), *think_s, 0.0, 86_400.0, " seconds")?;
+                Ok(think.check(&format!("{key}.think"))?)
+            }
+            Self::Open { rate_per_s } => {
+                let unit = " queries per second";
+                within(&format!("{key}.rate_per_s"), *rate_per_s, 1e-6, 1e9, unit)
+            }
         }
-        Ok(())
     }
 }
 
@@ -148,10 +157,26 @@ mod tests {
                 "gate.concurrency: is 0: it must be 1 to 1000000000 workers",
             ),
             (
-                "gate.tokens_each = [1, 2]",
-                "gate.tokens_each: has 2 values: it must have one for each of the 64",
+                "classes = [{ name = \"a\", connections = 60 }]",
+                "classes: have 60 connections together, and connections is 64",
+            ),
+            (
+                "connections = 2\nclasses = [{ name = \"a\" }, { name = \"a\" }]",
+                "classes.1.name: is \"a\", as that of another class",
+            ),
+            (
+                "classes = [{ connections = 64, disengagement = { target = 0.001, points = [] } }]",
+                "classes.0.disengagement.points: the number of points",
             ),
             ("gate.tokens = 0", "gate.tokens: is 0"),
+            (
+                "incidents = [{ kind = \"kill\", at_s = 1.0, connection = 64 }]",
+                "incidents.0.connection: is 64: it must be 0 to 63",
+            ),
+            (
+                "incidents = [{ kind = \"storm\", at_s = 21.0, queries = 1 }]",
+                "incidents.0.at_s: is 21: it must be 0 to 20 seconds",
+            ),
             ("query.shape = { kind = \"lognormal\", scv = 0.0 }", "query.shape"),
         ] {
             let scenario: ThreadsScenario = toml::from_str(text).unwrap();

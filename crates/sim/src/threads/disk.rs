@@ -7,6 +7,8 @@ pub(super) struct Disk {
     parallel: u32,
     busy: u32,
     queue: VecDeque<(u32, f64)>,
+    /// No access begins before.
+    pub(super) stalled_until_s: f64,
     /// Service time begun so far, seconds.
     pub(super) served_s: f64,
     pub(super) accesses: u64,
@@ -18,6 +20,7 @@ impl Disk {
             parallel,
             busy: 0,
             queue: VecDeque::new(),
+            stalled_until_s: 0.0,
             served_s: 0.0,
             accesses: 0,
         }
@@ -36,7 +39,7 @@ impl Disk {
     fn serve(&mut self, now_s: f64, service_s: f64) -> f64 {
         self.served_s += service_s;
         self.accesses += 1;
-        now_s + service_s
+        now_s.max(self.stalled_until_s) + service_s
     }
 
     /// An access is done; who is served next, and until when.

@@ -1,32 +1,43 @@
-//! The on-call gate: which workers may serve, in rounds over the connections.
+//! The on-call gate: which workers may serve, in rounds, as the live runtime has them.
+//!
+//! Each area of connections has rounds of its own, with a concurrency limit C; all share N, D and the turns that a policy grants. In a
+//! round each connection may serve N queries, in one turn or, where it keeps its tokens, bit by bit; those that wait are let in as they
+//! came. Who had its turn waits for the next round, which begins when nobody with tokens waits any more, D after all slots are back. With
+//! a delay, who comes later than D after the beginning of a round waits for the next one, or with many cores, where some query always runs,
+//! a round would never end; and from when the last was let in its end is waited for as long as D, or [`DRAINS`] times the mean hold of a slot,
+//! at most. The
+//! fields of a [`Grant`] are carried out like this:
+//!
+//! - `tokens`: N of the connection; without any it waits until it has some.
+//! - `share` s, over the largest of all: it takes part in those rounds r in which ⌊s r⌋ grows.
+//! - `again`: without it, a round right after one in which it had a turn leaves it out, unless nobody else waits.
+//! - `yields`: left out while a connection that does not yield waits, for [`MAX_WAIT`] at most.
+//! - `retry`: when its tokens are used up, it asks for its next turn only after so long (AppleS' sleep).
 
 use super::scenario::GateFigures;
+use headroom_control::oncall::policy::{Grant, MAX_WAIT};
 use std::collections::BTreeSet;
 
-/// What of a gate a policy may change while it works.
+/// What of a gate the levers and a policy change while it works.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GateSettings {
-    /// C, workers with a slot at once.
-    pub concurrency: u32,
-    /// N of each connection: its queries in a round.
-    pub tokens: Vec<u32>,
+pub(super) struct Settings {
+    /// C, workers with a slot at once in an area that has no C of its own; `None`: the server is not on call.
+    pub(super) concurrency: Option<u32>,
+    /// N of a connection without a grant.
+    pub(super) tokens: u32,
     /// D, seconds from the end of a round to the next.
-    pub delay_s: f64,
+    pub(super) delay_s: f64,
 }
 
-impl GateSettings {
-    /// Those that a gate begins with.
-    pub fn of(gate: &GateFigures, connections: u32) -> Self {
-        let tokens = match gate.tokens_each.is_empty() {
-            true => vec![gate.tokens; connections as usize],
-            false => gate.tokens_each.clone(),
-        };
-        Self {
-            concurrency: gate.concurrency,
-            tokens,
-            delay_s: gate.delay_s,
-        }
-    }
+/// What a connection may do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Turn {
+    tokens: u32,
+    /// In (0, 1]: over the largest of all.
+    share: f64,
+    again: bool,
+    yields: bool,
+    retry_s: f64,
 }
 
 /// What a worker does whose query is answered.
@@ -40,113 +51,455 @@ pub(super) enum Answered {
     Leaves,
 }
 
-/// The gate. A round passes over the connections once, in the order of their numbers, so that rounds in a row are a ring.
-#[derive(Clone, Debug)]
-pub(super) struct Gate {
-    settings: GateSettings,
-    lingers: bool,
+/// Connections that wait, by when they came.
+type Line = BTreeSet<(u64, u32)>;
+
+/// Who does not yield, who does, and who has no turn at all: the places in [`Ring::now`] and [`Ring::next`].
+const FIRM: usize = 0;
+const YIELDS: usize = 1;
+const NEVER: usize = 2;
+
+/// The end of a round is waited for as long as D, or this many times as long as a slot is held in the mean, from when the last was let in.
+const DRAINS: f64 = 4.0;
+/// Of the mean hold of a slot, the weight of the newest.
+const NEWEST: f64 = 1.0 / 128.0;
+
+/// One area's rounds.
+#[derive(Clone, Debug, Default)]
+struct Ring {
+    /// C of the area alone.
+    own: Option<u32>,
+    /// C in force; `None`: nobody waits.
+    limit: Option<u32>,
     /// Workers with a slot. Those that wake from a wait take theirs without asking, so that it can exceed C for a while.
     in_use: u32,
-    /// Connections with a query and no slot.
-    waiting: BTreeSet<u32>,
-    /// Queries that a worker may still serve in this round.
-    left: Vec<u32>,
-    /// The connection from which on the round has yet to pass.
-    next: u32,
+    /// Who may have a turn in this round, and who in the next.
+    now: [Line; 3],
+    next: [Line; 3],
+    /// The round's number, from 1.
+    round: u64,
     /// Whether somebody was admitted in this round.
     begun: bool,
+    /// When the first was, seconds.
+    begun_s: f64,
+    /// When the last was, and when it is looked at again for that time alone.
+    last_s: f64,
+    look_s: f64,
     /// Between two rounds.
     pausing: bool,
+}
+
+impl Ring {
+    fn new() -> Self {
+        Self {
+            round: 1,
+            ..Self::default()
+        }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.now.iter().chain(&self.next)
+    }
+
+    /// The next round begins.
+    fn turn(&mut self, round: u64) {
+        (self.round, self.begun) = (round, false);
+        for (now, next) in self.now.iter_mut().zip(&mut self.next) {
+            now.append(next);
+        }
+    }
+
+    /// All who wait, who wait no more.
+    fn take_waiting(&mut self) -> impl Iterator<Item = (u64, u32)> + use<> {
+        let lines = [std::mem::take(&mut self.now), std::mem::take(&mut self.next)];
+        lines.into_iter().flatten().flatten()
+    }
+}
+
+/// The gate.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    settings: Settings,
+    lingers: bool,
+    keeps_tokens: bool,
+    rings: Vec<Ring>,
+    turns: Vec<Turn>,
+    /// The ring of each connection, and the one whose slot its worker has or lent.
+    ring_of: Vec<u32>,
+    slot_of: Vec<u32>,
+    /// Queries that a connection may still serve in a round, and which round that is; 0 of none.
+    left: Vec<u32>,
+    round_of: Vec<u64>,
+    /// The round of each connection's last turn; 0 of none.
+    ran: Vec<u64>,
+    /// Connections that began to wait so far.
+    came: u64,
+    /// Whether it waits, since when, and when it may ask for a turn again, seconds.
+    waits: Vec<bool>,
+    since_s: Vec<f64>,
+    ready_s: Vec<f64>,
+    /// When each took its slot, and for how long slots are held in the mean, seconds.
+    took_s: Vec<f64>,
+    held_s: f64,
+    /// When it is to be asked again, and was not told so yet.
+    looks_s: Vec<f64>,
+    /// Connections with a query that do not ask yet.
+    asleep: usize,
+    /// The longest that a connection waited for its turn before it had it, seconds.
+    longest_s: f64,
     pub(super) rounds: u64,
+    pub(super) given_back: u64,
 }
 
 impl Gate {
     pub(super) fn new(figures: &GateFigures, connections: u32) -> Self {
-        Self {
-            settings: GateSettings::of(figures, connections),
+        let count = connections as usize;
+        let settings = Settings {
+            concurrency: Some(figures.concurrency),
+            tokens: figures.tokens,
+            delay_s: figures.delay_s,
+        };
+        let mut gate = Self {
             lingers: figures.linger_s > 0.0,
-            in_use: 0,
-            waiting: BTreeSet::new(),
-            left: vec![0; connections as usize],
-            next: 0,
-            begun: false,
-            pausing: false,
+            keeps_tokens: figures.keeps_tokens,
+            rings: vec![Ring::new()],
+            turns: Vec::new(),
+            ring_of: vec![0; count],
+            slot_of: vec![0; count],
+            left: vec![0; count],
+            round_of: vec![0; count],
+            came: 0,
+            ran: vec![0; count],
+            waits: vec![false; count],
+            since_s: vec![0.0; count],
+            ready_s: vec![0.0; count],
+            took_s: vec![0.0; count],
+            held_s: 0.0,
+            looks_s: Vec::new(),
+            asleep: 0,
+            longest_s: 0.0,
             rounds: 0,
+            given_back: 0,
+            settings: settings.clone(),
+        };
+        gate.set(settings, &[]);
+        gate
+    }
+
+    pub(super) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// N of a connection.
+    pub(super) fn tokens(&self, connection: u32) -> u32 {
+        self.turns[connection as usize].tokens
+    }
+
+    /// Other levers and turns from now on; a connection without a grant has what all have.
+    pub(super) fn set(&mut self, settings: Settings, grants: &[Grant]) {
+        let common = Turn {
+            tokens: settings.tokens,
+            share: 1.0,
+            again: true,
+            yields: false,
+            retry_s: 0.0,
+        };
+        self.turns = vec![common; self.ring_of.len()];
+        for grant in grants {
+            if let Some(turn) = self.turns.get_mut(grant.id as usize) {
+                *turn = Turn {
+                    tokens: grant.tokens,
+                    share: grant.share,
+                    again: grant.again,
+                    yields: grant.yields,
+                    retry_s: grant.retry.get(),
+                };
+            }
         }
-    }
-
-    pub(super) fn set(&mut self, settings: GateSettings) {
+        let most = self.turns.iter().map(|turn| turn.share).fold(0.0, f64::max);
+        self.turns.iter_mut().for_each(|turn| turn.share /= most);
         self.settings = settings;
+        if self.is_on_call() {
+            // Who was let in without a limit has one turn left at most.
+            for (left, turn) in self.left.iter_mut().zip(&self.turns) {
+                *left = (*left).min(turn.tokens);
+            }
+        }
+        self.refresh();
     }
 
-    /// Connections with a query that wait for a slot.
+    /// Other areas from now on: C of each that has one of its own, and the area of each connection. A worker keeps the slot of
+    /// its area of before until it gives it back.
+    pub(super) fn set_areas(&mut self, limits: &[Option<u32>], area_of: &[u32]) {
+        let rings = self.rings.len().max(limits.len());
+        self.rings.resize_with(rings, Ring::new);
+        for (at, ring) in self.rings.iter_mut().enumerate() {
+            ring.own = limits.get(at).copied().flatten();
+        }
+        let waiting: Vec<(u64, u32)> = self.rings.iter_mut().flat_map(Ring::take_waiting).collect();
+        for (at, area) in area_of.iter().enumerate() {
+            if std::mem::replace(&mut self.ring_of[at], *area) != *area {
+                // It was in no round there.
+                (self.round_of[at], self.ran[at]) = (0, 0);
+            }
+        }
+        self.refresh();
+        waiting
+            .into_iter()
+            .for_each(|(came, connection)| self.place(came, connection));
+    }
+
+    /// What follows from the settings, turns and areas.
+    fn refresh(&mut self) {
+        let mut waiting = Vec::new();
+        for ring in &mut self.rings {
+            ring.limit = self.settings.concurrency.map(|common| ring.own.unwrap_or(common));
+            waiting.extend(ring.take_waiting());
+        }
+        waiting
+            .into_iter()
+            .for_each(|(came, connection)| self.place(came, connection));
+    }
+
+    /// Connections with a query and no slot.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        let waiting: usize = self.rings.iter().flat_map(Ring::lines).map(BTreeSet::len).sum();
+        waiting + self.asleep
     }
 
-    pub(super) fn waits(&self, connection: u32) -> bool {
-        self.waiting.contains(&connection)
+    /// The longest wait of a connection for a slot so far, seconds: also of one that waits yet.
+    pub(super) fn longest_s(&self, now_s: f64) -> f64 {
+        self.oldest_s(now_s).unwrap_or(0.0).max(self.longest_s)
     }
 
-    /// A connection has a query and its worker no slot.
-    pub(super) fn wait(&mut self, connection: u32) {
-        self.waiting.insert(connection);
+    /// For how long the connection waits that waits longest, seconds; `None` where none does.
+    pub(super) fn oldest_s(&self, now_s: f64) -> Option<f64> {
+        let waiting = self.waits.iter().zip(&self.since_s);
+        waiting
+            .filter(|(waits, _)| **waits)
+            .map(|(_, since_s)| now_s - since_s)
+            .reduce(f64::max)
+    }
+
+    /// Workers with a slot.
+    pub(super) fn running(&self) -> u64 {
+        self.rings.iter().map(|ring| u64::from(ring.in_use)).sum()
+    }
+
+    /// Whether whoever is admitted was on call, and so is woken at a cost.
+    pub(super) const fn is_on_call(&self) -> bool {
+        self.settings.concurrency.is_some()
+    }
+
+    /// A connection has a query, maybe its second, and its worker no slot. The time at which it may ask for one, where that is yet to come: it
+    /// is to be woken then.
+    pub(super) fn wait(&mut self, now_s: f64, connection: u32) -> Option<f64> {
+        if std::mem::replace(&mut self.waits[connection as usize], true) {
+            return None;
+        }
+        self.since_s[connection as usize] = now_s;
+        let ready_s = self.ready_s[connection as usize];
+        if self.is_on_call() && ready_s > now_s {
+            self.asleep += 1;
+            return Some(ready_s);
+        }
+        self.ask(now_s, connection);
+        None
+    }
+
+    /// A connection that was to be woken asks for a slot.
+    pub(super) fn wake(&mut self, now_s: f64, connection: u32) {
+        self.asleep -= 1;
+        self.ask(now_s, connection);
+    }
+
+    fn ask(&mut self, now_s: f64, connection: u32) {
+        self.came += 1;
+        let ring = &self.rings[self.ring_of[connection as usize] as usize];
+        let is_open =
+            !(ring.begun && self.settings.delay_s > 0.0 && now_s >= ring.begun_s + self.settings.delay_s);
+        self.place_in(self.came, connection, is_open);
+    }
+
+    /// Puts a connection where it waits: in this round where it has tokens left in it.
+    fn place(&mut self, came: u64, connection: u32) {
+        self.place_in(came, connection, true);
+    }
+
+    /// The same, or in the next round where this one lets nobody new in.
+    fn place_in(&mut self, came: u64, connection: u32, is_open: bool) {
+        let has_tokens = self.tokens_left(connection) > 0 && is_open;
+        let turn = &self.turns[connection as usize];
+        let line = match (turn.tokens, turn.yields) {
+            (0, _) => NEVER,
+            (_, true) => YIELDS,
+            (_, false) => FIRM,
+        };
+        let ring = &mut self.rings[self.ring_of[connection as usize] as usize];
+        let lines = if has_tokens { &mut ring.now } else { &mut ring.next };
+        lines[line].insert((came, connection));
+    }
+
+    /// What a connection may still serve in the round: all its tokens where it has those of an earlier one.
+    fn tokens_left(&mut self, connection: u32) -> u32 {
+        let index = connection as usize;
+        let round = self.rings[self.ring_of[index] as usize].round;
+        if self.round_of[index] != round {
+            self.round_of[index] = round;
+            let takes_part = self.takes_part_from(connection, round) == round;
+            self.left[index] = if takes_part { self.turns[index].tokens } else { 0 };
+        }
+        self.left[index]
     }
 
     /// The next worker that is given a slot, with its first query's token used.
-    pub(super) fn admit(&mut self) -> Option<u32> {
-        if self.pausing || self.in_use >= self.settings.concurrency {
-            return None;
-        }
-        let tokens = &self.settings.tokens;
-        let has_tokens = |connection: &&u32| tokens[**connection as usize] > 0;
-        let mut found = self.waiting.range(self.next..).find(has_tokens).copied();
-        if found.is_none() && (self.settings.delay_s == 0.0 || !self.begun) {
-            // Without a delay, and in a round in which nobody was served, the next begins at once.
-            found = self.waiting.iter().find(has_tokens).copied();
-            self.begun = false;
-        }
-        let connection = found?;
-        self.waiting.remove(&connection);
-        self.rounds += u64::from(!self.begun);
-        self.begun = true;
-        self.next = connection + 1;
-        self.left[connection as usize] = tokens[connection as usize] - 1;
-        self.in_use += 1;
-        Some(connection)
+    pub(super) fn admit(&mut self, now_s: f64) -> Option<u32> {
+        (0..self.rings.len()).find_map(|ring| self.admit_in(now_s, ring))
     }
 
-    /// How long to pause, where a round has ended and all its slots are back; the pause has begun then.
-    pub(super) fn pause(&mut self) -> Option<f64> {
-        let tokens = &self.settings.tokens;
-        let over = self.begun && !self.pausing && self.in_use == 0 && self.settings.delay_s > 0.0;
-        let somebody = |connection: &u32| tokens[*connection as usize] > 0;
-        if !over || self.waiting.range(self.next..).any(somebody) {
+    fn admit_in(&mut self, now_s: f64, at: usize) -> Option<u32> {
+        let ring = &mut self.rings[at];
+        let Some(limit) = ring.limit else {
+            let (came, connection) = ring.lines().filter_map(|line| line.first()).min().copied()?;
+            for line in ring.now.iter_mut().chain(&mut ring.next) {
+                line.remove(&(came, connection));
+            }
+            self.left[connection as usize] = u32::MAX;
+            return Some(self.give(now_s, at, connection));
+        };
+        if ring.pausing || ring.in_use >= limit {
             return None;
         }
-        self.pausing = true;
-        Some(self.settings.delay_s)
+        if let Some(connection) = self.in_round(now_s, at) {
+            return Some(self.give(now_s, at, connection));
+        }
+        // Without a delay, in a round in which nobody was served, and beside a long query, the next begins at once: the first in which
+        // somebody who waits takes part.
+        let ring = &self.rings[at];
+        if self.settings.delay_s > 0.0 && ring.begun {
+            if ring.in_use == 0 {
+                return None;
+            }
+            let drained_s = self.drained_s(ring);
+            if now_s < drained_s {
+                if ring.look_s <= now_s {
+                    self.rings[at].look_s = drained_s;
+                    self.looks_s.push(drained_s);
+                }
+                return None;
+            }
+        }
+        let from = ring.round + 1;
+        let round_of = |line: &Line| {
+            let rounds = line
+                .iter()
+                .map(|(_, connection)| self.takes_part_from(*connection, from));
+            rounds.min()
+        };
+        let round = round_of(&ring.next[FIRM]).or_else(|| round_of(&ring.next[YIELDS]))?;
+        self.rings[at].turn(round);
+        let connection = self.in_round(now_s, at)?;
+        Some(self.give(now_s, at, connection))
     }
 
-    /// The pause is over: the next query begins a round, or has waited for it.
-    pub(super) fn resume(&mut self) {
-        self.pausing = false;
-        self.begun = false;
-        self.next = 0;
+    /// Until when the end of a round with a delay is waited for.
+    fn drained_s(&self, ring: &Ring) -> f64 {
+        let delay_s = self.settings.delay_s;
+        ring.last_s + delay_s.max(DRAINS * self.held_s)
+    }
+
+    /// When the gate is to be asked again at the latest, because a round that began is waited for no longer then.
+    pub(super) fn take_look(&mut self) -> Option<f64> {
+        self.looks_s.pop()
+    }
+
+    /// Takes the first who may have a turn in the round; who has no tokens in it waits for the next.
+    fn in_round(&mut self, now_s: f64, at: usize) -> Option<u32> {
+        for line in [FIRM, YIELDS] {
+            while let Some(first) = self.rings[at].now[line].first().copied() {
+                let (_, connection) = first;
+                let ring = &self.rings[at];
+                let others_wait = !ring.now[FIRM].is_empty() || !ring.next[FIRM].is_empty();
+                let waited_s = now_s - self.since_s[connection as usize];
+                if line == YIELDS && others_wait && waited_s < MAX_WAIT.get() {
+                    break;
+                }
+                let has_tokens = self.tokens_left(connection) > 0;
+                let ring = &mut self.rings[at];
+                ring.now[line].remove(&first);
+                if has_tokens {
+                    return Some(connection);
+                }
+                ring.next[line].insert(first);
+            }
+        }
+        None
+    }
+
+    /// The first round from this one on in which a connection takes part.
+    fn takes_part_from(&self, connection: u32, round: u64) -> u64 {
+        let (turn, ran) = (&self.turns[connection as usize], self.ran[connection as usize]);
+        let rests = !turn.again && ran > 0 && ran + 1 == round;
+        let round = round + u64::from(rests);
+        if turn.share >= 1.0 {
+            return round;
+        }
+        let turns_before = ((round - 1) as f64 * turn.share).floor();
+        let taken = ((turns_before + 1.0) / turn.share).ceil() as u64;
+        taken.max(round)
+    }
+
+    fn give(&mut self, now_s: f64, at: usize, connection: u32) -> u32 {
+        let index = connection as usize;
+        self.longest_s = self.longest_s.max(now_s - self.since_s[index]);
+        self.took_s[index] = now_s;
+        let ring = &mut self.rings[at];
+        if !std::mem::replace(&mut ring.begun, true) {
+            self.rounds += 1;
+            ring.begun_s = now_s;
+        }
+        ring.last_s = now_s;
+        ring.in_use += 1;
+        self.ran[index] = ring.round;
+        self.waits[index] = false;
+        self.slot_of[index] = at as u32;
+        self.left[index] = self.left[index].saturating_sub(1);
+        connection
+    }
+
+    /// A ring whose round has ended with all its slots back, and how long it pauses; the pause has begun then. It is asked after
+    /// [`admit`](Self::admit) had nobody more.
+    pub(super) fn pause(&mut self) -> Option<(u32, f64)> {
+        let delay_s = self.settings.delay_s;
+        let over = |ring: &Ring| ring.begun && !ring.pausing && ring.in_use == 0 && ring.limit.is_some();
+        let at = self.rings.iter().position(|ring| delay_s > 0.0 && over(ring))?;
+        self.rings[at].pausing = true;
+        Some((at as u32, delay_s))
+    }
+
+    /// The pause of a ring is over: the next query begins a round, or has waited for it.
+    pub(super) fn resume(&mut self, ring: u32) {
+        let ring = &mut self.rings[ring as usize];
+        ring.pausing = false;
+        ring.turn(ring.round + 1);
     }
 
     /// A worker with a slot has answered a query; `more` is whether its connection has another.
-    pub(super) fn answered(&mut self, connection: u32, more: bool) -> Answered {
-        let left = &mut self.left[connection as usize];
-        match (*left > 0, more) {
+    pub(super) fn answered(&mut self, now_s: f64, connection: u32, more: bool) -> Answered {
+        let index = connection as usize;
+        let held_s = now_s - std::mem::replace(&mut self.took_s[index], now_s);
+        self.held_s += NEWEST * (held_s - self.held_s);
+        match (self.left[index] > 0, more) {
             (true, true) => {
-                *left -= 1;
+                self.left[index] -= 1;
                 Answered::Serves
             }
-            (true, false) if self.lingers => Answered::Lingers,
-            _ => {
-                *left = 0;
-                self.give_back();
+            (true, false) if self.lingers && self.is_on_call() => Answered::Lingers,
+            (left, _) => {
+                if !left {
+                    self.ready_s[index] = now_s + self.turns[index].retry_s;
+                }
+                self.leave(connection);
                 Answered::Leaves
             }
         }
@@ -154,74 +507,31 @@ impl Gate {
 
     /// The query that a lingering worker waited for is there.
     pub(super) fn caught(&mut self, connection: u32) {
-        self.left[connection as usize] -= 1;
+        let left = &mut self.left[connection as usize];
+        // A policy may have taken the tokens away meanwhile: who lingers serves one query.
+        *left = left.saturating_sub(1);
     }
 
-    /// A worker gives its slot back: it waits for something, or has lingered in vain.
-    pub(super) fn give_back(&mut self) {
-        self.in_use -= 1;
+    /// A worker that lingered in vain, or whose tokens are used up, gives its slot back.
+    pub(super) fn leave(&mut self, connection: u32) {
+        if !self.keeps_tokens {
+            self.left[connection as usize] = 0;
+        }
+        self.rings[self.slot_of[connection as usize] as usize].in_use -= 1;
+    }
+
+    /// A worker gives its slot back in the midst of a query: it waits for something.
+    pub(super) fn lend(&mut self, connection: u32) {
+        self.given_back += 1;
+        self.rings[self.slot_of[connection as usize] as usize].in_use -= 1;
     }
 
     /// A worker that waited for something takes its slot again.
-    pub(super) fn take_again(&mut self) {
-        self.in_use += 1;
+    pub(super) fn take_again(&mut self, connection: u32) {
+        self.rings[self.slot_of[connection as usize] as usize].in_use += 1;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gate(concurrency: u32, tokens_each: &[u32], delay_s: f64) -> Gate {
-        let figures = GateFigures {
-            concurrency,
-            tokens_each: tokens_each.to_vec(),
-            delay_s,
-            linger_s: 0.0,
-            ..GateFigures::default()
-        };
-        Gate::new(&figures, tokens_each.len() as u32)
-    }
-
-    #[test]
-    fn slots_go_round_in_a_ring_and_none_without_tokens_has_a_turn() {
-        let mut gate = gate(1, &[1, 0, 1, 1], 0.0);
-        (0..4).for_each(|connection| gate.wait(connection));
-        let mut order = Vec::new();
-        while let Some(connection) = gate.admit() {
-            order.push(connection);
-            assert_eq!(gate.admit(), None);
-            assert_eq!(gate.answered(connection, true), Answered::Leaves);
-            if order.len() < 5 {
-                gate.wait(connection);
-            }
-        }
-        assert_eq!(order, [0, 2, 3, 0, 2, 3, 0]);
-        assert!(gate.waits(1) && gate.waiting() == 1);
-    }
-
-    #[test]
-    fn a_delay_begins_when_all_slots_of_the_round_are_back() {
-        let mut gate = gate(2, &[2, 1, 1], 0.01);
-        (0..2).for_each(|connection| gate.wait(connection));
-        assert_eq!(
-            (gate.admit(), gate.admit(), gate.admit()),
-            (Some(0), Some(1), None)
-        );
-        assert_eq!(gate.answered(0, true), Answered::Serves);
-        assert_eq!(gate.answered(0, false), Answered::Leaves);
-        // The round has passed connection 0, and has yet to pass 2.
-        gate.wait(0);
-        gate.wait(2);
-        assert_eq!((gate.admit(), gate.admit()), (Some(2), None));
-        assert_eq!(gate.answered(1, false), Answered::Leaves);
-        assert_eq!((gate.admit(), gate.pause()), (None, None));
-        assert_eq!(gate.answered(2, false), Answered::Leaves);
-        assert_eq!(
-            (gate.pause(), gate.pause(), gate.admit()),
-            (Some(0.01), None, None)
-        );
-        gate.resume();
-        assert_eq!((gate.admit(), gate.rounds), (Some(0), 2));
-    }
-}
+#[path = "gate_tests.rs"]
+mod tests;

@@ -34,6 +34,13 @@ impl Locks {
         true
     }
 
+    /// A thread waits for the row no longer: whether it did.
+    pub(super) fn withdraw(&mut self, thread: u32, row: u32) -> bool {
+        let queue = &mut self.rows[row as usize].queue;
+        let at = queue.iter().position(|waiting| *waiting == thread);
+        at.and_then(|at| queue.remove(at)).is_some()
+    }
+
     /// The holder releases the row; who holds it now.
     pub(super) fn release(&mut self, row: u32) -> Option<u32> {
         let row = &mut self.rows[row as usize];

@@ -1,5 +1,6 @@
 //! What a query does, step by step.
 
+use super::classes::ClassFigures;
 use super::scenario::ThreadsScenario;
 use headroom_workload::Distribution;
 use headroom_workload::random::{Draw, Rng};
@@ -24,18 +25,27 @@ pub(super) struct Drawer {
     row: Option<u32>,
 }
 
-/// The distributions that all connections share.
+/// The work that the queries of one class are.
 #[derive(Clone, Debug)]
-pub(super) struct Shapes {
+pub(super) struct Work {
     instructions: Distribution,
     service: Distribution,
+    disk_probability: f64,
+    locks: bool,
 }
 
-impl Shapes {
-    pub(super) fn new(scenario: &ThreadsScenario) -> Self {
+impl Work {
+    pub(super) fn new(scenario: &ThreadsScenario, class: &ClassFigures) -> Self {
+        let query = &scenario.query;
+        let shape = class.shape.as_ref().unwrap_or(&query.shape);
         Self {
-            instructions: scenario.query.shape.scaled(scenario.query.instructions),
+            instructions: shape.scaled(class.instructions.unwrap_or(query.instructions)),
             service: scenario.disk.service.scaled(scenario.disk.service_s),
+            disk_probability: match class.other_application {
+                true => 0.0,
+                false => class.disk_probability.unwrap_or(scenario.disk.probability),
+            },
+            locks: !class.other_application,
         }
     }
 }
@@ -53,19 +63,29 @@ impl Drawer {
         think.sample(&mut self.rng)
     }
 
+    /// The transaction ends here: the row that it locks in a query before its last.
+    pub(super) fn abort(&mut self) -> Option<u32> {
+        self.position = 0;
+        self.row.take()
+    }
+
     /// The steps of the next query, the last first.
-    pub(super) fn draw(&mut self, scenario: &ThreadsScenario, shapes: &Shapes, steps: &mut Vec<Step>) {
+    pub(super) fn draw(&mut self, scenario: &ThreadsScenario, work: &Work, steps: &mut Vec<Step>) {
         let (disk, locks) = (&scenario.disk, &scenario.locks);
-        let instructions = shapes.instructions.sample(&mut self.rng);
+        let instructions = work.instructions.sample(&mut self.rng);
         // Breaks in the computation: where, as a share of the instructions, and what happens there.
         let mut breaks: Vec<(f64, Step)> = Vec::new();
-        if disk.probability > 0.0 && self.rng.uniform() < disk.probability {
+        if work.disk_probability > 0.0 && self.rng.uniform() < work.disk_probability {
             for access in 1..=disk.accesses {
                 let at = f64::from(access) / f64::from(disk.accesses + 1);
-                breaks.push((at, Step::Access(shapes.service.sample(&mut self.rng))));
+                breaks.push((at, Step::Access(work.service.sample(&mut self.rng))));
             }
         }
-        if self.position == 0 && locks.probability > 0.0 && self.rng.uniform() < locks.probability {
+        if work.locks
+            && self.position == 0
+            && locks.probability > 0.0
+            && self.rng.uniform() < locks.probability
+        {
             let row = ((self.rng.uniform() * f64::from(locks.rows)) as u32).min(locks.rows - 1);
             self.row = Some(row);
             breaks.push((locks.from, Step::Lock(row)));

@@ -1,5 +1,6 @@
 //! What an oversubscribed server is made of.
 
+use super::classes::ClassFigures;
 use super::curve::IpqCurve;
 use crate::scenario::Limits;
 use headroom_physics::{MachineFigures, Placement};
@@ -184,13 +185,14 @@ pub struct GateFigures {
     pub concurrency: u32,
     /// N, tokens: queries of a connection in a round.
     pub tokens: u32,
-    /// N of each connection; empty: all have `tokens`. At 0 a connection yields its turns.
-    pub tokens_each: Vec<u32>,
     /// D, the inter-scheduling-round delay, seconds: from the last slot given back in a round to the next round. At 0 a round
     /// begins as soon as nobody waits in the one before.
     pub delay_s: f64,
     /// How long a worker with tokens left keeps its slot for its connection's next query, seconds.
     pub linger_s: f64,
+    /// Whether a worker that lingered in vain keeps its tokens for the rest of the round, as in the live runtime. If not, its batch is
+    /// done and it has its next turn in the next round (REEF, Section 3.3), so that rounds are shorter.
+    pub keeps_tokens: bool,
     /// CPU time to admit a worker, seconds (REEF, Section 4: 2.35 us for a signal).
     pub wake_s: f64,
     /// Whether a worker that waits for the disk gives its slot back meanwhile. If not, C bounds the accesses too.
@@ -205,12 +207,59 @@ impl Default for GateFigures {
         Self {
             concurrency: 12,
             tokens: 8,
-            tokens_each: Vec::new(),
             delay_s: 0.0,
             linger_s: 2e-4,
+            keeps_tokens: false,
             wake_s: 2.35e-6,
             disk_gives_back: true,
             lock_gives_back: true,
+        }
+    }
+}
+
+/// Something that befalls a server once.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Incident {
+    /// Each connection is sent so many queries more, all at one moment.
+    Storm {
+        /// When, seconds.
+        at_s: f64,
+        /// Queries of each connection.
+        queries: u32,
+    },
+    /// The disks begin no access for a while; those that are under way end.
+    Stall {
+        /// When, seconds.
+        at_s: f64,
+        /// For how long, seconds.
+        length_s: f64,
+    },
+    /// A connection is killed, and its client comes back at once: the query that is served ends before its next step, the row that its
+    /// transaction holds is free, and a wait for one is over. What waits to be served is served.
+    Kill {
+        /// When, seconds.
+        at_s: f64,
+        /// Which, from 0.
+        connection: u32,
+    },
+    /// The scenario's open loop sends more, or less, from then on: this times its rate. Classes with arrivals of their own go on as before.
+    Load {
+        /// When, seconds.
+        at_s: f64,
+        /// Its rate from then on, over that of the scenario.
+        scale: f64,
+    },
+}
+
+impl Incident {
+    /// When, seconds.
+    pub const fn at_s(&self) -> f64 {
+        match self {
+            Self::Storm { at_s, .. }
+            | Self::Stall { at_s, .. }
+            | Self::Kill { at_s, .. }
+            | Self::Load { at_s, .. } => *at_s,
         }
     }
 }
@@ -227,6 +276,10 @@ pub struct ThreadsScenario {
     pub period_s: f64,
     /// Connections, each with a thread.
     pub connections: u32,
+    /// Their classes, in the order of the connections' numbers; not given: all are of one, without an SLO.
+    pub classes: Vec<ClassFigures>,
+    /// The percentile that a period's latency is of, such as 0.99.
+    pub slo_percentile: f64,
     /// When queries come.
     pub arrivals: QueryArrivals,
     /// CPU work.
@@ -239,6 +292,8 @@ pub struct ThreadsScenario {
     pub kernel: KernelFigures,
     /// The gate; not given: threads serve themselves.
     pub gate: Option<GateFigures>,
+    /// What befalls it, in any order.
+    pub incidents: Vec<Incident>,
     /// The machine: cores, idle states, power.
     pub machine: MachineFigures,
     /// T of Equation 2, seconds: from so long on an idle period in C6 pays.
@@ -258,12 +313,15 @@ impl Default for ThreadsScenario {
             warm_up_s: 2.0,
             period_s: 0.1,
             connections: 64,
+            classes: Vec::new(),
+            slo_percentile: 0.99,
             arrivals: QueryArrivals::default(),
             query: QueryFigures::default(),
             disk: DiskFigures::default(),
             locks: LockFigures::default(),
             kernel: KernelFigures::default(),
             gate: None,
+            incidents: Vec::new(),
             machine,
             break_even_s: 1e-3,
             limits: Limits::default(),

@@ -1,7 +1,12 @@
 //! The world against theory, and the orders that a gate must keep.
 
+mod areas;
+mod comparison;
+mod mixed;
 mod oracles;
 mod orders;
+mod others;
+mod stress;
 mod worlds;
 
 use super::*;

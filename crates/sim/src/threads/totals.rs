@@ -47,6 +47,24 @@ pub struct ThreadShares {
     pub disk: f64,
 }
 
+/// The connections of one class, from the end of the warm-up on.
+#[derive(Clone, Debug)]
+pub struct ClassTotals {
+    /// Its name.
+    pub name: String,
+    /// Its connections.
+    pub connections: u32,
+    /// Queries answered.
+    pub queries: u64,
+    /// From sent to answered.
+    pub latency: LatencyHistogram,
+    /// The share of queries over target, by the share that may be, of all its connections together: the most of its SLOs, kept at 1
+    /// or less (REEF, Section 5.4). Of a disengagement SLO the ratio over the one that may be. `None` without an SLO.
+    pub missed: Option<f64>,
+    /// The same of the connection that is worst off.
+    pub missed_worst: Option<f64>,
+}
+
 /// A run, from the end of its warm-up on.
 #[derive(Clone, Debug)]
 pub struct ThreadsTotals {
@@ -54,8 +72,10 @@ pub struct ThreadsTotals {
     pub length_s: f64,
     /// Cores of the machine.
     pub cores: usize,
-    /// Queries answered.
+    /// Queries that the server answered; as all figures of queries, without the steps of other applications.
     pub queries: u64,
+    /// The same by class, in the order of the scenario, with those.
+    pub classes: Vec<ClassTotals>,
     /// From sent to answered.
     pub latency: LatencyHistogram,
     /// Queries that were sent and not answered, in the mean.
@@ -72,6 +92,8 @@ pub struct ThreadsTotals {
     pub disk_utilisation: f64,
     /// Waits for a lock.
     pub lock_waits: u64,
+    /// The longest that a connection waited for a slot of the gate, in the whole run: also one that waits at its end.
+    pub longest_wait: Seconds,
     /// Rounds of the gate in which a worker was admitted.
     pub rounds: u64,
     /// The threads' states.

@@ -1,38 +1,77 @@
 //! The server at work.
 
 mod account;
+mod areas;
+mod arrivals;
+mod classes;
+mod incidents;
+mod observe;
 
 use super::cpu::Cpu;
 use super::disk::Disk;
-use super::gate::{Answered, Gate, GateSettings};
+use super::gate::{Answered, Gate};
 use super::locks::Locks;
-use super::policy::{GateObservation, Recent};
-use super::query::{Drawer, Shapes, Step};
-use super::scenario::{QueryArrivals, ThreadsScenario};
+use super::query::{Drawer, Step};
+use super::recent::Recent;
+use super::scenario::ThreadsScenario;
 use super::totals::ThreadsTotals;
 use crate::error::RunError;
 use crate::heap::Heap;
 use crate::histogram::LatencyHistogram;
 use account::Account;
-use headroom_units::Seconds;
-use headroom_workload::Distribution;
-use headroom_workload::random::{Draw, Purpose, Rng};
+use arrivals::Stream;
+use classes::Class;
+use headroom_control::oncall::areas::{AreaLaw, NoAreas};
+use headroom_control::{Decision, Observation, Stack};
+use headroom_units::{Hertz, Seconds};
+use observe::Sums;
 use std::collections::VecDeque;
 
-/// Runs the server; the policy is asked once a period where there is a gate. The same scenario, policy and seed give the same run,
-/// and a connection's queries are the same under every gate and scheduler.
+/// Runs the server; the law is asked once a period, and what it decides is carried out as a whole: C, N and D
+/// ([`Lever::Concurrency`](headroom_units::Lever::Concurrency), `QueryBatch`, `RoundDelay`) and the frequency are not limited where the setting has no
+/// value for them, and without C the server is not on call. `None` leaves everything as it is. The same scenario, law and seed give the same
+/// run, and a connection's queries are the same under every gate and scheduler.
 ///
 /// # Errors
-/// [`RunError::Scenario`] where the scenario is no world or the policy's settings are none, [`RunError::TooManyEvents`] and
+/// [`RunError::Scenario`] where the scenario is no world or a decision cannot be carried out, [`RunError::TooManyEvents`] and
 /// [`RunError::TooManyInFlight`] where the run would not end, [`RunError::Account`] where queries, times or energies do not add up,
 /// which would be an error of the simulator.
 pub fn run(
     scenario: &ThreadsScenario,
-    policy: &mut dyn FnMut(&GateObservation) -> Option<GateSettings>,
+    law: &mut dyn FnMut(&Observation) -> Option<Decision>,
     seed: u64,
 ) -> Result<ThreadsTotals, RunError> {
     scenario.check()?;
-    World::new(scenario, seed).run(policy)
+    run_areas(scenario, law, &mut NoAreas, seed)
+}
+
+/// The same with laws as live control runs them.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_law(scenario: &ThreadsScenario, laws: &mut Stack, seed: u64) -> Result<ThreadsTotals, RunError> {
+    run(scenario, &mut |observation| Some(laws.decide(observation)), seed)
+}
+
+/// The same with a law of areas beside the one of the levers: which connections run on which cores. It is asked after the other, about
+/// the same period.
+///
+/// # Errors
+/// As [`run`], and where areas cannot be.
+pub fn run_areas(
+    scenario: &ThreadsScenario,
+    law: &mut dyn FnMut(&Observation) -> Option<Decision>,
+    areas: &mut dyn AreaLaw,
+    seed: u64,
+) -> Result<ThreadsTotals, RunError> {
+    scenario.check()?;
+    World::new(scenario, seed).run(&mut Control { law, areas })
+}
+
+/// Who decides.
+struct Control<'a> {
+    law: &'a mut dyn FnMut(&Observation) -> Option<Decision>,
+    areas: &'a mut dyn AreaLaw,
 }
 
 /// What happens next.
@@ -47,15 +86,21 @@ pub(super) enum Event {
     Disk(u32),
     /// A closed-loop client sends its next query.
     Sent(u32),
-    /// The next query of the open loop.
-    Arrival,
+    /// The next query of an open loop, by its stream.
+    Arrival(u32),
     /// A worker has lingered for long enough; void unless its newest.
     Lingered {
         thread: u32,
         newest: u32,
     },
-    /// The gate's delay is over.
-    Round,
+    /// The delay of a ring of the gate is over.
+    Round(u32),
+    /// The gate is asked again: it may let somebody in for the time alone.
+    Look,
+    /// A connection asks the gate for its next turn.
+    Retry(u32),
+    /// Something befalls the server.
+    Incident(u32),
     WarmUp,
     Period,
 }
@@ -81,16 +126,25 @@ struct Thread {
     lent: bool,
     lingering: bool,
     newest_linger: u32,
+    /// Queries of storms that are not answered: no client thinks after those.
+    extra: u32,
+    class: u32,
+    /// Of another application.
+    is_other: bool,
     recent: Recent,
+    /// Queries answered since the end of the warm-up, and what they missed of each SLO.
+    answered: u64,
+    missed: Vec<f64>,
 }
 
 struct World<'a> {
     scenario: &'a ThreadsScenario,
     now_s: f64,
     events: Heap<Event>,
-    shapes: Shapes,
-    think: Option<Distribution>,
-    arrivals: Rng,
+    classes: Vec<Class>,
+    streams: Vec<Stream>,
+    /// Which of them is the scenario's own, where it has one.
+    common: Option<usize>,
     threads: Vec<Thread>,
     cpu: Cpu,
     disk: Disk,
@@ -102,21 +156,32 @@ struct World<'a> {
     ready: VecDeque<u32>,
     latency: LatencyHistogram,
     period_latency: LatencyHistogram,
-    period_began_s: f64,
-    period_busy_s: f64,
+    class_latency: Vec<LatencyHistogram>,
+    /// The sums at the beginning of the period, and its number.
+    before: Sums,
+    periods: u64,
+    waiting_least: u64,
+    /// The limit of the frequency of all cores, and of each.
+    frequency: Option<Hertz>,
+    core_frequencies: Vec<Option<Hertz>>,
     account: Account,
 }
 
 impl<'a> World<'a> {
     fn new(scenario: &'a ThreadsScenario, seed: u64) -> Self {
         let connections = scenario.connections;
+        let classes = Class::all(scenario);
+        let class_of = |connection: u32| {
+            classes
+                .iter()
+                .position(|class| class.members.contains(&connection))
+        };
         let mut world = Self {
             scenario,
             now_s: 0.0,
             events: Heap::new(),
-            shapes: Shapes::new(scenario),
-            think: None,
-            arrivals: Rng::new(seed, Purpose::Arrivals),
+            streams: Vec::new(),
+            common: None,
             threads: (0..connections)
                 .map(|connection| Thread {
                     state: State::Sleeping,
@@ -128,7 +193,13 @@ impl<'a> World<'a> {
                     lent: false,
                     lingering: false,
                     newest_linger: 0,
+                    extra: 0,
+                    class: class_of(connection).unwrap_or(0) as u32,
+                    is_other: class_of(connection)
+                        .is_some_and(|class| classes[class].figures.other_application),
                     recent: Recent::default(),
+                    answered: 0,
+                    missed: Vec::new(),
                 })
                 .collect(),
             cpu: Cpu::new(scenario),
@@ -141,28 +212,28 @@ impl<'a> World<'a> {
             ready: VecDeque::new(),
             latency: LatencyHistogram::new(),
             period_latency: LatencyHistogram::new(),
-            period_began_s: 0.0,
-            period_busy_s: 0.0,
+            class_latency: vec![LatencyHistogram::new(); classes.len()],
+            before: Sums::default(),
+            periods: 0,
+            waiting_least: 0,
+            frequency: None,
+            core_frequencies: vec![None; scenario.machine.processor.cores],
             account: Account::new(connections),
+            classes,
         };
-        match &scenario.arrivals {
-            QueryArrivals::Closed { think_s, think } => {
-                world.think = Some(think.scaled(*think_s));
-                (0..connections).for_each(|thread| world.send_later(thread));
-            }
-            QueryArrivals::Open { .. } => world.arrive_later(),
-        }
+        let weights = world
+            .classes
+            .iter()
+            .flat_map(|class| std::iter::repeat_n(class.figures.cpu_weight, class.members.len()));
+        world.cpu.set_weights(0.0, weights.collect());
+        world.begin_arrivals(seed);
+        world.begin_incidents();
         world.events.push(scenario.warm_up_s, Event::WarmUp);
-        if world.gate.is_some() {
-            world.events.push(scenario.period_s, Event::Period);
-        }
+        world.events.push(scenario.period_s, Event::Period);
         world
     }
 
-    fn run(
-        mut self,
-        policy: &mut dyn FnMut(&GateObservation) -> Option<GateSettings>,
-    ) -> Result<ThreadsTotals, RunError> {
+    fn run(mut self, control: &mut Control<'_>) -> Result<ThreadsTotals, RunError> {
         let (length_s, limit) = (self.scenario.duration_s, self.scenario.limits.events);
         let mut count = 0;
         while let Some((at_s, event)) = self.events.pop() {
@@ -186,15 +257,22 @@ impl<'a> World<'a> {
                 }
                 Event::Disk(thread) => self.disk_done(thread),
                 Event::Sent(thread) => self.sent(thread)?,
-                Event::Arrival => self.arrived()?,
+                Event::Arrival(stream) => self.arrived(stream)?,
                 Event::Lingered { thread, newest } => self.lingered(thread, newest),
-                Event::Round => {
+                Event::Round(ring) => {
                     if let Some(gate) = &mut self.gate {
-                        gate.resume();
+                        gate.resume(ring);
                     }
                 }
+                Event::Look => {}
+                Event::Retry(connection) => {
+                    if let Some(gate) = &mut self.gate {
+                        gate.wake(self.now_s, connection);
+                    }
+                }
+                Event::Incident(number) => self.befalls(number)?,
                 Event::WarmUp => self.warm_up(),
-                Event::Period => self.period(policy)?,
+                Event::Period => self.period(control)?,
             }
             self.proceed();
         }
@@ -210,40 +288,20 @@ impl<'a> World<'a> {
                 self.go_on(thread);
             }
             let Some(gate) = &mut self.gate else { return };
-            match gate.admit() {
-                Some(thread) => {
-                    self.threads[thread as usize].slot = true;
-                    self.serve(thread, true);
-                }
-                None => {
-                    if let Some(delay_s) = gate.pause() {
-                        self.events.push(self.now_s + delay_s, Event::Round);
-                    }
-                    return;
-                }
+            if let Some(thread) = gate.admit(self.now_s) {
+                let woken = gate.is_on_call();
+                self.threads[thread as usize].slot = true;
+                self.serve(thread, woken);
+                continue;
             }
+            while let Some(at_s) = gate.take_look() {
+                self.events.push(at_s, Event::Look);
+            }
+            while let Some((ring, delay_s)) = gate.pause() {
+                self.events.push(self.now_s + delay_s, Event::Round(ring));
+            }
+            return self.sample_waiting();
         }
-    }
-
-    fn send_later(&mut self, thread: u32) {
-        if let Some(think) = &self.think {
-            let think_s = self.threads[thread as usize].drawer.think(think);
-            self.events.push(self.now_s + think_s, Event::Sent(thread));
-        }
-    }
-
-    fn arrive_later(&mut self) {
-        if let QueryArrivals::Open { rate_per_s } = self.scenario.arrivals {
-            let gap_s = self.arrivals.exponential() / rate_per_s;
-            self.events.push(self.now_s + gap_s, Event::Arrival);
-        }
-    }
-
-    fn arrived(&mut self) -> Result<(), RunError> {
-        self.arrive_later();
-        let connections = self.scenario.connections;
-        let thread = (self.arrivals.uniform() * f64::from(connections)) as u32;
-        self.sent(thread.min(connections - 1))
     }
 
     /// A query reaches a connection.
@@ -256,8 +314,8 @@ impl<'a> World<'a> {
                 cores: self.scenario.machine.processor.cores as f64,
             });
         }
-        self.account.sent();
         let thread = &mut self.threads[number as usize];
+        self.account.sent(thread.is_other);
         thread.sent_s.push_back(self.now_s);
         if thread.serving {
             return Ok(());
@@ -268,19 +326,29 @@ impl<'a> World<'a> {
                 gate.caught(number);
                 self.serve(number, false);
             }
-            Some(gate) => gate.wait(number),
-            None => self.serve(number, false),
+            Some(_) if !thread.is_other => self.wait(number),
+            _ => self.serve(number, false),
         }
         Ok(())
     }
 
+    /// A connection has a query and its worker no slot.
+    fn wait(&mut self, number: u32) {
+        if let Some(gate) = &mut self.gate
+            && let Some(ready_s) = gate.wait(self.now_s, number)
+        {
+            self.events.push(ready_s, Event::Retry(number));
+        }
+    }
+
     /// A worker begins the first query of its connection.
-    fn serve(&mut self, number: u32, admitted: bool) {
+    fn serve(&mut self, number: u32, woken: bool) {
         let thread = &mut self.threads[number as usize];
         thread.serving = true;
-        thread.drawer.draw(self.scenario, &self.shapes, &mut thread.steps);
+        let work = &self.classes[thread.class as usize].work;
+        thread.drawer.draw(self.scenario, work, &mut thread.steps);
         let wake_s = self.scenario.gate.as_ref().map_or(0.0, |gate| gate.wake_s);
-        if admitted && wake_s > 0.0 {
+        if woken && wake_s > 0.0 {
             // Not the query's instructions: not inflated, and no part of its IPQ.
             self.set_state(number, State::Runnable);
             self.cpu.work(self.now_s, number, wake_s, &mut self.events);
@@ -299,8 +367,10 @@ impl<'a> World<'a> {
             match step {
                 Step::Compute(instructions) => {
                     self.set_state(number, State::Runnable);
-                    let factor = self.factors[self.account.active() as usize];
-                    self.account.compute(instructions, factor);
+                    let factor = match self.threads[number as usize].is_other {
+                        true => 1.0,
+                        false => self.account.compute(instructions, &self.factors),
+                    };
                     let work_s = instructions * factor / self.scenario.query.instructions_per_s;
                     return self.cpu.work(self.now_s, number, work_s, &mut self.events);
                 }
@@ -344,7 +414,7 @@ impl<'a> World<'a> {
             && thread.slot
             && gives_back
         {
-            gate.give_back();
+            gate.lend(number);
             thread.slot = false;
             thread.lent = true;
         }
@@ -356,7 +426,7 @@ impl<'a> World<'a> {
         if let Some(gate) = &mut self.gate
             && thread.lent
         {
-            gate.take_again();
+            gate.take_again(number);
             thread.lent = false;
             thread.slot = true;
         }
@@ -377,16 +447,22 @@ impl<'a> World<'a> {
         thread.serving = false;
         if let Some(sent_s) = thread.sent_s.pop_front() {
             let latency_s = self.now_s - sent_s;
-            self.account.answered(latency_s);
+            self.account.answered(latency_s, thread.is_other);
+            let class = &self.classes[thread.class as usize];
             thread.recent.record(latency_s);
-            self.latency.record(Seconds::new(latency_s));
-            self.period_latency.record(Seconds::new(latency_s));
+            thread.answered += 1;
+            class.judge(latency_s, &mut thread.missed);
+            self.class_latency[thread.class as usize].record(Seconds::new(latency_s));
+            if !thread.is_other {
+                self.latency.record(Seconds::new(latency_s));
+                self.period_latency.record(Seconds::new(latency_s));
+            }
         }
         let more = !thread.sent_s.is_empty();
         let next = match &mut self.gate {
-            Some(gate) => gate.answered(number, more),
-            None if more => Answered::Serves,
-            None => Answered::Leaves,
+            Some(gate) if !thread.is_other => gate.answered(self.now_s, number, more),
+            _ if more => Answered::Serves,
+            _ => Answered::Leaves,
         };
         match next {
             Answered::Serves => self.serve(number, false),
@@ -403,10 +479,8 @@ impl<'a> World<'a> {
             }
             Answered::Leaves => {
                 thread.slot = false;
-                if let Some(gate) = &mut self.gate
-                    && more
-                {
-                    gate.wait(number);
+                if more && self.gate.is_some() {
+                    self.wait(number);
                 }
             }
         }
@@ -414,7 +488,10 @@ impl<'a> World<'a> {
             self.set_state(number, State::Sleeping);
             self.cpu.leave(self.now_s, number, &mut self.events);
         }
-        self.send_later(number);
+        match self.threads[number as usize].extra {
+            0 => self.send_later(number),
+            extra => self.threads[number as usize].extra = extra - 1,
+        }
     }
 
     fn lingered(&mut self, number: u32, newest: u32) {
@@ -425,12 +502,13 @@ impl<'a> World<'a> {
         {
             thread.lingering = false;
             thread.slot = false;
-            gate.give_back();
+            gate.leave(number);
         }
     }
 
     fn set_state(&mut self, number: u32, state: State) {
-        let before = std::mem::replace(&mut self.threads[number as usize].state, state);
-        self.account.moved(before, state);
+        let thread = &mut self.threads[number as usize];
+        let before = std::mem::replace(&mut thread.state, state);
+        self.account.moved(before, state, thread.is_other);
     }
 }

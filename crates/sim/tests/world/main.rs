@@ -38,6 +38,7 @@ impl Law for Constant {
             expected_rate: None,
             reflex: None,
             reasons: vec![Reason::new("constant", "as told".to_owned(), &[])],
+            ..Decision::default()
         }
     }
     fn forget(&mut self) {}

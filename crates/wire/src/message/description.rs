@@ -1,6 +1,6 @@
 //! What a node is and what can be asked of it.
 
-use super::{Device, LeaseState, Meter, Node, Range, Ranges, range};
+use super::{Device, LeaseState, Meter, Node, OnCallServer, Range, Ranges, range};
 use crate::check::{Invalid, amount, at_most, protocol, required, source, source_number};
 use crate::proto;
 use headroom_units::{Setting, Source, Watts};
@@ -46,6 +46,8 @@ pub struct Description {
     pub in_force: Setting,
     /// Who holds the node now.
     pub lease: Option<LeaseState>,
+    /// The server on call that the agent commands, there or not; `None` where its configuration names none.
+    pub oncall: Option<OnCallServer>,
 }
 
 /// What a machine draws.
@@ -78,6 +80,7 @@ impl From<Description> for proto::Description {
             source: source_number(description.source),
             in_force: Some(description.in_force.into()),
             lease: description.lease.map(Into::into),
+            oncall: description.oncall.map(Into::into),
         }
     }
 }
@@ -108,6 +111,7 @@ impl TryFrom<proto::Description> for Description {
             source: source("source", message.source)?,
             in_force: required("in_force", message.in_force)?,
             lease: message.lease.map(Into::into),
+            oncall: message.oncall.map(TryInto::try_into).transpose()?,
         })
     }
 }

@@ -235,6 +235,24 @@ impl TryFrom<proto::GatewayDescription> for GatewayDescription {
     }
 }
 
+/// Latencies, each once and growing, with how many had each; at most `most`.
+pub(super) fn latencies(values: Vec<u64>, counts: Vec<u64>, most: usize) -> Result<Vec<(u64, u64)>, Invalid> {
+    let values = at_most("latency_us", values, most)?;
+    if counts.len() != values.len() {
+        let expected = format!("as many as latency_us, {}", values.len());
+        return Err(Invalid::new(
+            "latency_count",
+            format!("{} long", counts.len()),
+            expected,
+        ));
+    }
+    if let Some(pair) = values.windows(2).find(|pair| pair[0] >= pair[1]) {
+        let expected = format!("more than {} before it", pair[0]);
+        return Err(Invalid::new("latency_us", pair[1], expected));
+    }
+    Ok(values.into_iter().zip(counts).collect())
+}
+
 impl From<GatewayPeriod> for proto::GatewayPeriod {
     fn from(period: GatewayPeriod) -> Self {
         let (latency_us, latency_count) = period.latencies.into_iter().unzip();
@@ -265,20 +283,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
 impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
     type Error = Invalid;
     fn try_from(message: proto::GatewayPeriod) -> Result<Self, Invalid> {
-        let values = at_most("latency_us", message.latency_us, MAX_LATENCIES)?;
-        let counts = message.latency_count;
-        if counts.len() != values.len() {
-            let expected = format!("as many as latency_us, {}", values.len());
-            return Err(Invalid::new(
-                "latency_count",
-                format!("{} long", counts.len()),
-                expected,
-            ));
-        }
-        if let Some(pair) = values.windows(2).find(|pair| pair[0] >= pair[1]) {
-            let expected = format!("more than {} before it", pair[0]);
-            return Err(Invalid::new("latency_us", pair[1], expected));
-        }
+        let latencies = latencies(message.latency_us, message.latency_count, MAX_LATENCIES)?;
         let responses = <[u64; 5]>::try_from(message.responses).map_err(|responses| {
             let expected = "a number for each of 1xx to 5xx";
             Invalid::new("responses", format!("{} long", responses.len()), expected)
@@ -292,7 +297,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             failures: message.failures,
             in_flight: message.in_flight,
             oldest_in_flight: message.oldest_in_flight_us.map(Duration::from_micros),
-            latencies: values.into_iter().zip(counts).collect(),
+            latencies,
             backends: at_most("backends", message.backends, MAX_BACKENDS)?,
             cores_missing: message.cores_missing,
             queue: message.queue,

@@ -7,6 +7,7 @@ mod description;
 mod gateway;
 mod group;
 mod lever;
+mod oncall;
 mod queue;
 mod sample;
 mod setting;
@@ -19,6 +20,7 @@ pub use gateway::{
 };
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
 pub use lever::{GatewayLever, LeverSetting, MAX_LEVERS, check_settings, lease_of};
+pub use oncall::{MAX_AWAY, OnCallCounters, OnCallNow, OnCallSample, OnCallServer};
 pub use queue::{
     MAX_COUNT, MAX_QUEUE_LISTENERS, QueueListener, QueueMethod, QueueSample, QueueShown, QueueSnapshot,
     WatchQueue,

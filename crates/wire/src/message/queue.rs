@@ -192,7 +192,7 @@ impl QueueListener {
     }
 }
 
-fn count(field: &str, value: u64) -> Result<(), Invalid> {
+pub(super) fn count(field: &str, value: u64) -> Result<(), Invalid> {
     match value <= MAX_COUNT {
         true => Ok(()),
         false => Err(Invalid::new(field, value, "a count of at most 2^53")),

@@ -1,6 +1,6 @@
 //! What was seen in one period.
 
-use super::{LeaseState, RefusedReadings};
+use super::{LeaseState, OnCallSample, RefusedReadings};
 use crate::check::{
     Invalid, amount, at_most, each, micros, optional_amount, required, share, source, source_number,
 };
@@ -54,6 +54,8 @@ pub struct Sample {
     pub usable: Option<Cores>,
     /// The meter's readings that were not believed; `None` where no meter answered.
     pub refused: Option<RefusedReadings>,
+    /// The server on call; `None` where the agent has none.
+    pub oncall: Option<OnCallSample>,
 }
 
 /// The processor time of the service.
@@ -119,6 +121,7 @@ impl From<Sample> for proto::Sample {
             troubles: sample.troubles,
             usable_cores: sample.usable.map(Cores::get),
             refused: sample.refused,
+            oncall: sample.oncall.map(Into::into),
         }
     }
 }
@@ -151,6 +154,7 @@ impl TryFrom<proto::Sample> for Sample {
             troubles: at_most("troubles", message.troubles, MAX_TROUBLES)?,
             usable: optional_amount("usable_cores", message.usable_cores)?.map(Cores::new),
             refused: message.refused,
+            oncall: message.oncall.map(TryInto::try_into).transpose()?,
         })
     }
 }

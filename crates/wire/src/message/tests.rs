@@ -47,6 +47,47 @@ fn cpus() -> impl Strategy<Value = CpuSample> {
 }
 
 prop_compose! {
+    fn oncalls()(
+        server in "[a-z.-]{1,64}",
+        now in proptest::option::of((
+            any::<[u32; 4]>(), proptest::option::of(0..1u64 << 40), 0..MAX_COUNT,
+            proptest::option::of(0..1u64 << 40), 1..1024u32,
+        )),
+        counts in proptest::array::uniform6(0..=MAX_COUNT),
+        switches in proptest::option::of(0..=MAX_COUNT),
+        latencies in proptest::collection::btree_map(0..1u64 << 40, 0..=MAX_COUNT, 0..20),
+    ) -> OnCallSample {
+        let [arrivals, queries, rounds, given_back, one, two] = counts;
+        OnCallSample {
+            server,
+            now: now
+                .map(|([connections, running, waiting, waiting_least], oldest, in_flight, age, cores)| OnCallNow {
+                    connections,
+                    running,
+                    waiting,
+                    waiting_least,
+                    oldest_waiting: oldest.map(Duration::from_micros),
+                    in_flight,
+                    oldest_in_flight: age.map(Duration::from_micros),
+                    cores,
+                    asking_thousandths: age.map(|us| us as u32),
+                })
+                .ok_or_else(|| "nobody is there".to_owned()),
+            counters: OnCallCounters {
+                arrivals,
+                queries,
+                rounds,
+                given_back,
+                context_switches: switches,
+                measured: Duration::from_micros(one.max(two)),
+                long_idle: Duration::from_micros(one.min(two)),
+                latencies: latencies.into_iter().collect(),
+            },
+        }
+    }
+}
+
+prop_compose! {
     fn samples()(
         numbers in (any::<u64>(), any::<u64>(), 0..1u64 << 50, 0..1u64 << 40),
         cpu in proptest::option::of(cpus()),
@@ -59,6 +100,7 @@ prop_compose! {
         troubles in proptest::collection::vec(".{0,40}", 0..MAX_TROUBLES),
         usable in proptest::option::of(0.0..1e4f64),
         refused in proptest::option::of(("[a-z]{1,8}", any::<u64>())),
+        oncall in proptest::option::of(oncalls()),
     ) -> Sample {
         Sample {
             number: numbers.0,
@@ -78,6 +120,7 @@ prop_compose! {
             troubles,
             usable: usable.map(Cores::new),
             refused: refused.map(|(meter, count)| RefusedReadings { meter, count }),
+            oncall,
         }
     }
 }
@@ -148,6 +191,10 @@ pub(crate) fn description() -> Description {
             length: Duration::from_secs(5),
             sequence: 3,
         }),
+        oncall: Some(OnCallServer {
+            name: "db".into(),
+            break_even: Seconds::from_millis(0.6),
+        }),
     }
 }
 
@@ -174,7 +221,10 @@ fn another_revision_of_the_contract_is_refused_with_a_remedy() {
 fn a_description_without_its_parts_is_refused() {
     let whole = proto::Description::from(description());
     type Spoil = fn(&mut proto::Description);
-    let spoilt: [(&str, Spoil); 5] = [
+    let spoilt: [(&str, Spoil); 6] = [
+        ("oncall.break_even_us", |it| {
+            it.oncall.as_mut().unwrap().break_even_us = f64::NAN
+        }),
         ("node", |it| it.node = None),
         ("lease_ms", |it| it.lease_ms = None),
         ("observe_period_ms", |it| it.observe_period_ms = None),

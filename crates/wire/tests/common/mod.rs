@@ -50,6 +50,7 @@ pub fn description() -> Description {
         source: Source::Emulated,
         in_force: Setting::default(),
         lease: None,
+        oncall: None,
     }
 }
 
@@ -142,6 +143,7 @@ impl Agent for Echo {
                     troubles: vec![],
                     usable: None,
                     refused: None,
+                    oncall: None,
                 }
                 .into())
             })

@@ -1,7 +1,7 @@
 //! The least number of concurrent workers that saturates throughput, C_optimal.
 //!
-//! Source: REEF Section 3.3 [F], C = min(C_avail, C_optimal), where C_optimal is the fewest concurrent workers with the most
-//! throughput; AppleS (Li et al., EuroSys 2022) [F], for the closed-form model. [`Climb`] is our own hill climb [D]: AppleS allows
+//! Source: REEF Section 3.3 \[F\], C = min(C_avail, C_optimal), where C_optimal is the fewest concurrent workers with the most
+//! throughput; AppleS (Li et al., EuroSys 2022) \[F\], for the closed-form model. [`Climb`] is our own hill climb \[D\]: AppleS allows
 //! one and does not spell it out.
 //!
 //! The model: λ(P) = P l0 / [P0 + B P0 (e^(-g P0) - e^(-g P)) (P - 1)] for P workers, where l0 is the throughput measured at
@@ -80,7 +80,7 @@ impl Model {
     ///
     /// g solves (1 - e^(-g d1)) / (1 - e^(-g d2)) = y1 / y2, where d is the distance of a point from the first and y its
     /// contention term. The left side falls from d1 / d2 to 1: outside of that there is no root, and the nearer limit of the
-    /// model is the fit [D].
+    /// model is the fit \[D\].
     ///
     /// # Errors
     /// [`FitError`] for points that cannot be.
@@ -141,7 +141,7 @@ impl Model {
         (1..max).find(falls).unwrap_or(max.max(1))
     }
 
-    /// The fewest workers, up to `max`, whose λ is within the share `tolerance` of that at the peak [D]: the curve is flat
+    /// The fewest workers, up to `max`, whose λ is within the share `tolerance` of that at the peak \[D\]: the curve is flat
     /// around its peak, and every worker less is contention less.
     pub fn least(&self, max: u32, tolerance: f64) -> u32 {
         let peak = self.peak(max);

@@ -43,6 +43,11 @@ pub(super) fn checked(args: &UpArgs, run_dir: &Path) -> Result<Report, Failure> 
             running: &running,
         };
         place.check(&mut found, &mut report);
+        if let Some(service) = &service
+            && let Some(on_call) = &service.oncall
+        {
+            found.of(on_call.check((&document, running.pid()), &mut report));
+        }
         if let Some(service) = &service {
             let notes = service.world.machine.notes().into_iter();
             notes

@@ -8,6 +8,7 @@ use crate::args::{GuardChoice, RunArgs, Trees};
 use crate::check::{Report, conclude, power_key, savings};
 use crate::config::{Config, EXAMPLE, Lever, machine};
 use crate::demos;
+use crate::oncall::{self, OnCall};
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use apart::apart;
@@ -34,6 +35,7 @@ use headroom_runtime::door::{self, Door, OpenError};
 use headroom_runtime::live::control::Control;
 use headroom_runtime::live::guard::namespace::Place;
 use headroom_runtime::live::{CgroupMachine, Device, Telemetry, run, service_manager, silence, undo};
+use headroom_runtime::oncall::{Attachment, LEVERS};
 use headroom_units::{Cores, PerSecond, Seconds};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -136,6 +138,8 @@ struct Service {
     dir: PathBuf,
     /// What is to be said of it beside what the machine says.
     notes: Vec<String>,
+    /// The server on call that it is, where it is one.
+    oncall: Option<OnCall>,
 }
 
 /// What each of several services says of its power.
@@ -160,6 +164,11 @@ fn read(args: &UpArgs) -> Result<Vec<(Config, Document)>, Failure> {
         }
     }
     mistakes.done()?;
+    if !args.run.law.is_empty() {
+        configs
+            .iter_mut()
+            .for_each(|(_, document)| document.given_by("law.name", "--law"));
+    }
     apart(&configs)?;
     Ok(configs)
 }
@@ -179,13 +188,14 @@ fn prepare(configs: Vec<(Config, Document)>, run_dir: &Path, roots: &Roots) -> R
 impl Service {
     /// One service beside others of the same process; where there are `several`, each has a folder of its own.
     fn prepare(
-        (config, document): (Config, Document),
+        (mut config, document): (Config, Document),
         (run_dir, several): (&Path, bool),
         roots: &Roots,
         limits: Limits,
         others: &[Self],
     ) -> Result<Self, Failure> {
         let world = World::open(&config, &document, roots, limits)?;
+        let oncall = world.on_call(&mut config, &document, run_dir, roots)?;
         // A law can be built only where mu is known; otherwise it is measured later.
         if let Some(rate) = config.service.requests_per_core_s.map(PerSecond::new) {
             let context = LawContext {
@@ -215,8 +225,11 @@ impl Service {
         };
         let mut notes = config.notes(&document)?;
         notes.extend(several.then(|| SHARED_MACHINE.to_owned()));
+        let (oncall, pays) = oncall.unzip();
+        notes.extend(pays);
         Ok(Self {
             notes,
+            oncall,
             config,
             document,
             world,
@@ -243,6 +256,8 @@ impl World {
         let model = PowerModel::new(figures.clone()).map_err(|error| document.error("machine", error))?;
         let options = LocalOptions {
             meter: config.power.meter,
+            // A delay between rounds makes idle periods longer, and nothing else.
+            idle_by_periods: config.oncall.is_some(),
             limiter: LimiterOptions {
                 lease: Some(Seconds::from(silence(config.control.period()))),
                 ..config.power.limiter(&config.service)
@@ -265,12 +280,34 @@ impl World {
         let of_gateway = config.gateway.as_ref().map_or_else(Vec::new, levers_of);
         let plant =
             start::with_ranges(plant, &of_gateway).map_err(|error| document.error("gateway", error))?;
+        let of_server: &[_] = match config.oncall {
+            Some(_) => &LEVERS,
+            None => &[],
+        };
+        let plant = start::with_ranges(plant, of_server).map_err(|error| document.error("oncall", error))?;
         Ok(Self {
             machine,
             target,
             figures: machine::with_frequencies(&config.machine, figures, plant.frequency()),
             plant,
         })
+    }
+
+    /// What `[oncall]` says, with the laws told from when on an idle period pays; and that in words.
+    fn on_call(
+        &self,
+        config: &mut Config,
+        document: &Document,
+        run_dir: &Path,
+        roots: &Roots,
+    ) -> Result<Option<(OnCall, String)>, Failure> {
+        let Some(server) = config.oncall.as_ref().and_then(|oncall| oncall.server.as_ref()) else {
+            return Ok(None);
+        };
+        let of = (run_dir, server.as_str(), document);
+        let (on_call, note) = OnCall::new(of, (roots, &self.target, &self.figures))?;
+        config.law = oncall::with_break_even(&config.law, on_call.machine().1);
+        Ok(Some((on_call, note)))
     }
 
     /// What laws are built for before their μ is known.
@@ -295,6 +332,7 @@ impl World {
         };
         report.plant(&self.plant, cores_by, &self.machine.cap_lever());
         report.gateway_levers(&self.plant);
+        report.oncall_levers(&self.plant);
         let (meter, source) = (self.machine.meter(), self.machine.source().as_str());
         report.fact(
             "meter",
@@ -351,6 +389,20 @@ fn serve_all(
     })
 }
 
+/// Attaches to a server, or waits for it; with what is to be said of it.
+fn attach(
+    oncall: &OnCall,
+    config: &Config,
+    document: &Document,
+) -> Result<(Attachment, Vec<String>), Failure> {
+    let table = config.oncall.clone().unwrap_or_default();
+    let options = oncall::attach_options(&table, &config.law, &config.control, oncall.machine());
+    let opened = Attachment::open(oncall.at().clone(), options);
+    let (attachment, mut notes) = opened.map_err(|error| document.error("oncall.server", error))?;
+    notes.extend(oncall.note_of_group());
+    Ok((attachment, notes))
+}
+
 fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<RunSummary>, Failure> {
     let Service {
         config,
@@ -358,11 +410,19 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         world,
         dir,
         notes: more,
+        oncall,
     } = service;
+    // Before anything listens: one that somebody else commands is refused.
+    let attached = oncall.as_ref().map(|oncall| attach(oncall, config, document));
+    let (attached, of_server) = attached.transpose()?.unzip();
     let ran_by = (&config.law.names, &config.control);
     let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
+    if let Some(server) = &attached {
+        admin.status.attend_connections(server.connections());
+    }
     let mut notes = world.machine.notes();
     notes.append(more);
+    notes.extend(of_server.into_iter().flatten());
     // The gateway's process parses what clients send: it is to have no way to this terminal.
     let own_log = std::io::stderr().is_terminal();
     let door = config.gateway.as_ref().map(|gateway| {
@@ -389,7 +449,10 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
             notes.extend(more);
             telemetry
         }
-        (None, None) => return Err(Failure::usage(document.error("gateway", "is missing"))),
+        (None, None) => match &attached {
+            Some(attached) => Box::new(attached.telemetry()),
+            None => return Err(Failure::usage(document.error("gateway", "is missing"))),
+        },
     };
     for note in &notes {
         say::note!("note: {note}");
@@ -414,6 +477,8 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
     };
     let mut devices: Vec<&mut dyn Device> = vec![&mut world.machine];
     devices.extend(levers.as_mut().map(|levers| levers as &mut dyn Device));
+    let mut on_call = attached.as_ref().map(Attachment::device);
+    devices.extend(on_call.as_mut().map(|server| server as &mut dyn Device));
     let live = run::World {
         devices,
         telemetry: Some(&mut *telemetry),
@@ -426,6 +491,8 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         tracing::warn!("everything could not be put to full for the end: {error:#}");
     }
     drop(telemetry);
+    // Its workers are let go.
+    drop((on_call, attached));
     if let Some(door) = door {
         door.close();
     }

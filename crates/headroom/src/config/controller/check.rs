@@ -3,6 +3,7 @@
 use super::ControllerFile;
 use super::tables::ServerTable;
 use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
+use headroom_control::oncall::law::{AreaLawName, PolicyName};
 use headroom_control::{LawConfig, LawName};
 use headroom_runtime::resize::{CheckTarget, Demand};
 use headroom_wire::Address;
@@ -39,6 +40,7 @@ impl ControllerFile {
             mistakes.push(document.error(&error.key, error.why));
         }
         self.check_values(document, &mut mistakes);
+        self.check_on_call(document, &mut mistakes);
         mistakes.of(self.control.check(document));
         mistakes.of(self.record.check(document));
         mistakes.of(self.queue_tuning(document));
@@ -50,6 +52,35 @@ impl ControllerFile {
             mistakes.of(self.check_laws(document));
         }
         mistakes.done()
+    }
+
+    /// What of servers on call no controller can do: its contract with agents carries levers and sums, and no connections.
+    fn check_on_call(&self, document: &Document, mistakes: &mut Mistakes) {
+        let remedy = "a controller is told of no connection: remove it, or run `headroom up` with [oncall] on each machine";
+        let (on_call, reef) = (&self.law.on_call, &self.law.reef);
+        for (law, policy, areas) in [
+            ("on-call", on_call.policy, on_call.areas.law),
+            ("reef", reef.policy, reef.areas.law),
+        ] {
+            if policy != PolicyName::Fair {
+                let why = format!("gives each connection turns of its own, and {remedy}");
+                mistakes.push(document.error(&format!("law.{law}.policy"), why));
+            }
+            if areas != AreaLawName::None {
+                let why = format!("divides cores among connections, and {remedy}");
+                mistakes.push(document.error(&format!("law.{law}.areas.law"), why));
+            }
+        }
+        if !self.cluster.queries {
+            return;
+        }
+        let other = match (&self.telemetry, self.gateways.is_empty()) {
+            (Some(_), _) => "[telemetry]",
+            (None, false) => "[gateways]",
+            (None, true) => return,
+        };
+        let why = format!("is true, and {other} counts requests already: remove one of the two");
+        mistakes.push(document.error("cluster.queries", why));
     }
 
     /// How many nodes and gateways there are, and where.
@@ -168,9 +199,10 @@ impl ControllerFile {
                 format!("is missing: {law} sets each node through its agent; start `headroom agent` there");
             return Err(document.error(&format!("nodes.{name}.agent"), why));
         }
-        if self.gateways.is_empty() && self.telemetry.is_none() {
+        if self.gateways.is_empty() && self.telemetry.is_none() && !self.cluster.queries {
             let why = format!(
-                "has 0: {law} goes by latency, so name gateways, or another source under [telemetry]"
+                "has 0: {law} goes by latency, so name gateways, or another source under [telemetry], or write cluster.queries = true where \
+                 each node has a server on call"
             );
             return Err(document.error("gateways", why));
         }

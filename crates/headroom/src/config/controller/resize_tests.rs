@@ -36,8 +36,15 @@ fn the_example_is_a_configuration_also_with_every_key_written() {
         "they are the control period, and what headroom identify prints"
     );
     let password = |node: &str| format!("nodes.{node}.power.password");
-    assert_eq!(named[..3], ["gateways", "law.constant.setting", "nodes"]);
-    assert_eq!(named[3..], [password("web2"), password("web3")], "file or env");
+    let by_name = [
+        "gateways",
+        "law.constant.setting",
+        "law.on-call.table",
+        "law.reef.table",
+        "nodes",
+    ];
+    assert_eq!(named[..5], by_name);
+    assert_eq!(named[5..], [password("web2"), password("web3")], "file or env");
 }
 
 #[test]

@@ -168,6 +168,8 @@ pub struct ClusterConfig {
     /// Where the arrival rate comes from by which servers are switched; by default the accept queues where every server has one,
     /// else the balancer.
     pub demand: Option<Demand>,
+    /// The requests are the queries that the nodes' servers on call answer.
+    pub queries: bool,
     /// Seconds after which a check of a server has failed.
     pub check_limit_s: f64,
     /// Seconds between two questions about a server's power; a server that boots or stops is asked every second.
@@ -185,6 +187,7 @@ impl Default for ClusterConfig {
             requests_per_core_s: None,
             calibrate_s: crate::config::default_calibrate_s(),
             demand: None,
+            queries: false,
             check_limit_s: 1.0,
             power_poll_s: 10.0,
         }

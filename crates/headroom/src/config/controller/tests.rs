@@ -17,6 +17,20 @@ fn a_lever_without_an_actuator_is_named() {
 }
 
 #[test]
+fn the_queries_of_servers_on_call_are_requests_where_that_is_written() {
+    let without = GOOD.replace("[gateways]\ng1 = \"unix:/b\"\n", "[cluster]\nqueries = true\n");
+    for law in [
+        "\"on-call\"",
+        "\"reef\"",
+        "\"joint\"",
+        "[\"slo-power\", \"on-call\"]",
+    ] {
+        let (config, _) = parse(&format!("{without}[law]\nname = {law}\n")).unwrap();
+        assert!(config.cluster.queries && config.commands(), "{law}");
+    }
+}
+
+#[test]
 fn each_mistake_is_told_with_file_line_value_and_remedy() {
     for (from, to, said) in [
         (
@@ -48,6 +62,27 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
             "g1 = \"unix:/b\"",
             "g1 = \"unix:/b\"\ng2 = \"unix:/b\"",
             "controller.toml:9: gateways.g2: unix:/b is the gateway g1 too",
+        ),
+        (
+            "[gateways]\ng1 = \"unix:/b\"\n",
+            "",
+            "gateways: has 0: joint goes by latency, so name gateways, or another source under [telemetry], or write cluster.queries = true",
+        ),
+        (
+            "\n[nodes]",
+            "[cluster]\nqueries = true\n[nodes]",
+            "controller.toml:4: cluster.queries: is true, and [gateways] counts requests already",
+        ),
+        (
+            "\n[nodes]",
+            "[law.on-call]\npolicy = \"apples\"\n[nodes]",
+            "controller.toml:4: law.on-call.policy: gives each connection turns of its own, and a controller is told of no connection",
+        ),
+        (
+            "\n[nodes]",
+            "[law.reef.areas]\nlaw = \"reef\"\n[nodes]",
+            "controller.toml:4: law.reef.areas.law: divides cores among connections, and a controller is told of no connection: remove it, \
+             or run `headroom up` with [oncall]",
         ),
         (
             "target_ms = 250",

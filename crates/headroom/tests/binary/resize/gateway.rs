@@ -30,7 +30,10 @@ fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
     );
     assert_has(
         &page,
-        &["headroom_transitions_total{from=\"off\",to=\"booting\"}"],
+        &[
+            "headroom_transitions_total{role=\"node\",part=\"web",
+            ",from=\"off\",to=\"booting\"}",
+        ],
     );
     assert_eq!(get(metrics, "/readyz").unwrap().status, 200);
     load.at(CAPACITY_PER_S / 3);

@@ -205,7 +205,7 @@ fn slo(args: &DemoArgs, target_ms: f64) -> Result<Slo, Failure> {
 /// Runs each law on the day, and records the runs; nothing where it was stopped.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Failure> {
     let slo = slo(args, TARGET_MS)?;
     let day = trace::named(&args.trace, Seconds::new(10.0), args.seed)?

@@ -4,7 +4,9 @@ mod batching;
 mod capacity;
 mod cases;
 mod page;
+mod reef;
 mod rows;
+mod why;
 
 use crate::args::{jobs_at_once, seeds};
 use crate::origin;
@@ -21,6 +23,7 @@ use headroom_record::{Archive, Experiment, Limits, Provenance, Recorder};
 use headroom_sim::bound::lower_bound;
 use headroom_sim::run_many;
 use headroom_workload::ArrivalProcess;
+use reef::ReefPaperArgs;
 use rows::Done;
 use serde_json::json;
 use std::path::Path;
@@ -46,6 +49,9 @@ pub enum Paper {
     /// The evaluation of the batching paper (its Section VIII): Tables II to IV and Figures 7 to 12, what batching is worth beside a
     /// cache whose requests wait for each other, and where it cannot help; its numbers compared with ours.
     Batching(BatchingPaperArgs),
+    /// The evaluation of the REEF paper (threads on call, its Sections 2 to 5): Figures 2 to 5 and 9 to 21 in a simulated server with a
+    /// thread per connection, alone, under AppleS and on call; its numbers compared with ours.
+    Reef(ReefPaperArgs),
 }
 
 /// `headroom reproduce slo-power`.
@@ -84,6 +90,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
         Paper::SloPower(args) => slo_power(args),
         Paper::Capacity(args) => capacity::reproduce(args),
         Paper::Batching(args) => batching::reproduce(args),
+        Paper::Reef(args) => reef::reproduce(args),
     }
 }
 

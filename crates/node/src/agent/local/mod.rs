@@ -31,6 +31,8 @@ pub struct LocalOptions {
     pub model: PowerModel,
     /// Which meter.
     pub meter: MeterPreference,
+    /// Whether the modelled meter goes by the lengths of idle periods: where something makes these longer, its watts show it.
+    pub idle_by_periods: bool,
     /// How limits are set. An agent has leases of its own, and needs none here; where there is one, each reading renews it.
     pub limiter: LimiterOptions,
     /// The roots are emulated hardware, also where their tree does not say so itself: every figure is labelled so.
@@ -49,6 +51,7 @@ impl LocalOptions {
             target,
             model,
             meter: MeterPreference::Auto,
+            idle_by_periods: false,
             limiter: LimiterOptions::default(),
             emulated: false,
             name: None,
@@ -460,6 +463,7 @@ impl Machine for LocalMachine {
                 source: self.label(Source::Estimated),
             }),
             source: self.label(self.sensors.choice().source),
+            oncall: None,
         }
     }
 

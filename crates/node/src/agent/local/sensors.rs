@@ -10,7 +10,9 @@ use crate::cgroup::Target;
 use crate::cpu::{UsageMeter, UsageSample};
 use crate::file;
 use crate::frequency::FrequencyReader;
-use crate::power::{Choice, Meter, MeterError, MeterSample, choose, choose_tried, settled};
+use crate::power::{
+    Choice, Meter, MeterError, MeterSample, ModelledMeter, choose, choose_of, choose_tried, settled,
+};
 use headroom_units::{Joules, Reading, Seconds, Source};
 use headroom_wire::message::RefusedReadings;
 use std::collections::HashMap;
@@ -57,7 +59,17 @@ impl Sensors {
         };
         // Before the meters, each of which would only say that it is not there instead.
         let usage = UsageMeter::open(&options.roots, target)?;
-        let (meter, choice) = choose(options.meter, &options.roots, target, &options.model)?;
+        let (roots, model) = (&options.roots, &options.model);
+        let (meter, choice) = match options.idle_by_periods {
+            true => {
+                let (of, target, model) = (roots.clone(), target.clone(), model.clone());
+                choose_of(options.meter, roots, move || {
+                    let usage = Box::new(UsageMeter::open(&of, &target)?);
+                    Ok(Box::new(ModelledMeter::by_periods(&of, usage, model.clone())))
+                })?
+            }
+            false => choose(options.meter, roots, target, model)?,
+        };
         Ok(Self {
             options: options.clone(),
             usage,
@@ -138,6 +150,7 @@ impl Sensors {
             energy,
             frequency: frequency.map(|mean| Reading::new(mean, self.label(Source::Measured))),
             usable: None,
+            oncall: None,
             refused: Some(RefusedReadings {
                 meter: self.meter.name().to_owned(),
                 count: self

@@ -1,19 +1,86 @@
-//! The panels of a run's parts: for each lever and sensor that they have, a line for each of them.
+//! The panels of a run's parts: for each lever and sensor that they have, a line for each of them; for each class of connections its
+//! latencies and their targets.
 
-use super::{LOW, is_drawn, label_last, line, panel, scale, shape};
-use crate::report::columns::Column;
+use super::{LOW, TALL, is_drawn, label_last, line, panel, scale, shape};
+use crate::report::columns::{Column, largest};
 use crate::report::data::RunData;
 use crate::report::key::Key;
 use crate::report::parts::MAX_LINES;
 use crate::report::plot::{Panel, Shape};
-use headroom_units::Role;
+use crate::report::scale::Scale;
+use headroom_units::{Role, Sensor};
 
-/// The panels of the parts of a role.
+/// A class's latencies, each with its target.
+const OF_CLASSES: [(&str, Sensor, Sensor); 3] = [
+    ("P95", Sensor::LatencyP95, Sensor::TargetP95),
+    ("P99", Sensor::LatencyP99, Sensor::TargetP99),
+    ("P99.9", Sensor::LatencyP999, Sensor::TargetP999),
+];
+
+/// A panel for each class of connections that has lines of its own: the percentiles of its last queries, and the targets that they are
+/// held to.
+pub(crate) fn of_classes(run: &RunData) -> Vec<Panel<'_>> {
+    let span = run.span();
+    let classes = run.parts.of(Role::Class);
+    let mut panels: Vec<Panel<'_>> = classes
+        .filter_map(|class| {
+            let columns = class.columns.as_ref()?;
+            let mut lines = Vec::new();
+            let mut values = Vec::new();
+            let mut highest = 0.0_f64;
+            for (number, (name, latency, target)) in OF_CLASSES.into_iter().enumerate() {
+                let colour = number + 1;
+                if let Some(column) = columns.get(Key::By(latency)) {
+                    values.extend(column.iter().filter_map(|point| point.mean()));
+                    lines.push(line(
+                        run,
+                        column,
+                        name.to_owned(),
+                        &format!("c{colour}"),
+                        Shape::Line,
+                    ));
+                }
+                if let Some(column) = columns.get(Key::By(target)) {
+                    highest = highest.max(largest(column));
+                    let class = format!("c{colour} dashed");
+                    lines.push(line(
+                        run,
+                        column,
+                        format!("target of {name}"),
+                        &class,
+                        Shape::Step,
+                    ));
+                }
+            }
+            let title = format!(
+                "Class {}: latency of the last queries and its targets",
+                class.name
+            );
+            let scale = Scale::for_latency(&mut values, highest);
+            let mut panel = panel(span, title, "ms", TALL, scale);
+            panel.lines = lines;
+            (!panel.lines.is_empty()).then_some(panel)
+        })
+        .collect();
+    label_last(&mut panels);
+    panels
+}
+
+/// The panels of the parts of a role; what classes are held to is in panels of their own ([`of_classes`]).
 pub(crate) fn of_parts(run: &RunData, role: Role) -> Vec<Panel<'_>> {
     let span = run.span();
     let mut panels = Vec::new();
     let known = run.parts.band(role).into_iter().flat_map(|band| band.iter());
-    for (key, band) in known.filter(|(key, band)| is_drawn(*key, band)) {
+    let own = |key: Key| {
+        let mut sensors = OF_CLASSES
+            .iter()
+            .flat_map(|(_, latency, target)| [latency, target]);
+        role == Role::Class && sensors.any(|sensor| key == Key::By(*sensor))
+    };
+    // Drawn already, as the run's.
+    let is_the_runs = |key: Key| key.is_of_on_call() && run.columns.get(key).is_some();
+    let drawn = |key: Key, band| is_drawn(key, band) && !own(key) && !is_the_runs(key);
+    for (key, band) in known.filter(|(key, band)| drawn(*key, band)) {
         let title = key.title();
         let count = run.parts.of(role).count();
         let panel = if count > MAX_LINES {

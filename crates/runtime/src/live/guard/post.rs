@@ -201,7 +201,7 @@ impl Post {
             match self.put_back() {
                 Err(LedgerError::InUse { owner, .. }) => {
                     let is_same = *first.get_or_insert_with(|| owner.clone()) == owner;
-                    if !is_same || !restore::is_recorded(&self.run_dir) || Instant::now() >= until {
+                    if !is_same || !self.is_anything_left() || Instant::now() >= until {
                         return Ok(());
                     }
                     std::thread::sleep(LIFT_AGAIN);
@@ -218,7 +218,7 @@ impl Post {
         if !is_real {
             self.take_away_demos()?;
         }
-        if restore::is_recorded(&self.run_dir) {
+        if self.is_anything_left() {
             for outcome in &agent::release(&self.run_dir, &self.roots)?.outcomes {
                 say::note!("left by a run that was killed: {outcome}");
             }
@@ -227,6 +227,11 @@ impl Post {
             self.take_away_demos()?;
         }
         Ok(())
+    }
+
+    /// An owner may have been killed while it wrote its record: half a file is no record, and would stay for ever.
+    fn is_anything_left(&self) -> bool {
+        restore::is_recorded(&self.run_dir) || restore::is_unfinished(&self.run_dir)
     }
 
     fn take_away_demos(&self) -> Result<(), LedgerError> {

@@ -101,7 +101,7 @@ fn a_slice_ends_in_the_order_of_its_policy() {
     }
 }
 
-/// One slot: one query at a time. In ring order the mean is that of first come, first served, as no order knows the sizes.
+/// One slot: one query at a time. The mean is that of first come, first served, as no order knows the sizes.
 #[test]
 fn a_gate_with_one_slot_makes_four_cores_one_server() {
     let mut scenario = open(4, 5000, 800.0);

@@ -1,6 +1,9 @@
 //! What REEF reports and the probe on a real server measured, as orders.
 
 use super::*;
+use headroom_control::Decision;
+use headroom_control::oncall::policy::Grant;
+use headroom_units::{Lever, Setting};
 
 fn short(mut scenario: ThreadsScenario) -> ThreadsScenario {
     (scenario.duration_s, scenario.warm_up_s) = (12.0, 2.0);
@@ -52,7 +55,7 @@ fn a_delay_gives_more_c6_opportunity() {
         assert!(delayed.c6_opportunity() > 2.0 * none.c6_opportunity());
         assert!(delayed.long_idle_share() > 2.0 * none.long_idle_share());
         // It costs latency, and no throughput.
-        assert!(delayed.percentiles()[0] > none.percentiles()[0]);
+        assert!(delayed.mean() > none.mean());
         near(delayed.throughput(), none.throughput(), 0.02);
     }
     assert!(long.c6_residency() > none.c6_residency());
@@ -108,28 +111,50 @@ fn slots_kept_in_lock_waits_deadlock_the_server() {
     );
 }
 
-/// A policy is given what happened, and its settings are in force from then on.
+/// C and N, and what each connection may do.
+fn decided(concurrency: f64, tokens: f64, grants: Vec<Grant>) -> Decision {
+    let setting = Setting::default()
+        .with(Lever::Concurrency, Some(concurrency))
+        .with(Lever::QueryBatch, Some(tokens));
+    Decision {
+        grants,
+        ..Decision::of(setting)
+    }
+}
+
+/// A law is given what happened, and what it decides is in force from then on.
 #[test]
-fn a_policy_changes_the_gate_while_it_works() {
+fn a_law_changes_the_gate_while_it_works() {
     let mut scenario = short(ThreadsScenario::mysql(64));
     scenario.warm_up_s = 0.0;
     scenario.gate = Some(free(1, 1));
-    let (mut first, mut last, mut queries) = (0.0, 0.0, 0);
+    let (mut first, mut last, mut queries, mut energy_j) = (0.0, 0.0, 0, 0.0);
     let totals = run(
         &scenario,
         &mut |period| {
+            let oncall = period.oncall.as_ref().unwrap();
+            let throughput = oncall.queries as f64 / period.length.get();
             if period.at.get() < 1.0 {
-                first = period.throughput;
+                first = throughput;
             }
-            last = period.throughput;
-            assert!(period.waiting == period.connections.iter().filter(|each| each.waiting).count());
-            queries += period.connections.iter().map(|each| each.queries).sum::<u64>();
-            (period.at.get() >= 1.0).then(|| GateSettings {
-                concurrency: 24,
-                // The first connection has no turn any more.
-                tokens: (0..64).map(|connection| u32::from(connection > 0)).collect(),
-                delay_s: 0.0,
-            })
+            last = throughput;
+            queries += oncall.each.iter().map(|each| each.queries).sum::<u64>();
+            energy_j += period.power.unwrap().value.get() * period.length.get();
+            if period.at.get() > 1.5 {
+                assert_eq!(period.in_force.get(Lever::Concurrency), Some(24.0));
+                assert_eq!((oncall.each[0].tokens, oncall.each[1].tokens), (0, 1));
+                assert!(oncall.waiting_least > Some(0) && oncall.running <= 24 + 64);
+            }
+            // The first connection has no turn any more.
+            let none = Grant {
+                id: 0,
+                tokens: 0,
+                share: 1.0,
+                again: true,
+                yields: false,
+                retry: headroom_units::Seconds::ZERO,
+            };
+            (period.at.get() >= 1.0).then(|| decided(24.0, 1.0, vec![none]))
         },
         1,
     )
@@ -139,23 +164,49 @@ fn a_policy_changes_the_gate_while_it_works() {
         totals.queries - queries < 2000,
         "all but those after the last period"
     );
-    let wrong = run(
-        &scenario,
-        &mut |_| {
-            Some(GateSettings {
-                concurrency: 0,
-                tokens: vec![1; 64],
-                delay_s: 0.0,
-            })
-        },
-        1,
-    );
+    near(energy_j, totals.power().get() * totals.length_s, 0.02);
+    for (decision, said) in [
+        (decided(0.0, 1.0, Vec::new()), "decision.concurrency: is 0"),
+        (
+            Decision::of(Setting::default().with(Lever::Frequency, Some(1.0))),
+            "decision.frequency: is 1",
+        ),
+    ] {
+        let wrong = run(&scenario, &mut |_| Some(decision.clone()), 1).unwrap_err();
+        assert!(wrong.to_string().starts_with(said), "{wrong}");
+    }
+    // Without C everybody runs: no gate is in the way.
+    let off = run(&scenario, &mut |_| Some(Decision::default()), 1).unwrap();
+    let none = alone(&ThreadsScenario {
+        gate: None,
+        ..scenario.clone()
+    });
+    near(off.throughput(), none.throughput(), 0.02);
+    // A law that decides, where there is no gate.
+    let ungated = ThreadsScenario {
+        gate: None,
+        ..scenario
+    };
+    let wrong = run(&ungated, &mut |_| Some(decided(1.0, 1.0, Vec::new())), 1).unwrap_err();
     assert!(
-        wrong
-            .unwrap_err()
-            .to_string()
-            .starts_with("policy.concurrency: is 0")
+        wrong.to_string().starts_with("decision.concurrency: is decided"),
+        "{wrong}"
     );
+}
+
+/// Half the frequency takes twice the time for CPU work, and less power.
+#[test]
+fn a_lower_frequency_takes_longer_and_draws_less() {
+    let mut scenario = plain(2, 10);
+    (scenario.duration_s, scenario.warm_up_s) = (20.0, 2.0);
+    let with = |ghz: f64| {
+        let setting = Setting::default().with(Lever::Frequency, Some(ghz * 1e9));
+        run(&scenario, &mut |_| Some(Decision::of(setting)), 1).unwrap()
+    };
+    let (low, high) = (with(1.05), with(2.1));
+    near(low.throughput() * 2.0, high.throughput(), 0.02);
+    near(low.energy.work.get() / low.busy.get(), 1.33, 0.05);
+    assert!(low.power() < high.power());
 }
 
 /// REEF's figures of the gate: threads sleep instead of crowding the processor (Figure 4a).

@@ -1,19 +1,24 @@
-//! The run's sums, what a period reads of them, and whether they add up.
+//! The run's sums, and whether they add up.
 
-use super::{GateObservation, GateSettings, State, World};
+use super::{State, World};
 use crate::energy::EnergyByCause;
 use crate::error::RunError;
-use crate::threads::policy::ConnectionObservation;
-use crate::threads::totals::{ThreadShares, ThreadsTotals};
+use crate::histogram::LatencyHistogram;
+use crate::threads::totals::{ClassTotals, ThreadShares, ThreadsTotals};
 use headroom_physics::IdleTotals;
-use headroom_units::Seconds;
+use headroom_units::{Joules, Seconds};
 
 /// Sums over a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     pub(super) in_system: u64,
-    sent: u64,
-    answered: u64,
+    pub(super) sent: u64,
+    pub(super) answered: u64,
+    /// Of these, steps of other applications.
+    others_sent: u64,
+    others_answered: u64,
+    /// Threads of other applications that have work.
+    others_active: u32,
     latency_s: f64,
     /// The integral of the queries in the system.
     in_system_s: f64,
@@ -22,7 +27,7 @@ pub(super) struct Account {
     states_s: [f64; 3],
     /// Instructions as with one thread, and as executed.
     base: f64,
-    inflated: f64,
+    pub(super) inflated: f64,
     /// What all this was at the end of the warm-up.
     warm: Option<Box<Warm>>,
 }
@@ -38,6 +43,7 @@ struct Warm {
     served_s: f64,
     lock_waits: u64,
     rounds: u64,
+    work_j: f64,
 }
 
 impl Account {
@@ -55,30 +61,47 @@ impl Account {
         }
     }
 
-    pub(super) fn sent(&mut self) {
+    pub(super) fn sent(&mut self, is_other: bool) {
         self.sent += 1;
+        self.others_sent += u64::from(is_other);
         self.in_system += 1;
     }
 
-    pub(super) fn answered(&mut self, latency_s: f64) {
+    pub(super) fn answered(&mut self, latency_s: f64, is_other: bool) {
         self.answered += 1;
+        self.others_answered += u64::from(is_other);
         self.in_system -= 1;
         self.latency_s += latency_s;
     }
 
-    pub(super) fn moved(&mut self, from: State, to: State) {
+    pub(super) fn moved(&mut self, from: State, to: State, is_other: bool) {
+        let is_active = |state: State| u32::from(is_other && state != State::Sleeping);
+        self.others_active = self.others_active + is_active(to) - is_active(from);
         self.states[from as usize] -= 1;
         self.states[to as usize] += 1;
     }
 
-    pub(super) fn compute(&mut self, instructions: f64, factor: f64) {
+    /// What so many instructions of the server grow by, now, with the factors over its active threads.
+    pub(super) fn compute(&mut self, instructions: f64, factors: &[f64]) -> f64 {
+        let factor = factors[self.active() as usize];
         self.base += instructions;
         self.inflated += instructions * factor;
+        factor
     }
 
-    /// Threads that are runnable or wait for the disk.
+    /// Queries sent to the server.
+    pub(super) const fn queries_sent(&self) -> u64 {
+        self.sent - self.others_sent
+    }
+
+    /// Queries that the server answered.
+    pub(super) const fn queries_answered(&self) -> u64 {
+        self.answered - self.others_answered
+    }
+
+    /// Threads of the server that are runnable or wait for the disk.
     pub(super) fn active(&self) -> u32 {
-        self.states[State::Runnable as usize] + self.states[State::Disk as usize]
+        self.states[State::Runnable as usize] + self.states[State::Disk as usize] - self.others_active
     }
 }
 
@@ -90,6 +113,7 @@ impl World<'_> {
                 warm: None,
                 ..self.account.clone()
             },
+            work_j: self.cpu.work_j(self.now_s),
             cores: self.cpu.drawn(self.now_s).clone(),
             switches: self.cpu.switches,
             accesses: self.disk.accesses,
@@ -101,51 +125,47 @@ impl World<'_> {
 
     pub(super) fn warm_up(&mut self) {
         self.latency.clear();
+        self.class_latency.iter_mut().for_each(LatencyHistogram::clear);
+        for thread in &mut self.threads {
+            thread.answered = 0;
+            thread.missed.clear();
+        }
         self.cpu.begin_idle(self.now_s);
         self.account.warm = Some(Box::new(self.reading()));
     }
 
-    /// A period ends, and the policy is asked.
-    pub(super) fn period(
-        &mut self,
-        policy: &mut dyn FnMut(&GateObservation) -> Option<GateSettings>,
-    ) -> Result<(), RunError> {
-        let now_s = self.now_s;
-        self.events
-            .push(now_s + self.scenario.period_s, super::Event::Period);
-        let busy_s = self.cpu.drawn(now_s).running.get();
-        let Some(gate) = &mut self.gate else {
-            return Ok(());
+    /// How each class did since the end of the warm-up.
+    fn class_totals(&mut self) -> Vec<ClassTotals> {
+        let latency = std::mem::take(&mut self.class_latency);
+        let of = |(class, latency): (&super::Class, LatencyHistogram)| {
+            let allowed = class.allowed();
+            let members = &self.threads[class.members.start as usize..class.members.end as usize];
+            // The most of a connection's misses over what it may miss.
+            let worst = |missed: &[f64], queries: u64| {
+                let each = missed.iter().zip(&allowed);
+                each.map(|(missed, allowed)| missed / (allowed * queries.max(1) as f64))
+                    .fold(0.0, f64::max)
+            };
+            let mut sums = vec![0.0; allowed.len()];
+            for thread in members {
+                sums.iter_mut()
+                    .zip(&thread.missed)
+                    .for_each(|(sum, missed)| *sum += missed);
+            }
+            let each = members
+                .iter()
+                .map(|thread| worst(&thread.missed, thread.answered));
+            let has_slo = !allowed.is_empty();
+            ClassTotals {
+                name: class.figures.name.clone(),
+                connections: class.figures.connections,
+                queries: latency.count(),
+                missed: has_slo.then(|| worst(&sums, latency.count())),
+                missed_worst: has_slo.then(|| each.fold(0.0, f64::max)),
+                latency,
+            }
         };
-        let mut connections = Vec::with_capacity(self.threads.len());
-        for (number, thread) in self.threads.iter_mut().enumerate() {
-            let (queries, mean, cv) = thread.recent.take();
-            connections.push(ConnectionObservation {
-                queries,
-                mean,
-                cv,
-                in_system: thread.sent_s.len() as u32,
-                waiting: gate.waits(number as u32),
-            });
-        }
-        let length_s = now_s - self.period_began_s;
-        let observation = GateObservation {
-            at: Seconds::new(now_s),
-            length: Seconds::new(length_s),
-            throughput: self.period_latency.count() as f64 / length_s,
-            waiting: gate.waiting(),
-            percentiles: self.period_latency.at([0.5, 0.99, 0.999]),
-            busy: Seconds::new(busy_s - self.period_busy_s),
-            connections,
-        };
-        self.period_latency.clear();
-        self.period_began_s = now_s;
-        self.period_busy_s = busy_s;
-        if let Some(settings) = policy(&observation) {
-            self.scenario.check_settings("policy", "tokens", &settings)?;
-            gate.set(settings);
-        }
-        Ok(())
+        self.classes.iter().zip(latency).map(of).collect()
     }
 
     pub(super) fn totals(mut self) -> Result<ThreadsTotals, RunError> {
@@ -154,6 +174,7 @@ impl World<'_> {
         let warm = self.account.warm.take().unwrap_or_default();
         self.check(&end, &warm)?;
         let length_s = end.at_s - warm.at_s;
+        let classes = self.class_totals();
         let (account, before) = (&end.account, &warm.account);
         let threads_s = f64::from(self.scenario.connections) * length_s;
         let share = |state: State| {
@@ -173,7 +194,8 @@ impl World<'_> {
         Ok(ThreadsTotals {
             length_s,
             cores: machine.processor.cores,
-            queries: account.answered - before.answered,
+            queries: account.queries_answered() - before.queries_answered(),
+            classes,
             latency: self.latency,
             mean_in_system: (account.in_system_s - before.in_system_s) / length_s,
             busy,
@@ -187,13 +209,14 @@ impl World<'_> {
             disk_utilisation: (end.served_s - warm.served_s) / (f64::from(disk.parallel) * length_s),
             lock_waits: end.lock_waits - warm.lock_waits,
             rounds: end.rounds - warm.rounds,
+            longest_wait: Seconds::new(self.gate.as_ref().map_or(0.0, |gate| gate.longest_s(end.at_s))),
             threads: ThreadShares {
                 runnable: share(State::Runnable),
                 sleeping: share(State::Sleeping),
                 disk: share(State::Disk),
             },
             energy: EnergyByCause {
-                work: machine.processor.frequency.busy_at_top() * busy,
+                work: Joules::new(end.work_j - warm.work_j),
                 idle_cores,
                 packages: idle.uncore - before_idle.uncore,
                 platform: machine.platform * Seconds::new(length_s),

@@ -5,7 +5,6 @@ mod measure;
 mod page;
 mod plan;
 mod rows;
-mod why;
 
 use super::{calibration_json, say_runs, show};
 use crate::args::{jobs_at_once, seeds};

@@ -1,12 +1,12 @@
 //! The paper's numbers, ours, and where ours fall short: by how much, and why.
 
 use super::super::rows::Row;
+use super::super::why;
 use super::Measured;
 use super::measure::Run;
 use super::plan::{
     BATCHING, BOTH, CACHES_MB, DVFS, HARMFUL, LIVE, NONE, SEEK, SEEK_DVFS, SIZES_KB, TABLE_2, Who, World,
 };
-use super::why;
 use headroom_record::statistics::Estimate;
 
 /// Why the paper's control is no better than an interval that stays.

@@ -1,0 +1,87 @@
+//! What is compared.
+
+use super::{OnCall, reason};
+use crate::decision::Reason;
+use crate::oncall::law::{Point, most_workers};
+use headroom_units::Seconds;
+
+/// Whether not to be on call is better is asked in every so many comparisons, where it was not.
+const OFF_EVERY: u32 = 4;
+/// The longest delay of a share of the SLO's target: a query may wait for all of it.
+const DELAY_SHARE: f64 = 0.5;
+
+impl OnCall {
+    /// What to compare while the server is saturated: from few workers to many, and as without us.
+    pub(super) fn workers(&self, cores: u32) -> Vec<Point> {
+        let most = most_workers(&self.plant);
+        let batch = self.tuning.max_batch;
+        let standard = [
+            Point::new(cores, 1),
+            Point::new(cores + 2, 2.min(batch)),
+            // On one core the best of both by what was measured: as much as the server alone, and the shortest tail.
+            Point::new(cores + 3, 2.min(batch)),
+            Point::new(cores + 2, batch),
+            Point::new(2 * cores + 2, batch),
+            Point::new(cores.saturating_mul(4), batch),
+        ];
+        let near = self.saturated.best.filter(|best| best.workers.is_some());
+        let near = near.into_iter().flat_map(|best| {
+            let workers = best.workers.unwrap_or(cores);
+            let step = (workers / 4).max(1);
+            [
+                best,
+                Point::new(workers.saturating_sub(step).max(1), best.batch),
+                Point::new(workers.saturating_add(step), best.batch),
+                Point::new(workers, (best.batch / 2).max(1)),
+                Point::new(workers, best.batch.saturating_mul(2).min(batch)),
+            ]
+        });
+        let first = match self.saturated.best {
+            None => standard.to_vec(),
+            Some(_) => vec![standard[0], standard[3]],
+        };
+        let asks_off = self.saturated.best.is_none_or(|best| best == Point::OFF)
+            || self.trials.is_multiple_of(OFF_EVERY);
+        let mut all: Vec<Point> = first
+            .into_iter()
+            .chain(near)
+            .map(|point| Point {
+                workers: point.workers.map(|workers| workers.min(most)),
+                ..point
+            })
+            .collect();
+        all.sort_by_key(|point| (point.workers, point.batch));
+        all.extend(asks_off.then_some(Point::OFF));
+        all
+    }
+
+    /// What to compare at partial load: delays from none to what the SLO leaves.
+    pub(super) fn delays(&self, cores: u32) -> Vec<Point> {
+        // With fewer workers or smaller rounds than at saturation it might be saturated by this load.
+        let none = self
+            .saturated
+            .best
+            .unwrap_or(Point::new((cores + 2).min(most_workers(&self.plant)), 1));
+        if none == Point::OFF {
+            return vec![none];
+        }
+        let most = Seconds::from_millis(self.tuning.max_delay_ms).min(self.slo.target() * DELAY_SHARE);
+        let mut all = vec![none];
+        if let (Some(break_even), Some(true)) = (self.break_even, self.metered) {
+            let longer = std::iter::successors(Some(break_even), |delay| Some(*delay * 2.0));
+            let longer = longer.take_while(|delay| *delay <= most);
+            all.extend(longer.map(|delay| Point { delay, ..none }));
+        }
+        all
+    }
+
+    pub(super) fn nothing_to_compare(&self, point: Point) -> Reason {
+        let why = match (self.break_even, self.metered) {
+            (None, _) => "the machine has no idle state in which a delay would save anything",
+            (_, Some(true)) => "the SLO leaves less than the break-even time",
+            _ => "no meter says what a delay would save",
+        };
+        let text = format!("{}, without a delay: {why}", point.in_words());
+        reason("oncall-no-delay", text, point, &[])
+    }
+}

@@ -1,0 +1,61 @@
+//! What ends a delay at once: that the SLO is missed under it, or queries pile up.
+
+use super::search::MAX_DOUBLINGS;
+use super::{OnCall, reason};
+use crate::decision::Reason;
+use crate::observation::Observation;
+use crate::oncall::law::Point;
+use crate::oncall::law::trial::PILED;
+use headroom_units::{Ratio, Seconds};
+
+/// Late periods in a row that end a delay.
+const LATE_PERIODS: u32 = 2;
+
+impl OnCall {
+    /// Ends a delay under which the SLO is missed, or queries pile up: what finds no free connection waits at the clients, and is in no
+    /// latency that a server can tell.
+    pub(super) fn end_late(&mut self, observation: &Observation) -> Option<(Point, Reason)> {
+        let oncall = observation.oncall.as_ref()?;
+        let judged = self.judged(observation, oncall)?;
+        self.late_for = match judged > self.slo.target() {
+            true => self.late_for.saturating_add(1),
+            false => 0,
+        };
+        let is_late = judged > self.slo.target() && self.wanted.delay > Seconds::ZERO;
+        self.late = match is_late {
+            true => self.late + 1,
+            false => 0,
+        };
+        let piled = oncall
+            .waiting_share
+            .map(Ratio::get)
+            .filter(|share| *share >= PILED && self.wanted.delay > Seconds::ZERO);
+        // While delays are compared, the comparison itself sees to that.
+        if (self.late < LATE_PERIODS && piled.is_none()) || self.partial.trial.is_some() {
+            return None;
+        }
+        let point = Point {
+            delay: Seconds::ZERO,
+            ..self.wanted
+        };
+        self.partial.best = Some(point);
+        (self.partial.held, self.late) = (0, 0);
+        self.partial.doublings = (self.partial.doublings + 1).min(MAX_DOUBLINGS);
+        let text = match piled {
+            Some(share) => format!(
+                "queries pile up, {:.0} % of the connections waited all the time: no delay",
+                share * 100.0
+            ),
+            None => format!(
+                "{} {:.1} ms > target {:.1} ms: no delay",
+                self.slo.name(),
+                judged.as_millis(),
+                self.slo.target().as_millis()
+            ),
+        };
+        Some((
+            point,
+            reason("oncall-late", text, point, &[("latency_ms", judged.as_millis())]),
+        ))
+    }
+}

@@ -1,0 +1,70 @@
+//! What a period is worth.
+
+use super::OnCall;
+use super::regime::Regime;
+use crate::observation::{Observation, OncallObservation};
+use crate::oncall::law::GoalName;
+use crate::oncall::law::trial::Sample;
+use headroom_units::{Joules, Ratio, Reading, Seconds};
+
+/// By how much a miss of the SLO counts: as the square of its ratio to the target.
+const MISS: f64 = 2.0;
+
+impl OnCall {
+    /// What a period is worth, as a logarithm; `None` where it cannot be said.
+    pub(super) fn score(&self, observation: &Observation, oncall: &OncallObservation) -> Option<f64> {
+        let latency = observation.traffic.as_ref()?.latency?;
+        let at_slo = self.judged(observation, oncall)?;
+        let rate = oncall.queries as f64 / observation.length.get();
+        let watts = match self.metered {
+            Some(true) => observation.power?.value.get(),
+            _ => 1.0,
+        };
+        // At partial load the clients say how many queries there are, which the comparison sees to, and a law what they cost.
+        let worth = match (self.regime, self.metered) {
+            (Some(Regime::Partial), Some(true)) => -watts.ln(),
+            _ => (rate / watts).ln(),
+        };
+        let tail = |of: fn(&crate::Distribution) -> Seconds| {
+            let distribution = latency.distribution?;
+            Some((distribution.mean / of(&distribution)).ln())
+        };
+        let score = match self.tuning.goal {
+            GoalName::Throughput => worth,
+            GoalName::Slo => worth - MISS * (at_slo / self.slo.target()).ln().max(0.0),
+            GoalName::P99 => worth + tail(|latency| latency.p99)?,
+            GoalName::P999 => worth + tail(|latency| latency.p999)?,
+        };
+        score.is_finite().then_some(score)
+    }
+
+    /// What was measured in a period, for the record of a comparison.
+    pub(super) fn sample(&self, observation: &Observation, oncall: &OncallObservation) -> Sample {
+        let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
+        let distribution = latency.and_then(|latency| latency.distribution);
+        let energy =
+            |power: Reading<_>| Reading::<Joules>::new(power.value * observation.length, power.source);
+        Sample {
+            queries: oncall.queries,
+            length: observation.length,
+            energy: observation.power.map(energy),
+            at_slo: self.judged(observation, oncall),
+            p99: distribution.map(|distribution| distribution.p99),
+            oldest_waiting: oncall.oldest_waiting,
+            waiting_share: oncall.waiting_share.map(Ratio::get),
+            connections: oncall.connections,
+            asking: oncall.asking,
+            utilisation: observation.utilisation.map(Ratio::get),
+        }
+    }
+
+    /// The latency to hold against the target: where a connection waits longer for a slot than what was answered took, that.
+    pub(super) fn judged(&self, observation: &Observation, oncall: &OncallObservation) -> Option<Seconds> {
+        let answered = observation.traffic.as_ref()?.latency_to_judge();
+        Some(
+            oncall
+                .oldest_waiting
+                .map_or(answered, |waiting| answered.max(waiting)),
+        )
+    }
+}

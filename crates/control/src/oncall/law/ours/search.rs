@@ -1,0 +1,210 @@
+//! What is known at one kind of load, and the comparison that goes on there.
+
+use super::foretell::foretold;
+use super::regime::Regime;
+use super::{OnCall, reason};
+use crate::decision::Reason;
+use crate::oncall::law::Point;
+use crate::oncall::law::trial::{Pace, Sample, Trial};
+use headroom_units::{Comparison, Seconds};
+
+/// What was found at so many connections is not believed at more than this times as many, or as few.
+const OTHER_CONNECTIONS: f64 = 1.5;
+/// Periods over the target in a row after which what was found is compared anew, and four times as many since it was.
+const LATE_TO_RETRY: u32 = 12;
+/// The waits before another comparison double so often at most.
+pub(super) const MAX_DOUBLINGS: u32 = 3;
+/// What is compared at each load, for people.
+pub(super) const SATURATED: &str = "workers and queries in a round, while queries always wait";
+pub(super) const PARTIAL: &str = "delays between rounds, while the server serves what comes";
+
+/// What is known for one kind of load.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    pub(super) best: Option<Point>,
+    pub(super) trial: Option<Trial<Point>>,
+    /// When the comparison began.
+    pub(super) began: Seconds,
+    pub(super) held: u32,
+    pub(super) doublings: u32,
+    pub(super) connections: u64,
+}
+
+impl Search {
+    pub(super) const fn new() -> Self {
+        Self {
+            best: None,
+            trial: None,
+            began: Seconds::ZERO,
+            held: 0,
+            doublings: 0,
+            connections: 0,
+        }
+    }
+
+    /// Ends the comparison, whether it has an answer or not; what it was, where there was one.
+    pub(super) fn end(&mut self, at: Seconds, about: &str) -> Option<Comparison> {
+        let trial = self.trial.take()?;
+        self.held = 0;
+        Some(Comparison {
+            began: self.began,
+            ended: at,
+            about: about.to_owned(),
+            compared: trial.compared(|point| point.setting()),
+        })
+    }
+
+    pub(super) fn point(&self) -> Option<Point> {
+        self.trial.as_ref().map(|trial| *trial.setting()).or(self.best)
+    }
+
+    /// Whether the first setting serves what a turn left.
+    pub(super) fn is_draining(&self) -> bool {
+        self.trial.as_ref().is_some_and(Trial::is_draining)
+    }
+}
+
+impl OnCall {
+    pub(super) fn pace(&self, regime: Regime) -> Pace {
+        Pace {
+            // A delay must not lose queries: clients that wait for their answers would ask less, and draw less.
+            keeps_load: regime == Regime::Partial,
+            target: self.slo.target(),
+            settle: self.tuning.settle_periods,
+            block: self.tuning.block_periods,
+            rounds: self.tuning.max_rounds,
+            significance: self.tuning.significance,
+            least_gain: self.tuning.least_gain,
+        }
+    }
+
+    /// Takes a period in which what was wanted was in force, and goes on from there.
+    pub(super) fn advance(
+        &mut self,
+        regime: Regime,
+        (cores, connections): (u32, u64),
+        (score, sample): (Option<f64>, Sample),
+        is_in_force: bool,
+    ) -> (Point, Reason) {
+        let options = |law: &Self| match regime {
+            Regime::Saturated => law.workers(cores),
+            Regime::Partial => law.delays(cores),
+        };
+        let pace = self.pace(regime);
+        let (retry, reference, late_for) = (self.tuning.retry_periods, options(self)[0], self.late_for);
+        let (before, target) = (self.wanted, self.slo.target());
+        let is_disturbed = std::mem::take(&mut self.is_disturbed);
+        let (search, about) = match regime {
+            Regime::Saturated => (&mut self.saturated, SATURATED),
+            Regime::Partial => (&mut self.partial, PARTIAL),
+        };
+        if let Some(trial) = &mut search.trial {
+            let begins_anew = is_disturbed && trial.begins_anew();
+            // In a quiet period something else was in force.
+            if !begins_anew && is_in_force && *trial.setting() == before {
+                trial.observe(score, &sample, &|next| foretold(next, target));
+            }
+            if let Some((cut, why)) = trial.cut().filter(|_| !trial.is_done()) {
+                let (point, cut, why) = (*trial.setting(), cut.in_words(), why.to_owned());
+                let text = format!("{} until what {cut} left is served: {why}", point.in_words());
+                return (point, reason("oncall-drain", text, point, &[]));
+            }
+            if !trial.is_done() {
+                let point = *trial.setting();
+                let text = format!(
+                    "{} of {} settings is compared, round {}",
+                    point.in_words(),
+                    trial.left(),
+                    trial.rounds() + 1
+                );
+                return (
+                    point,
+                    reason(
+                        "oncall-compare",
+                        text,
+                        point,
+                        &[("settings", trial.left() as f64)],
+                    ),
+                );
+            }
+            if let Some(why) = trial.given_up() {
+                let about = format!("{about}: given up, for {why}");
+                self.ended.extend(search.end(self.at, &about));
+                // What was found at another load is no better known than what is compared first.
+                let point = match regime {
+                    Regime::Saturated => search.best.unwrap_or(reference),
+                    Regime::Partial => reference,
+                };
+                search.best = Some(point);
+                search.connections = connections;
+                let text = format!("{}: the comparison was given up, for {why}", point.in_words());
+                return (point, reason("oncall-given-up", text, point, &[]));
+            }
+            let found = *trial.setting();
+            let other = match regime {
+                Regime::Saturated => Point::OFF,
+                Regime::Partial => reference,
+            };
+            let gain = trial.gain_over(&other).filter(|_| found != other);
+            search.doublings = match search.best == Some(found) {
+                true => (search.doublings + 1).min(MAX_DOUBLINGS),
+                false => 0,
+            };
+            self.ended.extend(search.end(self.at, about));
+            search.best = Some(found);
+            search.connections = connections;
+            let text = match gain {
+                Some(gain) if gain > f64::ln(2.0) => format!(
+                    "{} is the best of what was compared, more than twice as good as {}",
+                    found.in_words(),
+                    other.in_words()
+                ),
+                Some(gain) => format!(
+                    "{} is the best of what was compared, {:+.1} % beside {}",
+                    found.in_words(),
+                    gain.exp_m1() * 100.0,
+                    other.in_words()
+                ),
+                None => format!("{} is the best of what was compared", found.in_words()),
+            };
+            let gain = gain.map(|gain| ("gain_percent", gain.exp_m1() * 100.0));
+            return (found, reason("oncall-found", text, found, gain.as_slice()));
+        }
+        search.held = search.held.saturating_add(1);
+        let many = connections as f64;
+        let then = search.connections as f64;
+        let moved =
+            search.best.is_some() && (many > then * OTHER_CONNECTIONS || many * OTHER_CONNECTIONS < then);
+        // The neighbours of what was found first are compared at once.
+        let wait = match search.doublings {
+            0 if search.best.is_some() && regime == Regime::Saturated => retry / 4,
+            doublings => retry << doublings,
+        };
+        let is_bad = late_for >= LATE_TO_RETRY
+            && search.held >= LATE_TO_RETRY << (search.doublings.min(MAX_DOUBLINGS) + 2);
+        if search.best.is_none() || moved || is_bad || search.held >= wait {
+            self.trials = self.trials.wrapping_add(1);
+            let trial = Trial::new(pace, options(self));
+            let search = match regime {
+                Regime::Saturated => &mut self.saturated,
+                Regime::Partial => &mut self.partial,
+            };
+            let point = *trial.setting();
+            if trial.is_done() {
+                (search.best, search.held, search.connections) = (Some(point), 0, connections);
+                return (point, self.nothing_to_compare(point));
+            }
+            let text = format!(
+                "{} settings are compared, {} first",
+                trial.left(),
+                point.in_words()
+            );
+            let numbers = [("settings", trial.left() as f64)];
+            (search.trial, search.began) = (Some(trial), self.at);
+            return (point, reason("oncall-compare", text, point, &numbers));
+        }
+        let point = search.point().unwrap_or(self.wanted);
+        let text = format!("{} is kept as the best found", point.in_words());
+        (point, reason("oncall-hold", text, point, &[]))
+    }
+}

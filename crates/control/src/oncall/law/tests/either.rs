@@ -1,0 +1,58 @@
+//! Whatever the load is.
+
+use super::*;
+
+#[test]
+fn without_an_observation_what_is_in_force_stays() {
+    let in_force = Point::new(3, 8).setting();
+    let observation = Observation {
+        in_force,
+        ..Observation::default()
+    };
+    let mut law = ours(10.0, GoalName::Slo);
+    assert!(!law.is_informed(&observation));
+    assert_eq!(law.decide(&observation).setting, in_force);
+    assert!(
+        Point::OFF.is(&Setting::default()) && !Point::OFF.is(&in_force) && Point::new(3, 8).is(&in_force)
+    );
+}
+
+#[test]
+fn a_pause_decides_nothing() {
+    let mut server = oversubscribed();
+    let mut law = ours(1_000.0, GoalName::Throughput);
+    server.run(&mut law, 20);
+    let mut in_force = law.decide(&server.observation(20, Setting::default())).setting;
+    for period in 0..200 {
+        let mut nothing = server.observation(period, in_force);
+        nothing.traffic.as_mut().unwrap().latency = None;
+        nothing.oncall.as_mut().unwrap().queries = 0;
+        in_force = law.decide(&nothing).setting;
+    }
+    for period in 0..2_000 {
+        in_force = law.decide(&server.observation(period, in_force)).setting;
+    }
+    assert!(
+        in_force.get(Lever::QueryBatch).is_some_and(|batch| batch >= 4.0),
+        "{in_force}"
+    );
+}
+
+#[test]
+fn where_somebody_is_stuck_everybody_goes_for_a_while() {
+    let mut server = oversubscribed();
+    let mut law = ours(100.0, GoalName::Slo);
+    let mut in_force = server.run(&mut law, 500);
+    for period in 0..3 {
+        let mut stuck = server.observation(period, in_force);
+        let oncall = stuck.oncall.as_mut().unwrap();
+        (oncall.queries, oncall.oldest_waiting) = (0, Some(Seconds::new(5.0)));
+        stuck.traffic.as_mut().unwrap().latency = None;
+        in_force = law.decide(&stuck).setting;
+        assert_eq!(workers(&in_force), None);
+    }
+    for period in 0..60 {
+        in_force = law.decide(&server.observation(period, in_force)).setting;
+    }
+    assert!(workers(&in_force).is_some(), "{in_force}");
+}

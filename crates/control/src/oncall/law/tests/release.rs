@@ -1,0 +1,171 @@
+//! When everybody goes at once.
+
+use super::*;
+
+/// A period with so many queries, the latency of one, and the longest wait for a slot.
+fn period(number: u64, in_force: Setting, (queries, took_ms, waited_ms): (u64, f64, f64)) -> Observation {
+    let latency = Latency {
+        at_slo: Seconds::from_millis(took_ms),
+        missed: false,
+        distribution: None,
+    };
+    Observation {
+        period: number,
+        length: Seconds::new(0.25),
+        at: Seconds::new(0.25 * (number + 1) as f64),
+        in_force,
+        power: Some(Reading::new(Watts::new(30.0), Source::Estimated)),
+        traffic: Some(Traffic {
+            latency: (queries > 0).then_some(latency),
+            ..Traffic::default()
+        }),
+        oncall: Some(OncallObservation {
+            queries,
+            connections: 60,
+            waiting_least: Some(u64::from(waited_ms > 0.0) * 40),
+            oldest_waiting: (waited_ms > 0.0).then(|| Seconds::from_millis(waited_ms)),
+            cores: Some(2),
+            ..OncallObservation::default()
+        }),
+        ..Observation::default()
+    }
+}
+
+/// How many periods the server was not on call for each time, and the decisions.
+fn run(
+    law: &mut OnCall,
+    periods: std::ops::Range<u64>,
+    of: impl Fn(bool) -> (u64, f64, f64),
+) -> (Vec<u32>, Vec<Decision>) {
+    let (mut in_force, mut spells, mut decisions) = (Setting::default(), Vec::new(), Vec::new());
+    let mut was_on_call = true;
+    for number in periods {
+        let decision = law.decide(&period(number, in_force, of(workers(&in_force).is_some())));
+        in_force = decision.setting;
+        let is_on_call = workers(&in_force).is_some();
+        match (is_on_call, was_on_call) {
+            (false, true) => spells.push(1),
+            (false, false) => *spells.last_mut().unwrap() += 1,
+            _ => {}
+        }
+        was_on_call = is_on_call;
+        decisions.push(decision);
+    }
+    (spells, decisions)
+}
+
+/// 60 clients, most with queries that sleep for 0.1 s and some with dear ones: on call some few queries a period are answered and others wait
+/// for a second, not on call all are within 84 ms.
+#[test]
+fn a_load_that_the_law_holds_up_is_no_quiet_one() {
+    let held_up = |is_on_call: bool| match is_on_call {
+        true => (4, 300.0, 1_200.0),
+        false => (150, 84.0, 0.0),
+    };
+    let mut law = ours(20.0, GoalName::Slo);
+    let (spells, decisions) = run(&mut law, 0..2_000, held_up);
+    assert_eq!(spells[..5], [40, 80, 160, 320, 320]);
+    let on_call = decisions
+        .iter()
+        .filter(|one| workers(&one.setting).is_some())
+        .count();
+    assert!(on_call <= 10, "{on_call}");
+    let reason = &decisions[20].reasons[0];
+    assert!(
+        reason.rule == "oncall-held-up"
+            && reason
+                .text
+                .contains("1200.0 ms where 4 were answered in a period"),
+        "{reason:?}"
+    );
+}
+
+/// One slow query of a quiet server has everybody go for a while; as few queries come then, it was not the law that held them up, and the
+/// delay that was found is in force again.
+#[test]
+fn a_slow_query_of_a_quiet_server_costs_a_while_and_not_what_was_found() {
+    let mut server = Server {
+        demand: 2_000.0,
+        tail: |_, _, delay| 1.0 + 1.3 * delay,
+        watts: Some(|delay| if delay >= 2.0 { 60.0 } else { 80.0 }),
+        ..oversubscribed()
+    };
+    let mut law = ours(20.0, GoalName::Slo);
+    let found = server.run(&mut law, 2_000);
+    assert!(found.get(Lever::RoundDelay) > Some(0.0), "{found}");
+    let (mut in_force, mut gone) = (found, 0);
+    for number in 2_000..2_100 {
+        let took_ms = if number == 2_010 { 300.0 } else { 3.0 };
+        in_force = law.decide(&period(number, in_force, (4, took_ms, 0.0))).setting;
+        gone += u32::from(workers(&in_force).is_none());
+    }
+    assert_eq!((gone, in_force), (40, found));
+    // A server that is quiet by itself is on call.
+    let (spells, _) = run(&mut ours(20.0, GoalName::Slo), 0..300, |_| (4, 5.0, 3.0));
+    assert_eq!(spells, Vec::<u32>::new());
+}
+
+/// Of a load that shows itself once nobody is on call nothing is believed that was found while it was held up.
+#[test]
+fn what_was_found_of_a_load_that_was_held_up_is_compared_anew() {
+    let mut server = Server {
+        demand: 2_000.0,
+        tail: |_, _, delay| 1.0 + 1.3 * delay,
+        watts: Some(|delay| if delay >= 2.0 { 60.0 } else { 80.0 }),
+        ..oversubscribed()
+    };
+    let mut law = ours(20.0, GoalName::Slo);
+    let found = server.run(&mut law, 2_000);
+    let mut in_force = found;
+    let mut rules = Vec::new();
+    for number in 2_000..2_100 {
+        let held = (4, 300.0, 300.0);
+        let of = match workers(&in_force) {
+            Some(_) if number < 2_020 => held,
+            _ => (400, 5.0, 0.0),
+        };
+        let decision = law.decide(&period(number, in_force, of));
+        rules.push(decision.reasons[0].rule.to_string());
+        in_force = decision.setting;
+    }
+    assert!(rules[0] == "oncall-held-up", "{rules:?}");
+    assert!(rules.iter().any(|rule| rule == "oncall-compare"), "{rules:?}");
+}
+
+#[test]
+fn who_is_stuck_again_at_once_is_let_go_for_longer_and_the_wait_is_told() {
+    let stuck = |is_on_call: bool| (1_000, 2.0, if is_on_call { 3_000.0 } else { 0.0 });
+    let mut law = ours(20.0, GoalName::Slo);
+    let (spells, decisions) = run(&mut law, 0..1_000, stuck);
+    assert_eq!(spells[..5], [40, 80, 160, 320, 320]);
+    let released = decisions.iter().filter(|one| workers(&one.setting).is_none());
+    for decision in released {
+        let reason = &decision.reasons[0];
+        assert!(
+            reason.text.contains("a query waited 3.0 s for a slot"),
+            "{reason:?}"
+        );
+    }
+    // After a calm as long as the last time it is as the first time.
+    run(&mut law, 1_000..1_800, |_| (1_000, 2.0, 0.0));
+    assert_eq!(run(&mut law, 1_800..1_850, stuck).0[0], 40);
+}
+
+#[test]
+fn a_comparison_ends_where_the_load_becomes_quiet() {
+    let mut law = ours(20.0, GoalName::Slo);
+    run(&mut law, 0..20, |_| (1_000, 2.0, 0.0));
+    assert!(law.is_comparing());
+    // A few quiet periods are none.
+    run(&mut law, 20..27, |_| (3, 2.0, 0.0));
+    run(&mut law, 27..28, |_| (1_000, 2.0, 0.0));
+    run(&mut law, 28..35, |_| (3, 2.0, 0.0));
+    assert!(law.is_comparing());
+    let (_, decisions) = run(&mut law, 35..36, |_| (3, 2.0, 0.0));
+    let told = &decisions[0].comparisons[0];
+    assert!(
+        told.about.contains("too few queries") && !law.is_comparing(),
+        "{told:?}"
+    );
+    assert!(told.compared.iter().all(|one| one.verdict == Verdict::Open));
+}

@@ -1,0 +1,290 @@
+//! A wrapped server under a law: started before everything that only its regulation needs, regulated, and waited for.
+
+use super::{WrapArgs, not_started, reload, say_totals};
+use crate::args::RunArgs;
+use crate::config::machine;
+use crate::config::wrap::WrapConfig;
+use crate::oncall::{asks_each, lease, with_break_even};
+use crate::start::{self, Admin, ServiceRate, Start};
+use anyhow::anyhow;
+use headroom_console::{Document, Failure, Stop, say};
+use headroom_control::{LawConfig, LawName, Plant, Slo};
+use headroom_node::Roots;
+use headroom_node::cpu::{CpuList, online};
+use headroom_node::idle::{BreakEven, break_even};
+use headroom_node::perf::Ahead;
+use headroom_node::power::PowerModel;
+use headroom_oncall::{Inherited, Steering};
+use headroom_physics::MachineFigures;
+use headroom_record::{Recorder, RunSummary};
+use headroom_runtime::live::{Device, run::World, undo};
+use headroom_runtime::oncall::{
+    ClassTable, Connections, Draw, Ended, Folder, LEVERS, OncallDevice, OncallOptions, OncallTelemetry,
+    PassedOn, ProgramCounts, Server, ServerCosts, ServerLog, meter,
+};
+use headroom_units::{Cores, Seconds};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Lines of a server's log that are shown where it failed beside a view.
+const LAST_LINES: usize = 10;
+
+/// What a law will do with a server that was started, in words. Whether it has workers that can be put on call is not known yet.
+fn by_law(law: &LawConfig) -> String {
+    let laws = &law.names;
+    let setting = &law.constant.setting;
+    if laws.iter().all(|law| law == LawName::FIXED) {
+        "was started, and is left as it is, by the law fixed: none of its workers will wait for a slot"
+            .to_owned()
+    } else if laws.iter().all(|law| law == LawName::CONSTANT) {
+        format!("was started: its workers go on call with its first client, as was set by hand: {setting}")
+    } else {
+        format!("was started: its workers go on call with its first client, by the law {laws}")
+    }
+}
+
+/// A server to run.
+pub(super) struct Wrapped<'a> {
+    pub(super) args: &'a WrapArgs,
+    pub(super) config: &'a WrapConfig,
+    pub(super) document: &'a Document,
+    pub(super) file: &'a Path,
+    pub(super) arguments: &'a [OsString],
+    /// The processors that it may use.
+    pub(super) cpus: &'a CpuList,
+}
+
+impl Wrapped<'_> {
+    /// Runs it until it ends, with what this program is sent passed on to it; how it did.
+    ///
+    /// # Errors
+    /// A configuration that cannot be used, a server that cannot be started, a run that broke.
+    pub(super) fn run(&self, signals: PassedOn) -> Result<Ended, Failure> {
+        let Self {
+            args,
+            config,
+            document,
+            ..
+        } = *self;
+        let roots = Roots::default();
+        let slo = config.slo.slo(document)?;
+        let all = Cores::new(online(&roots).map_err(|error| Failure::Run(error.into()))?.len() as f64);
+        let figures = machine::figures(&config.machine, document, "machine", all)?;
+        let model = PowerModel::new(figures.clone()).map_err(|error| document.error("machine", error))?;
+        let plant = start::with_ranges(Plant::left_alone(Cores::new(self.cpus.len() as f64)), &LEVERS)
+            .map_err(|error| Failure::Run(error.into()))?;
+        let pays = break_even(&roots, Some(self.cpus), &figures);
+        let law = &with_break_even(&config.law, pays.length);
+        let context = start::context(slo, plant, vec![figures.clone()]);
+        // Whatever is wrong with the laws is said before the server is started.
+        drop(start::stack(law, document, &context, &config.control)?);
+        let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+        let folder = Folder::make(&run_dir).map_err(Failure::usage)?;
+        let steering = Steering::create(&folder.region()).map_err(Failure::usage)?;
+        // Root's server may be another user's by now, or become one.
+        let steering = Arc::new(steering.distrusting(rustix::process::geteuid().is_root()));
+        // Before there is a second thread: see there.
+        let inherited = Inherited::open(steering.path()).map_err(|error| Failure::Run(error.into()))?;
+        let (recorder, admin, ahead) = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                start::open(
+                    &config.record,
+                    &config.admin,
+                    (&config.law.names, &config.control),
+                    document,
+                )
+            });
+            // What the kernel takes for it goes by while the record is opened.
+            let ahead = Ahead::open();
+            let opened = opening
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            opened.map(|(recorder, admin)| (recorder, admin, ahead))
+        })?;
+        let stop = Stop::default();
+        // Without a view the server says what it says where it always did.
+        let log = args.has_view().then(|| ServerLog::make(&run_dir));
+        let log = log.transpose().map_err(Failure::usage)?;
+        let (mut server, counts, notes) = Server::start(
+            self.file,
+            self.arguments,
+            &folder,
+            (Arc::clone(&steering), &inherited),
+            log,
+            (signals, &stop),
+        )
+        .map_err(not_started)?;
+        drop((ahead, inherited));
+        if let Some(log) = server.log() {
+            say::note!("what the server says is in {}", log.path().display());
+        }
+        say::note!("{} {}", self.file.display(), by_law(&config.law));
+        let shared = Shared {
+            law,
+            slo,
+            plant,
+            figures,
+            model: &model,
+            pays,
+            steering: &steering,
+            recorder,
+            admin: &admin,
+        };
+        let (ended, outcome) = std::thread::scope(|scope| {
+            let watch = scope.spawn(|| server.watch(&stop));
+            let outcome = self.regulate(shared, counts, notes, &stop);
+            if outcome.is_err() {
+                stop.raise();
+            }
+            (watch.join(), outcome)
+        });
+        let ended =
+            ended.map_err(|_| anyhow!("the thread that watches the server panicked: see above"))??;
+        if let Some(log) = server.log().filter(|_| ended.code() != 0) {
+            say::note!(
+                "the last that the server said (all of it: {}):",
+                log.path().display()
+            );
+            for line in log.last_lines(LAST_LINES) {
+                say::note!("  {line}");
+            }
+        }
+        say_totals(&steering);
+        if outcome?.is_some() {
+            say::note!(
+                "the record: {}; `headroom report latest{}` draws it",
+                config.record.db.display(),
+                start::elsewhere(&config.record.db)
+            );
+        }
+        Ok(ended)
+    }
+
+    /// Has a law regulate the server once it has started, until `stop` is raised; `None` where that was before there was anything to regulate.
+    /// At its end the record is closed and what of the kernel is used for it given back, while the server still shuts down.
+    fn regulate(
+        &self,
+        shared: Shared<'_>,
+        counts: ProgramCounts,
+        mut notes: Vec<String>,
+        stop: &Stop,
+    ) -> Result<Option<RunSummary>, Failure> {
+        let Self {
+            args,
+            config,
+            document,
+            ..
+        } = *self;
+        let Shared {
+            law,
+            slo,
+            plant,
+            figures,
+            model,
+            pays,
+            steering,
+            recorder,
+            admin,
+        } = shared;
+        let table = &config.oncall;
+        let classes = ClassTable::from(table.class.clone());
+        if let Some(file) = &args.config {
+            reload::at_hangup(file.clone(), classes.clone(), args, config, self.cpus)
+                .map_err(|error| Failure::Run(error.into()))?;
+        }
+        let connections = Connections::new(classes.clone(), table.connections_in_metrics);
+        connections.follow(steering);
+        admin.status.attend_connections(Arc::new(connections));
+        // What follows reads megabytes of the kernel's types and waits for all processors, and nothing is regulated before a client comes.
+        if counts.wait_for_quiet(stop) {
+            return Ok(None);
+        }
+        let roots = Roots::default();
+        notes.push(format!("an idle period pays from {pays} on"));
+        let (meter, choice) = meter(config.power.meter, &roots, &counts, model)
+            .map_err(|error| document.error("power.meter", error))?;
+        notes.push(format!(
+            "power is {} by {}{}",
+            choice.source,
+            meter.describe(),
+            choice.passed_over_in_short()
+        ));
+        let (costs, more) = ServerCosts::open(&roots, counts, self.cpus, pays.length);
+        notes.extend(more);
+        let name = self
+            .file
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let options = OncallOptions {
+            // What an operator calls it: its program may be a launcher, such as setpriv.
+            name: args.name.clone().unwrap_or_else(|| name.clone()),
+            linger: Duration::from_micros(config.oncall.linger_us),
+            lease: lease(&config.control),
+            cores: Some(self.cpus.len() as u64),
+            classes,
+            cpus: self.cpus.iter().collect(),
+            each: asks_each(&config.law),
+        };
+        let mut device = OncallDevice::new(Arc::clone(steering), options, Box::new(costs));
+        let mut draw = Draw::new(meter)?;
+        let mut telemetry = OncallTelemetry::new(Arc::clone(steering));
+        for note in &notes {
+            say::note!("note: {note}");
+        }
+        let run_args = RunArgs {
+            law: Vec::new(),
+            duration: None,
+            name: args.name.clone(),
+            json: false,
+            no_view: !args.view,
+        };
+        let start = Start {
+            args: &run_args,
+            usual_name: &name,
+            slo,
+            law,
+            control: &config.control,
+            document,
+            plant,
+            machines: vec![figures],
+            rate: ServiceRate {
+                given: None,
+                observed_for: Seconds::new(0.0),
+            },
+            notes,
+            power_source: Some(choice.source),
+            nodes: Vec::new(),
+            dry: false,
+        };
+        let world = World {
+            devices: vec![&mut draw as &mut dyn Device, &mut device],
+            telemetry: Some(&mut telemetry),
+            recorder: &recorder,
+        };
+        let outcome = start.run(world, admin, stop);
+        admin.status.end(
+            "the server was asked to end: its workers are not on call any more, no law decides, and the record has ended".to_owned(),
+        );
+        // The one waits for the disk and the other for all processors, and whoever waits for the server's end for both.
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(recorder));
+            drop((draw, device));
+        });
+        outcome
+    }
+}
+
+/// What was read or opened before the server was started.
+struct Shared<'a> {
+    law: &'a LawConfig,
+    slo: Slo,
+    plant: Plant,
+    figures: MachineFigures,
+    model: &'a PowerModel,
+    pays: BreakEven,
+    steering: &'a Arc<Steering>,
+    recorder: Recorder,
+    admin: &'a Admin,
+}

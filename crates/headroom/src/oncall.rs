@@ -1,0 +1,64 @@
+//! What `wrap`, `up` and `agent` say alike to a run with a server on call.
+
+mod on_call;
+
+pub use on_call::OnCall;
+
+use crate::config::ControlConfig;
+use crate::config::oncall::OncallConfig;
+use headroom_control::LawConfig;
+use headroom_control::oncall::law::{AreaLawName, PolicyName};
+use headroom_node::cpu::CpuList;
+use headroom_runtime::live::silence;
+use headroom_runtime::oncall::{AttachOptions, Connections};
+use headroom_units::Seconds;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long what is commanded holds without us at least: the server of a run that was killed serves as without it from then on.
+pub const MIN_LEASE: Duration = Duration::from_secs(5);
+
+/// For how long what is commanded holds where it is not renewed.
+pub fn lease(control: &ControlConfig) -> Duration {
+    silence(control.period()).max(MIN_LEASE)
+}
+
+/// Whether a policy or a law of areas asks for each connection, also where there are no classes.
+pub fn asks_each(law: &LawConfig) -> bool {
+    let policies = [law.on_call.policy, law.reef.policy];
+    let areas = [law.on_call.areas.law, law.reef.areas.law];
+    policies.iter().any(|policy| *policy != PolicyName::Fair)
+        || areas.iter().any(|law| *law != AreaLawName::None)
+}
+
+/// The laws with the break-even time of the machine's own idle states, where the configuration names none: what is measured over it and
+/// what a delay is held to are one.
+pub fn with_break_even(law: &LawConfig, length: Seconds) -> LawConfig {
+    let of_machine = (length > Seconds::ZERO).then(|| length.as_millis());
+    let mut law = law.clone();
+    for given in [&mut law.on_call.break_even_ms, &mut law.reef.break_even_ms] {
+        *given = given.or(of_machine);
+    }
+    law
+}
+
+/// How a run commands a server that another program started, on these CPUs.
+pub fn attach_options(
+    config: &OncallConfig,
+    law: &LawConfig,
+    control: &ControlConfig,
+    (cpus, break_even): (CpuList, Seconds),
+) -> AttachOptions {
+    AttachOptions {
+        linger: Duration::from_micros(config.linger_us),
+        lease: lease(control),
+        classes: config.class.clone(),
+        each: asks_each(law),
+        cpus,
+        break_even,
+        connections: Arc::new(Connections::new(
+            config.class.clone(),
+            config.connections_in_metrics,
+        )),
+    }
+}

@@ -1,0 +1,260 @@
+//! Clients that come, what they send and are sent, and where they go.
+
+use super::super::join;
+use super::super::lock;
+use super::super::processes;
+use super::super::sets;
+use super::super::sys::{self, EpollEvent, PollFd};
+use super::super::table;
+use super::super::users;
+use super::super::waits::{self, Waited};
+use super::{aside, result, set_errno};
+use core::ffi::{c_int, c_void};
+
+/// A client has come, or not.
+fn accepted(fd: c_int) -> c_int {
+    if fd >= 0 {
+        aside(|| {
+            join::arrived();
+            table::accepted(fd);
+        });
+    }
+    fd
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    type Listen = unsafe extern "C" fn(c_int, c_int) -> c_int;
+    aside(join::arrived);
+    next!("listen" as Listen, fd, backlog)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn accept(fd: c_int, address: *mut c_void, length: *mut c_void) -> c_int {
+    type Accept = unsafe extern "C" fn(c_int, *mut c_void, *mut c_void) -> c_int;
+    accepted(next!("accept" as Accept, fd, address, length))
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn accept4(fd: c_int, address: *mut c_void, length: *mut c_void, flags: c_int) -> c_int {
+    type Accept4 = unsafe extern "C" fn(c_int, *mut c_void, *mut c_void, c_int) -> c_int;
+    accepted(next!("accept4" as Accept4, fd, address, length, flags))
+}
+
+/// A read of a descriptor into a buffer, where it is a client's: by `ordinarily`, whose result is libc's.
+fn reading(fd: c_int, flags: c_int, buffer: *const c_void, ordinarily: impl FnOnce() -> isize) -> isize {
+    let read = reading_aside(fd, flags, ordinarily);
+    if read > 0 {
+        users::note(fd, buffer, read);
+    }
+    read
+}
+
+fn reading_aside(fd: c_int, flags: c_int, ordinarily: impl FnOnce() -> isize) -> isize {
+    let Some((region, place)) = table::connection(fd) else {
+        return ordinarily();
+    };
+    let never_waits = flags & sys::MSG_DONTWAIT != 0;
+    if lock::is_shared(region) {
+        return processes::read((region, place), fd, never_waits, ordinarily).unwrap_or_else(again);
+    }
+    if never_waits && table::is_answered(fd) {
+        return again();
+    }
+    if !never_waits && waits::is_for_query(region, place) && sys::is_blocking(fd) {
+        let mut poll = PollFd {
+            fd,
+            events: sys::POLLIN,
+            revents: 0,
+        };
+        match aside(|| waits::wait(region, place, &mut poll, sys::receive_timeout(fd))) {
+            Waited::As(0) => return again(),
+            Waited::As(raw @ ..0) => return result(raw) as isize,
+            Waited::As(_) | Waited::Ordinarily => {}
+        }
+    }
+    let read = ordinarily();
+    // MSG_PEEK is 2.
+    if read > 0 && flags & 2 == 0 {
+        aside(|| table::received(fd));
+    }
+    read
+}
+
+/// What a read says that would have to wait.
+fn again() -> isize {
+    set_errno(sys::EAGAIN as c_int);
+    -1
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> isize {
+    type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
+    reading(fd, flags, buffer, || {
+        next!("recv" as Recv, fd, buffer, length, flags)
+    })
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn __recv_chk(fd: c_int, buffer: *mut c_void, length: usize, size: usize, flags: c_int) -> isize {
+    type Checked = unsafe extern "C" fn(c_int, *mut c_void, usize, usize, c_int) -> isize;
+    // Where there is no room, libc ends the program.
+    reading(fd, flags, buffer, || {
+        next!("__recv_chk" as Checked, fd, buffer, length, size, flags)
+    })
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: usize,
+    flags: c_int,
+    from: *mut c_void,
+    from_length: *mut c_void,
+) -> isize {
+    type ReceiveFrom =
+        unsafe extern "C" fn(c_int, *mut c_void, usize, c_int, *mut c_void, *mut c_void) -> isize;
+    reading(fd, flags, buffer, || {
+        next!(
+            "recvfrom" as ReceiveFrom,
+            fd,
+            buffer,
+            length,
+            flags,
+            from,
+            from_length
+        )
+    })
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn recvmsg(fd: c_int, message: *mut c_void, flags: c_int) -> isize {
+    type ReceiveMessage = unsafe extern "C" fn(c_int, *mut c_void, c_int) -> isize;
+    reading_aside(fd, flags, || {
+        next!("recvmsg" as ReceiveMessage, fd, message, flags)
+    })
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn read(fd: c_int, buffer: *mut c_void, length: usize) -> isize {
+    type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
+    reading(fd, 0, buffer, || next!("read" as Read, fd, buffer, length))
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn __read_chk(fd: c_int, buffer: *mut c_void, length: usize, size: usize) -> isize {
+    type Checked = unsafe extern "C" fn(c_int, *mut c_void, usize, usize) -> isize;
+    reading(fd, 0, buffer, || {
+        next!("__read_chk" as Checked, fd, buffer, length, size)
+    })
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn readv(fd: c_int, parts: *const c_void, count: c_int) -> isize {
+    type ReadParts = unsafe extern "C" fn(c_int, *const c_void, c_int) -> isize;
+    reading_aside(fd, 0, || next!("readv" as ReadParts, fd, parts, count))
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int) -> isize {
+    type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
+    table::sending(fd);
+    next!("send" as Send, fd, buffer, length, flags)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    length: usize,
+    flags: c_int,
+    to: *const c_void,
+    to_length: u32,
+) -> isize {
+    type SendTo = unsafe extern "C" fn(c_int, *const c_void, usize, c_int, *const c_void, u32) -> isize;
+    table::sending(fd);
+    next!("sendto" as SendTo, fd, buffer, length, flags, to, to_length)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn sendmsg(fd: c_int, message: *const c_void, flags: c_int) -> isize {
+    type SendMessage = unsafe extern "C" fn(c_int, *const c_void, c_int) -> isize;
+    table::sending(fd);
+    next!("sendmsg" as SendMessage, fd, message, flags)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn write(fd: c_int, buffer: *const c_void, length: usize) -> isize {
+    type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
+    table::sending(fd);
+    next!("write" as Write, fd, buffer, length)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn writev(fd: c_int, parts: *const c_void, count: c_int) -> isize {
+    type WriteParts = unsafe extern "C" fn(c_int, *const c_void, c_int) -> isize;
+    table::sending(fd);
+    next!("writev" as WriteParts, fd, parts, count)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn sendfile64(to: c_int, from: c_int, at: *mut c_void, length: usize) -> isize {
+    type SendFile = unsafe extern "C" fn(c_int, c_int, *mut c_void, usize) -> isize;
+    table::sending(to);
+    next!("sendfile64" as SendFile, to, from, at, length)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn sendfile(to: c_int, from: c_int, at: *mut c_void, length: usize) -> isize {
+    type SendFile = unsafe extern "C" fn(c_int, c_int, *mut c_void, usize) -> isize;
+    table::sending(to);
+    next!("sendfile" as SendFile, to, from, at, length)
+}
+
+/// A descriptor is closed, or becomes another's.
+fn gone(fd: c_int) {
+    if fd >= 0 {
+        aside(|| {
+            table::forget(fd);
+            sets::closed(fd);
+        });
+    }
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn close(fd: c_int) -> c_int {
+    type Close = unsafe extern "C" fn(c_int) -> c_int;
+    gone(fd);
+    next!("close" as Close, fd)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
+    if old != new {
+        gone(new);
+    }
+    next!("dup2" as Dup2, old, new)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+    gone(new);
+    next!("dup3" as Dup3, old, new, flags)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut c_void) -> c_int {
+    type EpollControl = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void) -> c_int;
+    // SAFETY: the caller's record, or null.
+    let record = unsafe { event.cast::<EpollEvent>().as_ref() }.copied();
+    aside(|| match operation {
+        sys::EPOLL_CTL_ADD => table::watched_by_server(set, fd, record),
+        sys::EPOLL_CTL_MOD if record.is_some() => sets::change(set, fd, record),
+        sys::EPOLL_CTL_DEL => sets::change(set, fd, None),
+        _ => {}
+    });
+    next!("epoll_ctl" as EpollControl, set, operation, fd, event)
+}

@@ -1,0 +1,190 @@
+//! The waits of workers: for the client's next query, in which a worker is parked, and for anything else in the midst of one, in which
+//! its slot is somebody else's.
+
+use super::areas;
+use super::courtesy;
+use super::layout::{Connection, Region};
+use super::rounds::{Locked, is_closed, locked, state};
+use super::sys::{self, PollFd};
+use super::table::{attach, begin_query, end_query, own_place, region};
+use core::ffi::{c_int, c_long};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// What became of a wait for a client.
+pub enum Waited {
+    /// As poll(2) says it: its result, or the negative error number.
+    As(c_long),
+    /// It is to be waited for as without us.
+    Ordinarily,
+}
+
+/// Whether a read of a connection's worker waits for the next query, and not for the rest of one.
+pub fn is_for_query(region: &Region, place: u16) -> bool {
+    let connection = &region.connections[usize::from(place)];
+    connection.in_query.load(Relaxed) == 0 || connection.sent.load(Relaxed) == 1
+}
+
+/// The worker of a connection waits for its client, at most for so long (nanoseconds): the end of a query, and the beginning of
+/// the next.
+pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Option<u64>) -> Waited {
+    let connection = &region.connections[usize::from(place)];
+    let generation = connection.generation.load(Acquire);
+    let began = sys::now();
+    attach(connection, place);
+    let was_in_query = connection.in_query.load(Relaxed) == 1;
+    if was_in_query && connection.sent.load(Relaxed) == 0 {
+        // The rest of a query, or what the server asked for in its midst: as any other wait.
+        return Waited::Ordinarily;
+    }
+    if was_in_query {
+        end_query(region, connection, began);
+    }
+    let is_on_call = is_closed(region, began);
+    courtesy::keep(connection, is_on_call);
+    areas::keep((region, place), began);
+    if !is_on_call {
+        if connection.slot.load(Relaxed) == 1 {
+            locked(region, |lock| {
+                lock.release(connection);
+                lock.dispatch();
+            });
+        }
+        return Waited::Ordinarily;
+    }
+    let mut has_lingered = false;
+    if connection.slot.load(Relaxed) == 1 && connection.tokens.load(Relaxed) > 0 {
+        let linger = region.linger_ns.load(Relaxed).min(patience.unwrap_or(u64::MAX));
+        if linger > 0 {
+            let result = sys::poll_for(poll, linger);
+            if result != 0 {
+                if result > 0 {
+                    begin_query(connection, sys::now());
+                }
+                return Waited::As(result);
+            }
+            has_lingered = true;
+        }
+    }
+    let until = patience.map(|patience| began.saturating_add(patience));
+    let is_interrupted = was_in_query && areas::pause(region, connection, until);
+    if is_interrupted {
+        return Waited::As(-sys::EINTR);
+    }
+    if connection.generation.load(Acquire) != generation {
+        return Waited::Ordinarily;
+    }
+    // Epoll speaks once of what came together: of two queries in one packet, or a query and the end of its client, the second is
+    // here and will not be announced. What comes after this look is.
+    let mut is_there = !has_lingered && sys::poll_for(poll, 0) != 0;
+    loop {
+        connection.go.store(0, Relaxed);
+        let parked = locked(region, |lock| {
+            lock.release(connection);
+            if has_lingered {
+                // What was read while it lingered is still in epoll, and would wake it for nothing.
+                lock.harvest();
+            }
+            park(lock, connection, place, (poll.fd, is_there));
+            lock.dispatch();
+        });
+        if parked.is_none() {
+            return Waited::Ordinarily;
+        }
+        (has_lingered, is_there) = (false, false);
+        // As poll(2), which this is for the server.
+        let result = sys::cancellable(|| {
+            let mut result = 0;
+            while connection.go.load(Acquire) == 0 && result == 0 {
+                result = sys::futex_wait(&connection.go, 0, until, false);
+                if result == -sys::EAGAIN {
+                    result = 0;
+                }
+            }
+            result
+        });
+        if connection.generation.load(Acquire) != generation {
+            return Waited::Ordinarily;
+        }
+        if connection.go.load(Acquire) == 0 {
+            // A timeout or a signal: unless it was let go at the last moment, it goes without a slot.
+            locked(region, |lock| {
+                if connection.go.load(Acquire) == 0 {
+                    lock.dequeue(place);
+                    connection.state.store(state::RUNNING, Relaxed);
+                }
+            });
+        }
+        let has_slot = connection.go.load(Acquire) == 1;
+        let there = sys::poll_for(poll, 0);
+        match (there, has_slot) {
+            (0, true) => {
+                region.spurious.fetch_add(1, Relaxed);
+            }
+            (0, false) if result == -sys::EINTR => return Waited::As(-sys::EINTR),
+            (0, false) => return Waited::As(0),
+            _ => {
+                if !has_slot {
+                    region.without_slot.fetch_add(1, Relaxed);
+                }
+                let now = sys::now();
+                // They may have changed while it slept.
+                areas::keep((region, place), now);
+                if there > 0 {
+                    begin_query(connection, now);
+                }
+                return Waited::As(there);
+            }
+        }
+    }
+}
+
+/// Puts a worker to sleep, or in line where its next query is there already: as was seen, or as epoll said while it ran.
+fn park(lock: &mut Locked, connection: &Connection, place: u16, (fd, is_there): (c_int, bool)) {
+    connection.state.store(state::PARKED, Relaxed);
+    if connection.pending.swap(0, Relaxed) == 1 || is_there {
+        let mut poll = PollFd {
+            fd,
+            events: sys::POLLIN,
+            revents: 0,
+        };
+        match sys::poll_for(&mut poll, 0) {
+            0 => connection.ready_ns.store(0, Relaxed),
+            _ => lock.enqueue(place),
+        }
+    }
+}
+
+/// The connection whose slot the calling thread holds inside a query.
+pub fn held() -> Option<(&'static Region, &'static Connection)> {
+    let region = region()?;
+    let connection = &region.connections[own_place().checked_sub(1)?];
+    let holds = connection.slot.load(Relaxed) == 1
+        && connection.in_query.load(Relaxed) == 1
+        // The place may be another's since its connection was closed.
+        && connection.tid.load(Relaxed) == sys::thread();
+    holds.then_some((region, connection))
+}
+
+/// Runs something that may block: the calling worker's slot is somebody else's meanwhile.
+pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
+    let Some((region, connection)) = held() else {
+        return body();
+    };
+    let generation = connection.generation.load(Acquire);
+    let gave = locked(region, |lock| {
+        lock.release(connection);
+        region.given_back.fetch_add(1, Relaxed);
+        lock.dispatch();
+    });
+    let result = body();
+    if gave.is_some() {
+        // It may hold what others wait for, so it waits for no slot: for a while one more runs than may.
+        locked(region, |lock| {
+            // Somebody else may have closed the connection meanwhile: its place is another's then.
+            if connection.generation.load(Acquire) == generation && connection.slot.load(Acquire) == 0 {
+                lock.take_slot(connection);
+            }
+        });
+    }
+    result
+}

@@ -1,0 +1,508 @@
+//! Classes of connections: which connection belongs to which, and how each kept its SLOs.
+
+use super::class_table::ClassTable;
+use headroom_control::ClassObservation;
+use headroom_control::oncall::policy::{Connection, Kept};
+use headroom_control::oncall::tail::{Disengagement, TailError, TailSlo};
+use headroom_oncall::ConnectionTotals;
+use headroom_units::{Ratio, Seconds};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The class of connections that no other has.
+pub const REST: &str = "rest";
+/// Latencies that a connection must have before its variation says anything.
+const MIN_LATENCIES: usize = 16;
+
+/// Which clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// Those of a Unix socket.
+    Unix,
+    /// Those whose address begins with these bits.
+    Network(IpAddr, u8),
+    /// Those that gave this user name.
+    User(String),
+}
+
+impl std::str::FromStr for Clients {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "unix" {
+            return Ok(Self::Unix);
+        }
+        if let Some(user) = text.strip_prefix("user:").filter(|user| !user.is_empty()) {
+            return Ok(Self::User(user.to_owned()));
+        }
+        let wrong = || {
+            format!(
+                "{text:?} names no clients: write a network (\"10.0.0.0/8\"), an address, \"unix\", or \"user:NAME\""
+            )
+        };
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let most = match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        };
+        let bits = match bits {
+            None => most,
+            Some(bits) => bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(wrong)?,
+        };
+        Ok(Self::Network(address, bits))
+    }
+}
+
+impl<'de> Deserialize<'de> for Clients {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        String::deserialize(input)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl Clients {
+    fn hold(&self, connection: &ConnectionTotals) -> bool {
+        match (self, connection.client.map(|client| client.ip())) {
+            (Self::Unix, client) => client.is_none(),
+            (Self::Network(IpAddr::V4(network), bits), Some(IpAddr::V4(client))) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(*bits)).unwrap_or(0);
+                (u32::from(*network) ^ u32::from(client)) & mask == 0
+            }
+            (Self::Network(IpAddr::V6(network), bits), Some(IpAddr::V6(client))) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(*bits)).unwrap_or(0);
+                (u128::from(*network) ^ u128::from(client)) & mask == 0
+            }
+            (Self::User(user), _) => connection.user.as_ref() == Some(user),
+            (Self::Network(..), _) => false,
+        }
+    }
+}
+
+/// `[[oncall.class]]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// Its clients.
+    pub clients: Vec<Clients>,
+    /// What each connection weighs beside others.
+    #[serde(default = "one")]
+    pub weight: f64,
+    /// 95 % of each connection's queries within this, in milliseconds.
+    pub p95_ms: Option<f64>,
+    /// The same of 99 %.
+    pub p99_ms: Option<f64>,
+    /// The same of 99.9 %.
+    pub p999_ms: Option<f64>,
+    /// How many of its users may give up.
+    pub disengagement: Option<DisengagementSlo>,
+}
+
+/// `disengagement` of a class: the SLO that UTSLO keeps.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DisengagementSlo {
+    /// The share of a connection's queries at most whose users give up.
+    pub at_most: f64,
+    /// How many give up at a latency: pairs of milliseconds and a share, joined by straight lines.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl DisengagementSlo {
+    fn table(&self) -> Result<Disengagement, TailError> {
+        let points = self.points.iter();
+        Disengagement::new(
+            points
+                .map(|(ms, share)| (Seconds::from_millis(*ms), Ratio::new(*share)))
+                .collect(),
+        )
+    }
+}
+
+const fn one() -> f64 {
+    1.0
+}
+
+impl Class {
+    /// The targets of P95, P99 and P99.9, where it has them.
+    fn targets(&self) -> [Option<Seconds>; 3] {
+        [self.p95_ms, self.p99_ms, self.p999_ms].map(|target| target.map(Seconds::from_millis))
+    }
+
+    fn slos(&self) -> impl Iterator<Item = (f64, Seconds)> + use<> {
+        let all = [0.95, 0.99, 0.999].into_iter().zip(self.targets());
+        all.filter_map(|(share, target)| Some((share, target?)))
+    }
+
+    /// Whether it has an SLO of a percentile.
+    pub fn has_percentile(&self) -> bool {
+        self.slos().next().is_some()
+    }
+
+    /// Whether it has any SLO.
+    pub fn has_slo(&self) -> bool {
+        self.has_percentile() || self.disengagement.is_some()
+    }
+
+    /// What is wrong with it, by its key.
+    pub fn mistake(&self) -> Option<(&'static str, String)> {
+        if self.name.is_empty() || self.name == REST {
+            let why = format!(
+                "is {:?}: give it a name other than {REST:?}, which is the class of all others",
+                self.name
+            );
+            return Some(("name", why));
+        }
+        if self.clients.is_empty() {
+            return Some(("clients", "is empty: no connection belongs to it".to_owned()));
+        }
+        if !(self.weight > 0.0 && self.weight.is_finite()) {
+            return Some(("weight", format!("is {}: it must be greater than 0", self.weight)));
+        }
+        let targets = [
+            ("p95_ms", self.p95_ms),
+            ("p99_ms", self.p99_ms),
+            ("p999_ms", self.p999_ms),
+        ];
+        let mut before = 0.0;
+        for (key, target) in targets {
+            let Some(target) = target else { continue };
+            if !(target > before && target.is_finite()) {
+                let why = format!(
+                    "is {target}: it must be greater than 0, and than the target of a lower percentile"
+                );
+                return Some((key, why));
+            }
+            before = target;
+        }
+        let slo = self.disengagement.as_ref()?;
+        if !(slo.at_most > 0.0 && slo.at_most < 1.0) {
+            let why = format!("is {}: it must be greater than 0 and below 1", slo.at_most);
+            return Some(("disengagement.at_most", why));
+        }
+        let error = slo.table().err()?;
+        Some(("disengagement.points", format!("cannot be used: {error}")))
+    }
+}
+
+/// The classes of a server, and what its connections had done before.
+#[derive(Debug)]
+pub struct Classes {
+    table: ClassTable,
+    /// Those of the last observation.
+    classes: Arc<[Class]>,
+    before: HashMap<u64, (u64, Seconds)>,
+    budgets: Budgets,
+}
+
+/// The name of the class that a connection is in.
+pub(super) fn class_of<'a>(classes: &'a [Class], connection: &ConnectionTotals) -> &'a str {
+    place_of(classes, connection).map_or(REST, |at| &classes[at].name)
+}
+
+/// The first class that holds a connection; `None` where it is one of the rest.
+fn place_of(classes: &[Class], connection: &ConnectionTotals) -> Option<usize> {
+    let holds = |class: &Class| class.clients.iter().any(|clients| clients.hold(connection));
+    classes.iter().position(holds)
+}
+
+/// A connection's name: its place in the region and how many had that before.
+pub(super) fn id(connection: &ConnectionTotals) -> u64 {
+    (connection.place.0 as u64) << 32 | u64::from(connection.place.1)
+}
+
+impl Classes {
+    /// These, the first that holds a connection first.
+    pub fn new(classes: impl Into<ClassTable>) -> Self {
+        let table = classes.into();
+        Self {
+            classes: table.now(),
+            table,
+            before: HashMap::new(),
+            budgets: Budgets::default(),
+        }
+    }
+
+    /// Whether any connection can be another class than all others.
+    pub fn is_any(&self) -> bool {
+        !self.table.now().is_empty()
+    }
+
+    /// What each connection did since the last call, and each class.
+    pub fn observe(&mut self, connections: &[ConnectionTotals]) -> (Vec<Connection>, Vec<ClassObservation>) {
+        let now = self.table.now();
+        if !Arc::ptr_eq(&now, &self.classes) {
+            (self.classes, self.budgets) = (now, Budgets::default());
+        }
+        let mut sums: Vec<(ClassObservation, Vec<Seconds>)> = self
+            .classes
+            .iter()
+            .map(|class| (class.name.as_str(), class.targets()))
+            .chain([(REST, [None; 3])])
+            .map(|(name, targets)| {
+                let of = ClassObservation {
+                    name: name.to_owned(),
+                    targets,
+                    ..ClassObservation::default()
+                };
+                (of, Vec::new())
+            })
+            .collect();
+        let before = std::mem::take(&mut self.before);
+        let mut each = Vec::with_capacity(connections.len());
+        for connection in connections {
+            let at = place_of(&self.classes, connection);
+            let (id, now) = (id(connection), (connection.queries, connection.latency));
+            let then = before.get(&id).copied().unwrap_or((0, Seconds::ZERO));
+            self.before.insert(id, now);
+            let queries = now.0.saturating_sub(then.0);
+            let cv = variation(&connection.recent);
+            let slos = at.map_or_else(Vec::new, |at| {
+                self.budgets.kept((at, &self.classes[at]), &connection.recent, cv)
+            });
+            let (sum, latencies) = &mut sums[at.unwrap_or(self.classes.len())];
+            sum.connections += 1;
+            sum.queries += queries;
+            sum.missed += u64::from(slos.iter().any(Kept::is_violated));
+            latencies.extend_from_slice(&connection.recent);
+            each.push(Connection {
+                id,
+                class: sum.name.clone(),
+                weight: at.map_or(1.0, |at| self.classes[at].weight),
+                queries,
+                mean: (queries > 0).then(|| (now.1 - then.1) / queries as f64),
+                cv,
+                slos,
+                tokens: 0,
+            });
+        }
+        let with_latency = |(mut class, mut latencies): (ClassObservation, Vec<Seconds>)| {
+            latencies.sort_by(|one, two| one.get().total_cmp(&two.get()));
+            class.latency = percentiles(&latencies);
+            class
+        };
+        let classes = match !self.classes.is_empty() {
+            true => sums.into_iter().map(with_latency).collect(),
+            false => Vec::new(),
+        };
+        (each, classes)
+    }
+}
+
+/// The mean budgets of classes' SLOs, by class, SLO and step of the coefficient of variation: few, and each costs milliseconds.
+#[derive(Debug, Default)]
+struct Budgets(HashMap<(usize, usize, u32), Option<Seconds>>);
+
+/// The steps in which a coefficient of variation is rounded.
+const CV_STEP: f64 = 0.1;
+
+impl Budgets {
+    fn of(&mut self, of: (usize, usize), slo: TailSlo, cv: Option<Ratio>) -> Option<Seconds> {
+        // A class was checked before: without an estimate the measured violations are what counts.
+        let estimate = |cv| Kept::percentile(slo, Ratio::ZERO, Some(cv)).ok()?.budget();
+        self.at_step(of, cv, estimate)
+    }
+
+    /// What is estimated of a class's SLO at a coefficient of variation that is rounded.
+    fn at_step(
+        &mut self,
+        (class, at): (usize, usize),
+        cv: Option<Ratio>,
+        estimate: impl FnOnce(Ratio) -> Option<Seconds>,
+    ) -> Option<Seconds> {
+        let step = (cv?.get() / CV_STEP).round() as u32;
+        let cv = Ratio::new(f64::from(step) * CV_STEP);
+        *self.0.entry((class, at, step)).or_insert_with(|| estimate(cv))
+    }
+
+    /// How a connection's last latencies keep its class's SLOs.
+    fn kept(&mut self, (index, class): (usize, &Class), recent: &[Seconds], cv: Option<Ratio>) -> Vec<Kept> {
+        if recent.is_empty() {
+            return Vec::new();
+        }
+        let missed = |target: Seconds| recent.iter().filter(|latency| **latency > target).count() as f64;
+        let slos = class.slos().enumerate();
+        let table = class
+            .disengagement
+            .as_ref()
+            .and_then(|slo| Some((slo, slo.table().ok()?)));
+        let disengaged = table.map(|(slo, table)| {
+            let measured = table.measured(recent).unwrap_or(Ratio::ZERO);
+            let target = Ratio::new(slo.at_most);
+            let budget = self.at_step((index, usize::MAX), cv, |cv| {
+                Kept::disengagement(target, measured, &table, Some(cv)).budget()
+            });
+            Kept::Disengagement {
+                target,
+                measured,
+                budget,
+            }
+        });
+        let percentiles = slos.map(|(at, (share, target))| Kept::Percentile {
+            percentile: Ratio::new(share),
+            violations: Ratio::new(missed(target) / recent.len() as f64),
+            budget: self.of(
+                (index, at),
+                TailSlo {
+                    percentile: Ratio::new(share),
+                    target,
+                },
+                cv,
+            ),
+        });
+        percentiles.chain(disengaged).collect()
+    }
+}
+
+/// The standard deviation over the mean.
+fn variation(latencies: &[Seconds]) -> Option<Ratio> {
+    if latencies.len() < MIN_LATENCIES {
+        return None;
+    }
+    let count = latencies.len() as f64;
+    let mean = latencies.iter().map(|latency| latency.get()).sum::<f64>() / count;
+    let squares = latencies.iter().map(|latency| (latency.get() - mean).powi(2));
+    let deviation = (squares.sum::<f64>() / (count - 1.0)).sqrt();
+    (mean > 0.0).then(|| Ratio::new(deviation / mean))
+}
+
+fn percentiles(sorted: &[Seconds]) -> Option<[Seconds; 4]> {
+    let at = |share: f64| sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
+    (!sorted.is_empty()).then(|| [0.5, 0.95, 0.99, 0.999].map(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(place: usize, client: Option<&str>, queries: u64, recent_ms: &[f64]) -> ConnectionTotals {
+        ConnectionTotals {
+            place: (place, 1),
+            client: client.map(|client| client.parse().unwrap()),
+            user: None,
+            fd: 7,
+            tid: None,
+            queries,
+            latency: Seconds::from_millis(recent_ms.iter().sum()),
+            between: Seconds::ZERO,
+            recent: recent_ms.iter().map(|ms| Seconds::from_millis(*ms)).collect(),
+        }
+    }
+
+    fn gold() -> Class {
+        Class {
+            name: "gold".to_owned(),
+            clients: vec!["10.1.0.0/16".parse().unwrap(), Clients::Unix],
+            weight: 4.0,
+            p95_ms: Some(20.0),
+            p99_ms: None,
+            p999_ms: Some(60.0),
+            disengagement: None,
+        }
+    }
+
+    #[test]
+    fn users_who_give_up_are_an_slo_of_their_own() {
+        let utslo = Class {
+            p95_ms: None,
+            p999_ms: None,
+            disengagement: Some(DisengagementSlo {
+                at_most: 0.1,
+                points: vec![(0.0, 0.0), (10.0, 0.0), (110.0, 1.0)],
+            }),
+            ..gold()
+        };
+        assert_eq!(utslo.mistake(), None);
+        assert!(utslo.has_slo() && !utslo.has_percentile());
+        let mut classes = Classes::new(vec![utslo.clone()]);
+        // Half of the queries take 60 ms, at which half of the users give up.
+        let latencies = [5.0, 60.0].repeat(16);
+        let (each, _) = classes.observe(&[connection(0, None, 32, &latencies)]);
+        let [slo] = each[0].slos[..] else {
+            panic!("{:?}", each[0].slos)
+        };
+        let Kept::Disengagement { measured, budget, .. } = slo else {
+            panic!("{slo:?}")
+        };
+        assert!((measured.get() - 0.25).abs() < 1e-9 && slo.is_violated());
+        let budget = budget.unwrap().as_millis();
+        assert!(budget > 1.0 && budget < 32.5, "{budget}");
+        let falls = DisengagementSlo {
+            points: vec![(0.0, 0.5), (10.0, 0.0)],
+            ..utslo.disengagement.clone().unwrap()
+        };
+        let wrong = Class {
+            disengagement: Some(falls),
+            ..utslo
+        };
+        assert_eq!(wrong.mistake().unwrap().0, "disengagement.points");
+    }
+
+    #[test]
+    fn a_connection_belongs_to_the_first_class_that_holds_its_client() {
+        let mut classes = Classes::new(vec![gold()]);
+        let all = [
+            connection(0, Some("10.1.2.3:999"), 4, &[1.0; 4]),
+            connection(1, Some("10.2.2.3:999"), 4, &[1.0; 4]),
+            connection(2, None, 2, &[30.0; 2]),
+        ];
+        let (each, sums) = classes.observe(&all);
+        let names: Vec<&str> = each.iter().map(|one| one.class.as_str()).collect();
+        assert_eq!(names, ["gold", REST, "gold"]);
+        assert_eq!((sums[0].connections, sums[0].queries, sums[0].missed), (2, 6, 1));
+        assert_eq!(sums[0].latency.unwrap()[3], Seconds::from_millis(30.0));
+        assert_eq!(
+            (each[0].weight, each[1].weight, each[1].slos.len()),
+            (4.0, 1.0, 0)
+        );
+        // The next period has what came since.
+        let (each, _) = classes.observe(&[connection(
+            0,
+            Some("10.1.2.3:999"),
+            6,
+            &[1.0, 1.0, 1.0, 1.0, 5.0, 3.0],
+        )]);
+        assert_eq!(
+            (each[0].queries, each[0].mean.unwrap().as_millis().round()),
+            (2, 4.0)
+        );
+    }
+
+    #[test]
+    fn clients_are_read_and_what_names_none_is_refused() {
+        for text in ["10.0.0.0/8", "::1", "fd00::/64", "unix", "user:app"] {
+            assert!(text.parse::<Clients>().is_ok(), "{text}");
+        }
+        for text in ["10.0.0.0/33", "user:", "localhost", ""] {
+            assert!(
+                text.parse::<Clients>().unwrap_err().contains("names no clients"),
+                "{text}"
+            );
+        }
+        let every: Clients = "0.0.0.0/0".parse().unwrap();
+        assert!(every.hold(&connection(0, Some("1.2.3.4:5"), 0, &[])));
+        assert!(!every.hold(&connection(0, None, 0, &[])));
+    }
+
+    #[test]
+    fn a_class_with_a_target_below_that_of_a_lower_percentile_is_a_mistake() {
+        assert_eq!(gold().mistake(), None);
+        let wrong = Class {
+            p999_ms: Some(10.0),
+            ..gold()
+        };
+        assert_eq!(wrong.mistake().unwrap().0, "p999_ms");
+        let rest = Class {
+            name: REST.to_owned(),
+            ..gold()
+        };
+        assert_eq!(rest.mistake().unwrap().0, "name");
+    }
+}

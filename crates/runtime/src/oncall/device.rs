@@ -1,0 +1,548 @@
+//! A server on call as a device of the control loop.
+
+use super::class_table::ClassTable;
+use super::classes::Classes;
+use super::pressure::Pressure;
+use crate::live::{Device, DevicePeriod};
+use anyhow::anyhow;
+use headroom_control::oncall::areas::{AreaDecision, CoreArea};
+use headroom_control::oncall::policy::Grant;
+use headroom_control::{ClassObservation, Decision, OncallObservation, Reason};
+use headroom_node::restore;
+use headroom_oncall::{AreaCores, Levers, Steering, Totals, Turns};
+use headroom_units::{Lever, LeverRange, Part, Ratio, Role, Seconds, Sensor, Setting};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a server does of which the library knows nothing: what it costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Instructions since it began.
+    pub instructions: Option<u64>,
+    /// Context switches since it began.
+    pub context_switches: Option<u64>,
+    /// CPU time since it began.
+    pub cpu_time: Option<Seconds>,
+    /// Of its cores' time since the last call the share in idle periods over the break-even time.
+    pub long_idle: Option<Ratio>,
+}
+
+/// Says what a server costs.
+pub trait Costs: Send {
+    /// What it costs up to now.
+    fn read(&mut self) -> Cost;
+}
+
+/// What stays the same of a server on call.
+#[derive(Clone, Debug)]
+pub struct OncallOptions {
+    /// Its name in the record and the metrics.
+    pub name: String,
+    /// How long a worker with queries left in the round waits for its client's next one, where a round has more than one.
+    pub linger: Duration,
+    /// For how long what is commanded holds where it is not renewed.
+    pub lease: Duration,
+    /// The cores that it may use.
+    pub cores: Option<u64>,
+    /// Which processors these are, by the kernel's numbers: areas have the first of them, in their order. Without any there are no areas.
+    pub cpus: Vec<u32>,
+    /// Its classes of connections.
+    pub classes: ClassTable,
+    /// Whether a policy asks for each connection, also where there are no classes.
+    pub each: bool,
+}
+
+/// A server whose workers are on call.
+pub struct OncallDevice {
+    steering: Arc<Steering>,
+    options: OncallOptions,
+    costs: Box<dyn Costs>,
+    pressure: Pressure,
+    classes: Classes,
+    before: (Totals, Cost),
+    /// Which connection had how many queries answered then.
+    asked: HashMap<(usize, u32), u64>,
+    at: Instant,
+    in_force: Setting,
+    /// Connections with a batch size of their own.
+    granted: HashSet<u64>,
+    /// Whether the last decision had a warning, which was said.
+    has_warned: bool,
+}
+
+/// The rule of what came of classes that were read again.
+const CLASSES: &str = "oncall-classes";
+
+/// What the reason begins with of a law of areas that was asked for too much.
+const WARNING: &str = "warning: ";
+
+/// The levers of a server on call, each with its range, for a plant.
+pub const LEVERS: [(Lever, LeverRange); 3] = [
+    (Lever::Concurrency, whole(MOST_WORKERS)),
+    (Lever::QueryBatch, whole(MOST_QUERIES)),
+    (Lever::RoundDelay, LeverRange::between(0.0, MOST_DELAY_S)),
+];
+
+/// As many connections can be on call.
+const MOST_WORKERS: f64 = headroom_oncall::layout::MAX_CONNECTIONS as f64;
+const MOST_QUERIES: f64 = 1e6;
+const MOST_DELAY_S: f64 = 10.0;
+
+const fn whole(max: f64) -> LeverRange {
+    LeverRange {
+        min: 1.0,
+        max,
+        step: 1.0,
+        delay: Seconds::ZERO,
+    }
+}
+
+impl OncallDevice {
+    /// Steers this server. Nothing is commanded yet.
+    pub fn new(steering: Arc<Steering>, options: OncallOptions, mut costs: Box<dyn Costs>) -> Self {
+        Self {
+            before: (steering.totals(), costs.read()),
+            asked: steering.queries().collect(),
+            at: Instant::now(),
+            pressure: Pressure::new(Arc::clone(&steering)),
+            classes: Classes::new(options.classes.clone()),
+            steering,
+            options,
+            costs,
+            in_force: Setting::default(),
+            granted: HashSet::new(),
+            has_warned: false,
+        }
+    }
+
+    /// The effective number of connections that asked since the last call, in which so many queries were answered; `None` where most of
+    /// them were of connections that have left.
+    fn asking(&mut self, answered: u64) -> Option<f64> {
+        let now: HashMap<_, _> = self.steering.queries().collect();
+        let before = std::mem::replace(&mut self.asked, now);
+        let since = |(name, queries): (&(usize, u32), &u64)| {
+            queries.saturating_sub(before.get(name).copied().unwrap_or(0))
+        };
+        let counts: Vec<u64> = self.asked.iter().map(since).collect();
+        (2 * counts.iter().sum::<u64>() >= answered).then(|| OncallObservation::asking_of(counts.into_iter()))
+    }
+
+    fn levers(&self, setting: &Setting) -> Levers {
+        let whole = |lever| {
+            setting
+                .get(lever)
+                .map(|value| value.round().clamp(1.0, 4e9) as u32)
+        };
+        let Some(concurrency) = whole(Lever::Concurrency) else {
+            return Levers::default();
+        };
+        let batch = whole(Lever::QueryBatch).unwrap_or(1);
+        Levers {
+            enabled: true,
+            concurrency,
+            batch,
+            // A worker without queries left has nothing to wait for.
+            linger: match batch {
+                1 => Duration::ZERO,
+                _ => self.options.linger,
+            },
+            delay: Duration::from_secs_f64(
+                setting
+                    .get(Lever::RoundDelay)
+                    .unwrap_or(0.0)
+                    .clamp(0.0, MOST_DELAY_S),
+            ),
+        }
+    }
+
+    /// Says the first time that a law of areas cannot do what it is asked for, and again after it could.
+    fn warn_once(&mut self, decision: &Decision) {
+        let warning = decision
+            .reasons
+            .iter()
+            .find(|reason| reason.text.starts_with(WARNING));
+        if let Some(reason) = warning.filter(|_| !self.has_warned) {
+            tracing::warn!("{}", reason.text.trim_start_matches(WARNING));
+        }
+        self.has_warned = warning.is_some();
+    }
+
+    /// Puts areas in force, or ends them: each has the processors after those of the one before. A connection that has left since the
+    /// decision is nobody's, and one that came since is in the last.
+    fn divide(&self, areas: &[CoreArea]) -> anyhow::Result<()> {
+        let decision = AreaDecision {
+            areas: areas.to_vec(),
+            ..AreaDecision::default()
+        };
+        let cpus = &self.options.cpus;
+        decision.check(cpus.len() as u32)?;
+        let ranges = decision.cpusets();
+        // Areas without a core have no connection, and the last has one.
+        let each = areas.iter().zip(ranges).filter(|(area, _)| area.cores > 0);
+        let (mut cores, mut members) = (Vec::new(), Vec::new());
+        for (area, range) in each {
+            let of_area = area.connections.iter();
+            members.extend(of_area.map(|id| (place(*id), cores.len())));
+            cores.push(AreaCores {
+                cpus: cpus[range.start as usize..range.end as usize].to_vec(),
+                workers: area.workers,
+            });
+        }
+        let divided = self.steering.divide(&cores, &members);
+        divided.map_err(|error| anyhow!("the server's cores cannot be divided: {error}"))
+    }
+
+    fn parts(&self, period: &mut DevicePeriod, observation: &OncallObservation, length: Seconds) {
+        let server = Part::new(self.options.name.clone(), Role::Node)
+            .in_state(match self.in_force.get(Lever::Concurrency) {
+                Some(_) => "on call",
+                None => "not on call",
+            })
+            .set_to(&self.in_force)
+            .with(Sensor::Connections, Some(observation.connections as f64))
+            .with(Sensor::WaitingForSlot, Some(observation.waiting as f64))
+            .with(
+                Sensor::OldestWaiting,
+                observation.oldest_waiting.map(Seconds::get),
+            )
+            .with(Sensor::InstructionsPerQuery, observation.instructions_per_query())
+            .with(Sensor::SwitchesPerQuery, observation.switches_per_query())
+            .with(Sensor::LongIdle, observation.long_idle.map(Ratio::get));
+        period.add(server);
+        for class in &observation.classes {
+            period.add(part_of(class, length));
+        }
+    }
+}
+
+/// A class of connections in a period: what was answered, how fast, and whether each connection kept its SLOs.
+fn part_of(class: &ClassObservation, length: Seconds) -> Part {
+    let rate = (length > Seconds::ZERO).then(|| class.queries as f64 / length.get());
+    let mut part = Part::new(class.name.clone(), Role::Class)
+        .with(Sensor::Connections, Some(class.connections as f64))
+        .with(Sensor::ServiceRate, rate);
+    let latencies = [Sensor::LatencyP95, Sensor::LatencyP99, Sensor::LatencyP999];
+    if let Some([_, tail @ ..]) = class.latency {
+        for (sensor, latency) in latencies.into_iter().zip(tail) {
+            part = part.with(sensor, Some(latency.get()));
+        }
+    }
+    if class.targets.iter().all(Option::is_none) {
+        return part;
+    }
+    let targets = [Sensor::TargetP95, Sensor::TargetP99, Sensor::TargetP999];
+    for (sensor, target) in targets.into_iter().zip(class.targets) {
+        part = part.with(sensor, target.map(Seconds::get));
+    }
+    part.with(Sensor::MissedSlo, Some(class.missed as f64))
+        .in_state(match (class.queries, class.missed) {
+            // What was answered before says nothing of this period.
+            (0, _) => "no queries",
+            (_, 0) => "kept",
+            _ => "missed",
+        })
+}
+
+impl Device for OncallDevice {
+    fn observe(&mut self, period: &mut DevicePeriod) {
+        let (now, cost) = (self.steering.totals(), self.costs.read());
+        let since = now.since(&self.before.0);
+        let difference = |now: Option<u64>, then: Option<u64>| now?.checked_sub(then?);
+        let then = self.before.1;
+        let (each, classes) = match self.classes.is_any() || self.options.each {
+            true => self.classes.observe(&self.steering.connections()),
+            false => (Vec::new(), Vec::new()),
+        };
+        let (least, connections) = (self.pressure.take(), u64::from(now.connections));
+        let asking = self.asking(since.queries);
+        let observation = OncallObservation {
+            queries: since.queries,
+            rounds: since.rounds,
+            running: u64::from(now.running),
+            waiting: u64::from(now.waiting),
+            waiting_least: Some(least),
+            waiting_share: OncallObservation::share_of(least, connections, asking),
+            asking,
+            oldest_waiting: self.steering.oldest_waiting(),
+            connections,
+            given_back: since.given_back + since.reclaimed,
+            instructions: difference(cost.instructions, then.instructions),
+            context_switches: difference(cost.context_switches, then.context_switches),
+            cores: self.options.cores,
+            long_idle: cost.long_idle,
+            classes,
+            each,
+        };
+        let at = Instant::now();
+        let length = Seconds::from(at - std::mem::replace(&mut self.at, at));
+        // Where a control group says it, it says it better.
+        if period.cpu_time.is_none() {
+            period.cpu_time = cost.cpu_time.zip(then.cpu_time).map(|(now, then)| now - then);
+            let all = self.options.cores.map(|cores| length * cores as f64);
+            let share = period.cpu_time.zip(all).filter(|(_, all)| *all > Seconds::ZERO);
+            period.utilisation = share.map(|(used, all)| Ratio::new(used / all).min(Ratio::new(1.0)));
+        }
+        self.parts(period, &observation, length);
+        period.oncall = Some(observation);
+        self.before = (now, cost);
+    }
+
+    fn in_force(&self) -> Setting {
+        self.in_force
+    }
+
+    fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
+        let news = self.options.classes.news(Instant::now()).into_iter();
+        let news = news.map(|what| Reason::new(CLASSES, what, &[]));
+        decision.reasons.extend(news);
+        let setting = match restore::global().is_paused() {
+            true => Setting::default(),
+            false => decision.setting.only(&LEVERS.map(|(lever, _)| lever)),
+        };
+        let levers = self.levers(&setting);
+        self.in_force = match levers.enabled {
+            true => setting,
+            false => Setting::default(),
+        };
+        let areas = match restore::global().is_paused() {
+            true => &[][..],
+            false => &decision.areas,
+        };
+        self.divide(areas)?;
+        self.warn_once(decision);
+        self.steering.command(levers, Some(self.options.lease));
+        if decision.grants.is_empty() && self.granted.is_empty() {
+            return Ok(());
+        }
+        let mut before = std::mem::take(&mut self.granted);
+        for grant in &decision.grants {
+            before.remove(&grant.id);
+            self.granted.insert(grant.id);
+            self.steering.give(place(grant.id), turns(grant));
+        }
+        for id in before {
+            self.steering.give(place(id), Turns::default());
+        }
+        Ok(())
+    }
+}
+
+/// A grant as the workers keep to it: a share of the turns is one of the queries in them.
+fn turns(grant: &Grant) -> Turns {
+    let tokens = match grant.tokens {
+        0 => 0,
+        tokens => (f64::from(tokens) * grant.share).round().max(1.0) as u32,
+    };
+    Turns {
+        batch: Some(tokens),
+        yields: grant.yields,
+        rests: !grant.again,
+        pause: Duration::try_from_secs_f64(grant.retry.get()).unwrap_or_default(),
+    }
+}
+
+/// The place that a connection's name says: see [`Classes`].
+const fn place(id: u64) -> (usize, u32) {
+    ((id >> 32) as usize, id as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Fixed(u64);
+
+    impl Costs for Fixed {
+        fn read(&mut self) -> Cost {
+            self.0 += 1000;
+            Cost {
+                instructions: Some(self.0),
+                long_idle: Some(Ratio::new(0.5)),
+                ..Cost::default()
+            }
+        }
+    }
+
+    fn device(folder: &std::path::Path) -> (OncallDevice, Arc<Steering>) {
+        let steering = Arc::new(Steering::create(&folder.join("region")).unwrap());
+        let options = OncallOptions {
+            name: "mariadbd".to_owned(),
+            linger: Duration::from_micros(200),
+            lease: Duration::from_secs(5),
+            cores: Some(2),
+            cpus: vec![3, 5],
+            classes: Vec::new().into(),
+            each: false,
+        };
+        (
+            OncallDevice::new(Arc::clone(&steering), options, Box::<Fixed>::default()),
+            steering,
+        )
+    }
+
+    #[test]
+    fn a_setting_is_in_force_until_nothing_is_limited() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut device, steering) = device(folder.path());
+        let setting = Setting::from([
+            (Lever::Concurrency, 3.0),
+            (Lever::QueryBatch, 8.0),
+            (Lever::RoundDelay, 0.002),
+        ]);
+        // What is of others is left to them.
+        let all = setting.with(Lever::Cores, Some(2.0));
+        device.apply(&mut Decision::of(all)).unwrap();
+        assert_eq!(device.in_force(), setting);
+        let commanded = steering.commanded();
+        assert_eq!(
+            (commanded.enabled, commanded.concurrency, commanded.batch),
+            (true, 3, 8)
+        );
+        assert_eq!(
+            (commanded.delay, commanded.linger),
+            (Duration::from_millis(2), Duration::from_micros(200))
+        );
+        let alone = setting.with(Lever::QueryBatch, Some(1.0));
+        device.apply(&mut Decision::of(alone)).unwrap();
+        assert_eq!(steering.commanded().linger, Duration::ZERO);
+        device.apply(&mut Decision::of(Setting::default())).unwrap();
+        assert!(!steering.commanded().enabled && device.in_force().is_empty());
+    }
+
+    #[test]
+    fn what_came_of_classes_that_were_read_again_is_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut device, _steering) = device(folder.path());
+        let mut decision = Decision::of(Setting::default());
+        device.apply(&mut decision).unwrap();
+        assert_eq!(decision.reasons, []);
+        device
+            .options
+            .classes
+            .tell("class gold: P99 2 ms (was P99 4 ms)".to_owned());
+        device.apply(&mut decision).unwrap();
+        let reason = &decision.reasons[0];
+        assert_eq!(
+            (&*reason.rule, reason.text.as_str()),
+            ("oncall-classes", "class gold: P99 2 ms (was P99 4 ms)")
+        );
+    }
+
+    #[test]
+    fn what_was_counted_since_is_of_the_period() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut device, _steering) = device(folder.path());
+        let mut period = DevicePeriod::default();
+        device.observe(&mut period);
+        let oncall = period.oncall.unwrap();
+        assert_eq!((oncall.instructions, oncall.context_switches), (Some(1000), None));
+        assert_eq!(
+            (oncall.long_idle, oncall.waiting_least, oncall.asking),
+            (Some(Ratio::new(0.5)), Some(0), Some(0.0))
+        );
+        assert_eq!(period.parts[0].state.as_deref(), Some("not on call"));
+    }
+
+    #[test]
+    fn a_class_says_whether_it_kept_its_slos_and_of_none_without_queries() {
+        let class = |queries, missed| ClassObservation {
+            name: "gold".to_owned(),
+            connections: 4,
+            queries,
+            latency: Some([1.0, 2.0, 3.0, 4.0].map(Seconds::from_millis)),
+            targets: [
+                Some(Seconds::from_millis(20.0)),
+                None,
+                Some(Seconds::from_millis(60.0)),
+            ],
+            missed,
+        };
+        let part = |queries, missed| part_of(&class(queries, missed), Seconds::new(0.5));
+        for (queries, missed, state) in [(9, 0, "kept"), (9, 2, "missed"), (0, 2, "no queries")] {
+            assert_eq!(part(queries, missed).state.as_deref(), Some(state));
+        }
+        let gold = part(9, 2);
+        let values = [
+            (Sensor::ServiceRate, Some(18.0)),
+            (Sensor::LatencyP95, Some(0.002)),
+            (Sensor::LatencyP999, Some(0.004)),
+            (Sensor::TargetP95, Some(0.02)),
+            (Sensor::TargetP99, None),
+            (Sensor::TargetP999, Some(0.06)),
+            (Sensor::MissedSlo, Some(2.0)),
+        ];
+        for (sensor, value) in values {
+            assert_eq!(gold.get(sensor), value, "{sensor:?}");
+        }
+        // Without an SLO there is nothing to keep.
+        let rest = ClassObservation {
+            targets: [None; 3],
+            ..class(9, 0)
+        };
+        assert_eq!(part_of(&rest, Seconds::new(0.5)).state, None);
+    }
+
+    #[test]
+    fn areas_have_the_processors_in_their_order_and_end_with_the_decision() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut device, steering) = device(folder.path());
+        let area = |name: &str, cores, workers| CoreArea {
+            name: name.to_owned(),
+            cores,
+            workers,
+            ..CoreArea::default()
+        };
+        let divided = |areas: Vec<CoreArea>| Decision {
+            areas,
+            ..Decision::of(Setting::from([(Lever::Concurrency, 3.0)]))
+        };
+        let two = vec![
+            area("hot", 1, Some(1)),
+            area("cold", 0, None),
+            area("warm", 1, None),
+        ];
+        device.apply(&mut divided(two)).unwrap();
+        let of = |cpu, workers| AreaCores {
+            cpus: vec![cpu],
+            workers,
+        };
+        assert_eq!(steering.divided(), [of(3, Some(1)), of(5, None)]);
+        // What no machine can have changes nothing.
+        let much = device.apply(&mut divided(vec![area("hot", 3, None)]));
+        assert!(
+            much.unwrap_err()
+                .to_string()
+                .contains("3 cores together, and there are 2")
+        );
+        assert_eq!(steering.divided().len(), 2);
+        device.apply(&mut divided(Vec::new())).unwrap();
+        assert_eq!(steering.divided(), []);
+    }
+
+    #[test]
+    fn a_pause_is_carried_out() {
+        let grant = Grant {
+            id: 1,
+            tokens: 4,
+            share: 0.5,
+            again: true,
+            yields: true,
+            retry: Seconds::from_millis(20.0),
+        };
+        let expected = Turns {
+            batch: Some(2),
+            yields: true,
+            rests: false,
+            pause: Duration::from_millis(20),
+        };
+        assert_eq!(turns(&grant), expected);
+    }
+
+    #[test]
+    fn a_place_is_read_back_from_its_name() {
+        let name = (3_u64 << 32) | 17;
+        assert_eq!(place(name), (3, 17));
+    }
+}

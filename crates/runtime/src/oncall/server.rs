@@ -1,0 +1,339 @@
+//! The process of a server that is wrapped: started with the library, watched, sent what this program is sent, waited for.
+
+use super::costs::ProgramCounts;
+use super::doubts::Doubts;
+use super::log::ServerLog;
+use super::signals::{PassedOn, send};
+use headroom_console::{Stop, say};
+use headroom_node::Roots;
+use headroom_oncall::{Inherited, LIBRARY, Levers, Steering, VARIABLE, ignore_in};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// After how long it is said that a server that was asked to end has not.
+const SAY_AFTER: Duration = Duration::from_secs(5);
+/// How often it is looked whether it can be helped, and whether its log has become too long.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// The library's file in its folder.
+pub const LIBRARY_FILE: &str = "libheadroom_oncall.so";
+/// The region's file in that folder.
+pub const REGION_FILE: &str = "region";
+
+/// Why a server was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The folder of the library.
+    #[error("{path}: the preload library cannot be written there: {source}: give --run-dir a folder that can be", path = path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The folder's name has what separates libraries for the loader.
+    #[error("{path}: the loader separates preloaded libraries at spaces and colons: give --run-dir a folder without either", path = path.display())]
+    Separator {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Nothing may be loaded from the folder.
+    #[error("{path}: its file system is mounted noexec, and no library can be loaded from it: give --run-dir a folder on another", path = path.display())]
+    NoExec {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The file that the server's log is to be.
+    #[error("{path}: the server's log cannot be written there: {source}: give --run-dir a folder that can be written, or go without --view", path = path.display())]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The server itself.
+    #[error("{path}: it cannot be started: {source:#}", path = path.display())]
+    Server {
+        /// The program.
+        path: PathBuf,
+        /// Why.
+        source: anyhow::Error,
+    },
+    /// This program was asked to end before.
+    #[error("{path}: it was not started: signal {signal} came before", path = path.display())]
+    AskedToEnd {
+        /// The program.
+        path: PathBuf,
+        /// The signal's number.
+        signal: u8,
+    },
+}
+
+/// The folder of one wrapped server, removed with this value.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes it, with the library. Whoever the server runs as must be able to read that.
+    ///
+    /// # Errors
+    /// [`StartError::Folder`].
+    pub fn make(run_dir: &Path) -> Result<Self, StartError> {
+        let path = run_dir.join(format!("oncall-{}", std::process::id()));
+        // Whatever becomes of it, nothing of it is left.
+        let folder = Self(path.clone());
+        // The loader separates libraries by both.
+        if path
+            .as_os_str()
+            .as_encoded_bytes()
+            .iter()
+            .any(|byte| b" :".contains(byte))
+        {
+            return Err(StartError::Separator { path });
+        }
+        sweep(run_dir);
+        let make = || {
+            // Of one that had this number and was killed: what still has its files open or mapped keeps them.
+            if path.exists() {
+                fs::remove_dir_all(&path)?;
+            }
+            fs::create_dir_all(&path)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+            let library = path.join(LIBRARY_FILE);
+            fs::write(&library, LIBRARY)?;
+            // Whoever the server is executed as loads it, whatever our own mask says.
+            fs::set_permissions(&library, Permissions::from_mode(0o644))?;
+            Ok(rustix::fs::statvfs(&path)?)
+        };
+        let at = make().map_err(|source: std::io::Error| StartError::Folder {
+            path: path.clone(),
+            source,
+        })?;
+        match at.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
+            true => Err(StartError::NoExec { path }),
+            false => Ok(folder),
+        }
+    }
+
+    /// Where the region is to be.
+    pub fn region(&self) -> PathBuf {
+        self.0.join(REGION_FILE)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Takes away the folders of those that were killed. A server of theirs that still runs has what it needs of them mapped.
+fn sweep(run_dir: &Path) {
+    for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("oncall-"));
+        let is_dead = pid
+            .and_then(|pid| pid.parse::<u32>().ok())
+            .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+        if is_dead {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended(ExitStatus);
+
+impl Ended {
+    /// The exit status as a shell says it.
+    pub fn code(self) -> i32 {
+        match (self.0.code(), self.0.signal()) {
+            (Some(code), _) => code,
+            (None, signal) => 128 + signal.unwrap_or(0),
+        }
+    }
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    steering: Arc<Steering>,
+    folder: PathBuf,
+    log: Option<ServerLog>,
+    /// Whether a signal that ends it was passed on to it.
+    signalled: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Starts it with the library and the descriptor of the region, and counts what it costs from its first instruction on; with what cannot be
+    /// counted, in words. Where there is a log, it says there what it would say on this program's outputs. What this program is sent from then on,
+    /// and was sent since `signals` were caught, is passed on to it; one that ends a server raises `stop`.
+    ///
+    /// # Errors
+    /// [`StartError::Server`]; [`StartError::AskedToEnd`] where a signal came that ends a server which is not there yet.
+    pub fn start(
+        program: &Path,
+        arguments: &[OsString],
+        folder: &Folder,
+        (steering, inherited): (Arc<Steering>, &Inherited),
+        log: Option<ServerLog>,
+        (mut signals, stop): (PassedOn, &Stop),
+    ) -> Result<(Self, ProgramCounts, Vec<String>), StartError> {
+        let failed = |source| StartError::Server {
+            path: program.to_owned(),
+            source,
+        };
+        let preload = preloads(&folder.0.join(LIBRARY_FILE));
+        if let Some(signal) = signals.end() {
+            return Err(StartError::AskedToEnd {
+                path: program.to_owned(),
+                signal,
+            });
+        }
+        let spawn = || {
+            let mut command = Command::new(program);
+            command
+                .args(arguments)
+                .env(VARIABLE, steering.path())
+                .env("LD_PRELOAD", &preload);
+            inherited.pass_on(&mut command);
+            ignore_in(&mut command, signals.ignored().to_vec());
+            if let Some(log) = &log {
+                let [out, err] = log.outputs()?;
+                command.stdout(out).stderr(err);
+            }
+            command.spawn()
+        };
+        let (counts, child, notes) =
+            ProgramCounts::around(&Roots::default(), spawn, Child::id).map_err(failed)?;
+        let server = Self {
+            child,
+            steering,
+            folder: folder.0.clone(),
+            log,
+            signalled: Arc::default(),
+        };
+        signals
+            .pass_on_to(server.pid(), stop, &server.signalled)
+            .map_err(|error| failed(error.into()))?;
+        Ok((server, counts, notes))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its log, where it has one of its own.
+    pub const fn log(&self) -> Option<&ServerLog> {
+        self.log.as_ref()
+    }
+
+    /// Waits for its end, which raises `stop`; where that is raised first, lets its workers go and has it shut down.
+    ///
+    /// # Errors
+    /// It cannot be waited for or stopped.
+    pub fn watch(&mut self, stop: &Stop) -> anyhow::Result<Ended> {
+        let (ended, end) = mpsc::sync_channel(1);
+        let pid = self.pid();
+        let wait = {
+            let stop = stop.clone();
+            move || {
+                // Nothing can be done with either error: the other side looks for itself.
+                let _ = ended.send(wait_for_end(pid));
+                stop.raise();
+            }
+        };
+        // It ends with the server, or with this program.
+        std::thread::Builder::new()
+            .name("server's end".to_owned())
+            .spawn(wait)?;
+        let mut doubts = Doubts::new(self.pid(), &self.folder);
+        while !stop.wait_until(Instant::now() + EVERY) {
+            doubts.raise(&self.steering.totals());
+            if let Some(log) = &self.log {
+                log.keep_short();
+            }
+        }
+        doubts.raise_counted(&self.steering.totals());
+        let result = self.end_after(&end);
+        stop.raise();
+        result
+    }
+
+    /// Lets its workers go, has it shut down where it runs, and waits for its end.
+    fn end_after(&mut self, end: &mpsc::Receiver<std::io::Result<()>>) -> anyhow::Result<Ended> {
+        let mut waited = end.try_recv().ok();
+        if waited.is_none() {
+            self.steering.command(Levers::default(), None);
+            // A signal to us was passed on to it already. Its own handler shuts it down.
+            if !self.signalled.load(Relaxed)
+                && let Err(error) = self.send(Signal::TERM)
+            {
+                anyhow::bail!("the server (pid {}) cannot be stopped: {error}", self.pid());
+            }
+            waited = end.recv_timeout(SAY_AFTER).ok();
+        }
+        if waited.is_none() {
+            say::note!(
+                "the server (pid {}) has not ended yet, and serves as without us until it does: the law and the record have ended. Each further \
+                 signal is passed on to it; PostgreSQL waits for its clients at SIGTERM, and ends them at SIGINT; runuser and su take SIGTERM alone, and leave SIGINT to the terminal",
+                self.pid()
+            );
+            waited = end.recv().ok();
+        }
+        if let Some(Err(error)) = waited {
+            anyhow::bail!("the server (pid {}) cannot be waited for: {error}", self.pid());
+        }
+        Ok(Ended(self.child.wait()?))
+    }
+
+    fn send(&self, signal: Signal) -> rustix::io::Result<()> {
+        send(self.pid(), signal)
+    }
+}
+
+/// Sleeps until a child of this program has ended, and leaves its exit status to whoever asks for it.
+fn wait_for_end(pid: u32) -> std::io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| std::io::Error::other("its number is none of a process"))?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
+    Ok(())
+}
+
+impl Drop for Server {
+    /// Whoever started it does not leave it behind where the run could not begin.
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.send(Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What is preloaded already comes first.
+fn preloads(library: &Path) -> OsString {
+    let mut all = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if !all.is_empty() {
+        all.push(OsStr::new(":"));
+    }
+    all.push(library);
+    all
+}

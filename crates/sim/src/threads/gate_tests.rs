@@ -1,0 +1,217 @@
+use super::*;
+use headroom_units::Seconds;
+
+fn ring(concurrency: u32, connections: u32, delay_s: f64) -> Gate {
+    let figures = GateFigures {
+        concurrency,
+        tokens: 1,
+        delay_s,
+        linger_s: 0.0,
+        ..GateFigures::default()
+    };
+    Gate::new(&figures, connections)
+}
+
+fn grant(id: u64, tokens: u32) -> Grant {
+    Grant {
+        id,
+        tokens,
+        share: 1.0,
+        again: true,
+        yields: false,
+        retry: Seconds::ZERO,
+    }
+}
+
+/// Who has turns, one slot at a time, while everybody always has another query.
+fn order(gate: &mut Gate, turns: usize) -> Vec<u32> {
+    let mut order = Vec::new();
+    while order.len() < turns {
+        let Some(connection) = gate.admit(0.0) else { break };
+        order.push(connection);
+        while gate.answered(0.0, connection, true) == Answered::Serves {
+            order.push(connection);
+        }
+        assert_eq!(gate.wait(0.0, connection), None);
+    }
+    order
+}
+
+fn with(gate: &mut Gate, grants: &[Grant]) {
+    gate.set(gate.settings().clone(), grants);
+}
+
+#[test]
+fn slots_go_round_and_none_without_tokens_has_a_turn() {
+    let mut gate = ring(1, 4, 0.0);
+    with(&mut gate, &[grant(1, 0), grant(2, 2)]);
+    (0..4).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
+    assert_eq!(order(&mut gate, 8), [0, 2, 2, 3, 0, 2, 2, 3]);
+    assert_eq!(gate.waiting(), 4);
+}
+
+#[test]
+fn a_share_is_one_of_the_rounds_and_whoever_may_not_again_rests_one() {
+    let mut gate = ring(1, 3, 0.0);
+    with(
+        &mut gate,
+        &[
+            Grant {
+                share: 0.5,
+                ..grant(0, 1)
+            },
+            Grant {
+                again: false,
+                ..grant(2, 1)
+            },
+        ],
+    );
+    (0..3).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
+    // Rounds: 1 2 | 0 1 | 2 1 | 0 1 | 2, each in the order in which they came.
+    assert_eq!(order(&mut gate, 9), [1, 2, 0, 1, 2, 1, 0, 1, 2]);
+    // Alone, nobody rests.
+    let mut gate = ring(1, 1, 0.0);
+    with(
+        &mut gate,
+        &[Grant {
+            again: false,
+            share: 0.1,
+            ..grant(0, 1)
+        }],
+    );
+    assert_eq!(gate.wait(0.0, 0), None);
+    assert_eq!(order(&mut gate, 3), [0, 0, 0]);
+}
+
+#[test]
+fn who_yields_waits_for_the_others_but_not_for_ever() {
+    let mut gate = ring(1, 3, 0.0);
+    let yields = |id| Grant {
+        yields: true,
+        ..grant(id, 1)
+    };
+    with(&mut gate, &[yields(0), yields(1)]);
+    (0..3).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
+    assert_eq!(order(&mut gate, 3), [2, 2, 2]);
+    assert_eq!(gate.admit(MAX_WAIT.get()), Some(0));
+}
+
+#[test]
+fn who_used_its_tokens_up_asks_again_after_its_retry() {
+    let mut gate = ring(2, 1, 0.0);
+    let retry = Seconds::new(0.02);
+    with(&mut gate, &[Grant { retry, ..grant(0, 1) }]);
+    assert_eq!(gate.wait(0.0, 0), None);
+    assert_eq!(gate.admit(0.0), Some(0));
+    assert_eq!(gate.answered(1.0, 0, true), Answered::Leaves);
+    assert_eq!(gate.wait(1.0, 0), Some(1.02));
+    assert_eq!((gate.admit(1.0), gate.waiting()), (None, 1));
+    gate.wake(1.02, 0);
+    assert_eq!(gate.admit(1.02), Some(0));
+}
+
+#[test]
+fn a_delay_begins_when_all_slots_of_the_round_are_back() {
+    let mut gate = ring(2, 3, 0.01);
+    with(&mut gate, &[grant(0, 2)]);
+    (0..2).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
+    assert_eq!(
+        (gate.admit(0.0), gate.admit(0.0), gate.admit(0.0)),
+        (Some(0), Some(1), None)
+    );
+    assert_eq!(gate.answered(0.0, 0, true), Answered::Serves);
+    assert_eq!(gate.answered(0.0, 0, false), Answered::Leaves);
+    // The round has passed connection 0, and has yet to pass 2.
+    assert_eq!((gate.wait(0.0, 0), gate.wait(0.0, 2)), (None, None));
+    assert_eq!((gate.admit(0.0), gate.admit(0.0)), (Some(2), None));
+    assert_eq!(gate.answered(0.0, 1, false), Answered::Leaves);
+    assert_eq!((gate.admit(0.0), gate.pause()), (None, None));
+    assert_eq!(gate.answered(0.0, 2, false), Answered::Leaves);
+    assert_eq!(
+        (gate.pause(), gate.pause(), gate.admit(0.0)),
+        (Some((0, 0.01)), None, None)
+    );
+    gate.resume(0);
+    assert_eq!((gate.admit(0.0), gate.rounds), (Some(0), 2));
+}
+
+/// With many cores some query always runs: a round that everybody may join would have no end, and there would be no delay.
+#[test]
+fn who_comes_later_than_the_delay_waits_for_the_next_round() {
+    let mut gate = ring(2, 4, 0.01);
+    assert_eq!(gate.wait(1.0, 0), None);
+    assert_eq!(gate.admit(1.0), Some(0));
+    assert_eq!(gate.wait(1.005, 1), None);
+    assert_eq!(gate.admit(1.005), Some(1), "it still joins");
+    assert_eq!(gate.answered(1.009, 0, false), Answered::Leaves);
+    assert_eq!(gate.wait(1.011, 2), None);
+    assert_eq!((gate.admit(1.011), gate.pause()), (None, None), "there is a slot");
+    assert_eq!(gate.answered(1.012, 1, false), Answered::Leaves);
+    assert_eq!((gate.admit(1.012), gate.pause()), (None, Some((0, 0.01))));
+    gate.resume(0);
+    assert_eq!(gate.admit(1.022), Some(2));
+}
+
+#[test]
+fn a_long_query_holds_no_round_up() {
+    let mut gate = ring(2, 4, 0.01);
+    assert_eq!(gate.wait(1.0, 0), None);
+    assert_eq!(gate.admit(1.0), Some(0));
+    assert_eq!(gate.wait(1.005, 1), None);
+    assert_eq!(gate.admit(1.005), Some(1));
+    assert_eq!(gate.answered(1.006, 1, false), Answered::Leaves);
+    assert_eq!(gate.wait(1.011, 2), None);
+    assert_eq!((gate.admit(1.011), gate.admit(1.0149)), (None, None));
+    // The delay after the last was let in, at 1.005 s; the mean hold is shorter.
+    let look_s = gate.take_look();
+    assert!((look_s.unwrap() - 1.015).abs() < 1e-12, "{look_s:?}");
+    assert_eq!(gate.take_look(), None, "once");
+    assert_eq!((gate.admit(1.0151), gate.pause()), (Some(2), None));
+}
+
+#[test]
+fn each_area_has_its_limit_and_off_call_nobody_waits() {
+    let mut gate = ring(1, 4, 0.0);
+    gate.set_areas(&[Some(2), None], &[0, 0, 0, 1]);
+    (0..4).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
+    let admitted: Vec<_> = std::iter::from_fn(|| gate.admit(0.0)).collect();
+    assert_eq!(admitted, [0, 1, 3]);
+    // Connection 0 moves with its slot, which goes back to the area that gave it.
+    gate.set_areas(&[Some(2), None], &[1, 0, 0, 1]);
+    assert_eq!(gate.answered(0.0, 0, false), Answered::Leaves);
+    assert_eq!(gate.admit(0.0), Some(2));
+    gate.set(
+        Settings {
+            concurrency: None,
+            ..gate.settings().clone()
+        },
+        &[],
+    );
+    assert_eq!(gate.wait(0.0, 0), None);
+    assert_eq!((gate.admit(0.0), gate.running()), (Some(0), 4));
+}
+
+/// Whoever gives its slot back with tokens left goes on with them in the same round, where it keeps them.
+#[test]
+fn tokens_are_of_a_round_or_of_a_turn() {
+    for keeps_tokens in [true, false] {
+        let figures = GateFigures {
+            concurrency: 1,
+            tokens: 1,
+            linger_s: 0.0,
+            keeps_tokens,
+            ..GateFigures::default()
+        };
+        let mut gate = Gate::new(&figures, 3);
+        with(&mut gate, &[grant(0, 2)]);
+        (0..2).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
+        assert_eq!(gate.admit(0.0), Some(0));
+        assert_eq!(gate.answered(0.0, 0, false), Answered::Leaves);
+        assert_eq!(gate.admit(0.0), Some(1));
+        assert_eq!(gate.answered(0.0, 1, false), Answered::Leaves);
+        // Connection 1 came first and has no token left. A second query of it changes nothing.
+        assert_eq!((gate.wait(0.0, 1), gate.wait(0.0, 0)), (None, None));
+        assert_eq!((gate.wait(0.0, 1), gate.waiting()), (None, 2));
+        assert_eq!(gate.admit(0.0), Some(u32::from(!keeps_tokens)));
+    }
+}
