@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 /// A parameter lies outside its range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{key} is {value}: it must be {range}")]
+#[error("{key} {}: it must be {range}", self.is())]
 pub struct OutOfRange {
     /// The parameter's key, as in the configuration file's table of the law.
     pub key: Cow<'static, str>,
-    /// Its value.
-    pub value: f64,
+    /// Its value; none where it has to be given and is not.
+    pub value: Option<f64>,
     /// What it may be, in words.
     pub range: Cow<'static, str>,
 }
@@ -19,9 +19,24 @@ impl OutOfRange {
     pub fn new(key: impl Into<Cow<'static, str>>, value: f64, range: impl Into<Cow<'static, str>>) -> Self {
         Self {
             key: key.into(),
-            value,
+            value: Some(value),
             range: range.into(),
         }
+    }
+
+    /// A key that is not there, and what it has to be.
+    pub fn missing(key: impl Into<Cow<'static, str>>, range: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            key: key.into(),
+            value: None,
+            range: range.into(),
+        }
+    }
+
+    /// What is so of the key: `is 5`, `is missing`.
+    pub fn is(&self) -> String {
+        self.value
+            .map_or_else(|| "is missing".to_owned(), |value| format!("is {value}"))
     }
 }
 

@@ -16,9 +16,8 @@
 //! ```
 
 use crate::{Cores, Hertz, Seconds, Watts};
-use serde::de::Error;
+use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::collections::BTreeMap;
 use std::fmt;
 
 /// What can be set.
@@ -386,9 +385,56 @@ impl Serialize for Setting {
 
 impl<'de> Deserialize<'de> for Setting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let values = BTreeMap::<Lever, f64>::deserialize(deserializer)?;
-        let with = |all: Self, (lever, value)| all.with(lever, Some(value));
-        Ok(values.into_iter().fold(Self::default(), with))
+        struct Values;
+
+        impl<'de> Visitor<'de> for Values {
+            type Value = Setting;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number for each lever")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Setting, A::Error> {
+                let mut all = Setting::default();
+                while let Some(lever) = map.next_key::<Lever>()? {
+                    all = all.with(lever, Some(map.next_value_seed(ValueOf(lever))?));
+                }
+                Ok(all)
+            }
+        }
+
+        deserializer.deserialize_map(Values)
+    }
+}
+
+/// A value of this lever: where it is no number, the error says of what.
+struct ValueOf(Lever);
+
+impl<'de> DeserializeSeed<'de> for ValueOf {
+    type Value = f64;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<f64, D::Error> {
+        deserializer.deserialize_f64(self)
+    }
+}
+
+impl Visitor<'_> for ValueOf {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a number of {}", self.0.info().unit)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<f64, E> {
+        Ok(value)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<f64, E> {
+        Ok(value as f64)
     }
 }
 

@@ -77,7 +77,7 @@ impl LawError {
     /// For the errors of the table `[law.TABLE]`.
     pub(crate) fn of(table: &'static str) -> impl Fn(OutOfRange) -> Self {
         move |error| {
-            let why = format!("is {}: it must be {}", error.value, error.range);
+            let why = format!("{}: it must be {}", error.is(), error.range);
             Self::new(format!("law.{table}.{}", error.key), why)
         }
     }

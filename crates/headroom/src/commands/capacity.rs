@@ -208,7 +208,7 @@ fn plan(args: &CapacityArgs) -> anyhow::Result<Plan> {
             "sampling_period_s" => "period",
             other => other,
         };
-        anyhow!("--{option} is {}: it must be {}", error.value, error.range)
+        anyhow!("--{option} {}: it must be {}", error.is(), error.range)
     })?;
     let methods = match args.method.unwrap_or(QueuePreference::Auto) {
         QueuePreference::Auto => ALL.to_vec(),

@@ -517,6 +517,11 @@ mod tests {
             ),
             (
                 "\n[service]",
+                "\n[limits]\nround_delay = \"50ms\"\n[service]",
+                "agent.toml:5: limits.round_delay: invalid type: string \"50ms\", expected a number of seconds",
+            ),
+            (
+                "\n[service]",
                 "\n[nic]\ninterface = \"eth0\"\nmin_us = 300\n[service]",
                 "agent.toml:6: nic.min_us: is 300.0",
             ),

@@ -232,7 +232,7 @@ mod tests {
         );
         refused(
             &format!("{class}p95_ms = 20\n[law.on-call.areas]\nlaw = \"reef\"\n"),
-            &["wrap.toml:5: law.on-call.areas.best_effort_per_s: is 0"],
+            &["wrap.toml:5: law.on-call.areas.best_effort_per_s: is missing"],
         );
         refused(
             &format!("{class}disengagement = {{ at_most = 2.0, points = [[0.0, 0.0]] }}\n"),

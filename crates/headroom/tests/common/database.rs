@@ -78,10 +78,14 @@ impl Database {
         let folder = tempfile::tempdir().unwrap();
         // Whoever it runs as loads the library.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let temporary = folder.path().join("tmp");
+        fs::create_dir(&temporary).unwrap();
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777)).unwrap();
         let mut install = Command::new("mariadb-install-db");
         install
             .arg("--no-defaults")
-            .arg(format!("--datadir={}", folder.path().join("data").display()));
+            .arg(format!("--datadir={}", folder.path().join("data").display()))
+            .arg(temporary_of(folder.path()));
         let user = format!("--user={user}");
         let made = install
             .args([
@@ -91,7 +95,8 @@ impl Database {
             ])
             .output()
             .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+        let said = [&made.stdout, &made.stderr].map(|said| String::from_utf8_lossy(said));
+        assert!(made.status.success(), "{}", said.concat());
         Some(folder)
     }
 
@@ -177,6 +182,11 @@ impl Drop for Database {
     }
 }
 
+/// Where a server's temporary tables are: one that starts removes those of all others that have theirs in the same folder.
+fn temporary_of(folder: &Path) -> String {
+    format!("--tmpdir={}", folder.join("tmp").display())
+}
+
 /// The server in a folder, wrapped, in a group from its first instruction on.
 fn command(folder: &Path, start: &Start, group: &[PathBuf]) -> Command {
     let mut wrap = headroom(format!("wrap {} --", start.words));
@@ -194,6 +204,7 @@ fn command(folder: &Path, start: &Start, group: &[PathBuf]) -> Command {
     command.args(["--skip-log-bin", "--innodb-buffer-pool-size=32M"]);
     command.arg("--innodb-log-file-size=8M");
     command.arg(format!("--datadir={}", folder.join("data").display()));
+    command.arg(temporary_of(folder));
     command.arg(format!("--socket={}", folder.join("data/socket").display()));
     command
 }

@@ -97,6 +97,7 @@ impl Place {
             Database::Maria => make
                 .arg("--no-defaults")
                 .arg(format!("--datadir={}", place.data().display()))
+                .arg(place.temporary())
                 .args([
                     "--user=root",
                     "--auth-root-authentication-method=normal",
@@ -114,6 +115,11 @@ impl Place {
 
     fn is_nobodys(&self) -> bool {
         self.database == Database::Postgres && rustix::process::geteuid().is_root()
+    }
+
+    /// Where a MariaDB's temporary tables are: one that starts removes those of all others that have theirs in the same folder.
+    fn temporary(&self) -> String {
+        format!("--tmpdir={}", self.folder.path().display())
     }
 
     fn data(&self) -> PathBuf {
@@ -178,6 +184,7 @@ impl Place {
                 "--no-defaults".to_owned(),
                 "--user=root".to_owned(),
                 format!("--datadir={}", data.display()),
+                self.temporary(),
                 format!("--socket={folder}/socket"),
                 format!("--pid-file={folder}/pid"),
                 format!("--port={}", self.port),

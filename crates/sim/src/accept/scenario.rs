@@ -179,7 +179,7 @@ impl AcceptScenario {
         let tuning = |table: &str, error: headroom_control::OutOfRange| {
             ScenarioError::new(
                 format!("{table}.{}", error.key),
-                format!("is {}: it must be {}", error.value, error.range),
+                format!("{}: it must be {}", error.is(), error.range),
             )
         };
         self.queue.check().map_err(|error| tuning("queue", error))?;

@@ -313,6 +313,7 @@ impl Server {
                 "--skip-test-db",
             ])
             .arg(format!("--datadir={}", path("data")))
+            .arg(format!("--tmpdir={}", path("")))
             .arg(format!("--user={}", user.trim()))
             .output()
             .unwrap();
@@ -332,6 +333,8 @@ impl Server {
         let child = Command::new(server)
             .args(["--no-defaults", "--skip-name-resolve", "--bind-address=127.0.0.1"])
             .arg(format!("--datadir={}", path("data")))
+            // One that starts removes the temporary tables of all others that have theirs in the same folder.
+            .arg(format!("--tmpdir={}", path("")))
             .arg(format!("--socket={}", path("socket")))
             .arg(format!("--pid-file={}", path("pid")))
             .arg(format!("--port={port}"))

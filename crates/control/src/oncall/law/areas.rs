@@ -88,16 +88,13 @@ impl AreasTuning {
     /// What is outside its range, by its key beside the law's others.
     pub(super) fn outside(&self) -> impl Iterator<Item = Result<(), OutOfRange>> + use<> {
         let needs_target = matches!(self.law, AreaLawName::Reef | AreaLawName::Demeter);
-        let target = self.best_effort_per_s.unwrap_or(match needs_target {
-            true => 0.0,
-            false => 1.0,
-        });
-        let of_target = require(
-            "areas.best_effort_per_s",
-            target,
-            target > 0.0 && target.is_finite(),
-            "greater than 0: the queries per second that connections without an SLO are to have together at least",
-        );
+        let words = "greater than 0: the queries per second that connections without an SLO are to have together at least";
+        let key = "areas.best_effort_per_s";
+        let of_target = match self.best_effort_per_s {
+            Some(target) => require(key, target, target > 0.0 && target.is_finite(), words),
+            None if needs_target => Err(OutOfRange::missing(key, words)),
+            None => Ok(()),
+        };
         let profile = self
             .profile_per_s
             .iter()
@@ -163,9 +160,10 @@ pub(super) struct Areas {
 impl Areas {
     /// For a server of so many cores.
     pub(super) fn new(tuning: &AreasTuning, cores: u32) -> Result<Self, OutOfRange> {
-        let law = tuning
-            .law(cores)
-            .map_err(|error| OutOfRange::new(format!("areas.{}", error.key), error.value, error.range))?;
+        let law = tuning.law(cores).map_err(|error| OutOfRange {
+            key: format!("areas.{}", error.key).into(),
+            ..error
+        })?;
         Ok(Self {
             law,
             cores,
@@ -357,7 +355,7 @@ mod tests {
         let wrong = read(r#"{"law": "reef"}"#).unwrap();
         let error = wrong.outside().find_map(Result::err).unwrap().to_string();
         assert!(
-            error.starts_with("areas.best_effort_per_s is 0: it must be greater than 0"),
+            error.starts_with("areas.best_effort_per_s is missing: it must be greater than 0"),
             "{error}"
         );
         let short = AreasTuning {
