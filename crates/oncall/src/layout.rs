@@ -232,7 +232,8 @@ pub struct Connection {
     pub in_query: AtomicU32,
     /// 1 from the first byte of an answer on.
     pub sent: AtomicU32,
-    /// When the first byte of the last answer went out, or the connection was accepted: what its client sent since came later.
+    /// When the last query ended, or the first byte of the answer to this one went out, or the connection was accepted: what its client
+    /// sent since came later.
     pub sent_ns: AtomicU64,
     /// How its worker is scheduled, as far as is known: see the library's `courtesy`.
     pub courtesy: AtomicU32,

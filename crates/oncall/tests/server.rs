@@ -5,8 +5,10 @@ mod common;
 
 use common::{Client, PATIENCE, Server, levers, load, starve, ten_queries};
 use headroom_oncall::{Levers, Turns};
+use std::fs;
 use std::io::Write;
 use std::net::Shutdown;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -322,6 +324,58 @@ fn a_delay_of_seconds_ends_with_the_lease_that_nobody_renews() {
     );
 }
 
+/// How often the threads of a server slept, but the one that serves this client.
+fn sleeps_of_others(server: &Server, client: &Client) -> u64 {
+    let worker = server.counted(client).tid.unwrap().to_string();
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
+    let others = tasks
+        .map(|task| task.unwrap().path())
+        .filter(|task| !task.ends_with(&worker));
+    let sleeps = |task: PathBuf| {
+        let status = fs::read_to_string(task.join("status")).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |count| count.trim().parse::<u64>().unwrap())
+    };
+    others.map(sleeps).sum()
+}
+
+/// The kernel wakes the worker of an arrival itself. A second wake-up, of our own thread, costs some per cent of a busy server's time.
+#[test]
+fn while_nobody_is_on_call_an_arrival_wakes_no_thread_of_ours() {
+    let server = start(levers(4, 1), None);
+    let (mut client, mut parked) = (server.connect(), server.connect());
+    let ask = |client: &mut Client, times: u64| (0..times).for_each(|_| client.ask("spin 1"));
+    ask(&mut client, 10);
+    ask(&mut parked, 10);
+    let slept = sleeps_of_others(&server, &client);
+    ask(&mut client, 500);
+    let on_call = sleeps_of_others(&server, &client) - slept;
+    server.steering.command(Levers::default(), None);
+    // It looks at its levers once a second.
+    thread::sleep(Duration::from_millis(1500));
+    let slept = sleeps_of_others(&server, &client);
+    ask(&mut client, 500);
+    let off_call = sleeps_of_others(&server, &client) - slept;
+    assert!(
+        on_call > 100 && off_call < 50,
+        "{on_call} on call, {off_call} not"
+    );
+    // Whose worker slept here waits for its client itself now, also for the end of it.
+    ask(&mut parked, 10);
+    drop(parked);
+    server.until("the one that was parked is gone", |server| {
+        server.steering.totals().connections == 1
+    });
+    // And on call again, at once.
+    server.steering.command(levers(4, 1), None);
+    let before = server.steering.totals();
+    ask(&mut client, 100);
+    let since = server.steering.totals().since(&before);
+    assert!(since.rounds > 50, "{} rounds", since.rounds);
+}
+
 /// Little's law for one client that waits for its answers: neither its waits nor its gaps together are longer than it was there.
 #[test]
 fn a_client_that_waits_for_its_answers_waits_no_longer_than_it_is_there() {
@@ -337,9 +391,10 @@ fn a_client_that_waits_for_its_answers_waits_no_longer_than_it_is_there() {
             scope.spawn(move || (0..100).for_each(|_| client.ask("spin 300")));
         }
     });
-    let lived = began.elapsed().as_secs_f64();
     for client in &clients {
         let counted = server.counted(client);
+        // Its last query ends when its worker waits again, which is after the client has its answer.
+        let lived = began.elapsed().as_secs_f64();
         let (waited, between) = (counted.latency.get(), counted.between.get());
         assert!(
             waited <= lived && between <= lived,

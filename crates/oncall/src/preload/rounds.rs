@@ -46,6 +46,8 @@ const MAX_TURNS: u32 = 2;
 const RESTED: i32 = i32::MIN / 2;
 /// Workers woken after the lock is given back; more are woken under it.
 const WAKES: usize = 16;
+/// The word of a worker that is to wait for its client as without us.
+pub const HOME: u32 = 3;
 /// No place.
 pub const NONE: u16 = u16::MAX;
 static NOTICED: AtomicU64 = AtomicU64::new(0);
@@ -248,6 +250,13 @@ impl Locked {
         }
     }
 
+    /// Takes note of arrivals while nobody is on call, for how long they wait for a processor. Whoever looks waited itself from when its query
+    /// came: what has waited since before that is not told from what came then.
+    pub fn look(&mut self, came: u64) {
+        NOTICED.fetch_max(came, Relaxed);
+        self.harvest();
+    }
+
     /// Takes all arrivals that are there out of epoll.
     pub fn harvest(&mut self) {
         let before = NOTICED.swap(self.now, Relaxed);
@@ -300,6 +309,18 @@ impl Locked {
                 self.woken += 1;
             }
             None => sys::futex_wake(&self.region.connections[usize::from(place)].go, self.is_shared),
+        }
+    }
+
+    /// Nobody is on call: those that sleep here wait for their clients as without us, and our thread has nothing to watch.
+    pub fn send_home(&mut self) {
+        let top = self.lists.top.load(Relaxed) as usize;
+        for (place, connection) in self.region.connections.iter().enumerate().take(top) {
+            if connection.state.load(Relaxed) == state::PARKED {
+                connection.state.store(state::RUNNING, Relaxed);
+                connection.go.store(HOME, Release);
+                self.rouse_worker(place as u16);
+            }
         }
     }
 
@@ -409,7 +430,8 @@ impl Locked {
     fn rouse(&mut self) {
         let is_free = (0..areas::count(self.region, self.now))
             .any(|gate| self.has_room(gate) && !self.is_draining(gate));
-        if is_free && !self.is_shared && watch::is_for_slots() {
+        // While nobody is on call nothing is watched.
+        if is_free && self.is_closed() && !self.is_shared && watch::is_for_slots() {
             watch::raise();
             self.wake_watch = true;
         }
@@ -450,7 +472,11 @@ impl Locked {
             }
             let is_in_query = connection.in_query.load(Relaxed) == 1;
             let (since, patience) = match is_in_query {
-                true => (connection.query_ns.load(Relaxed), RECLAIM_NS),
+                // A query that waited came before its worker was let go.
+                true => {
+                    let came = connection.query_ns.load(Relaxed);
+                    (came.max(connection.since_ns.load(Relaxed)), RECLAIM_NS)
+                }
                 false => (connection.since_ns.load(Relaxed), linger + RECLAIM_NS),
             };
             let is_asleep = (is_in_query || self.is_shared)
@@ -466,6 +492,11 @@ impl Locked {
             }
         }
     }
+}
+
+/// Whether arrivals are to be looked for while nobody is on call.
+pub fn is_look_due(now: u64) -> bool {
+    now.saturating_sub(NOTICED.load(Relaxed)) > NOTICE_NS
 }
 
 /// Whether workers are on call: the levers are on, and their lease holds.

@@ -381,7 +381,8 @@ pub fn abort() -> ! {
     }
 }
 
-/// Whether a thread, of this process or another, sleeps or is stopped, by /proc/TID/stat.
+/// Whether a thread, of this process or another, sleeps or is stopped, by /proc/TID/task/TID/stat: /proc/TID/stat adds up the times of all
+/// threads of its process.
 pub fn is_asleep(tid: u32) -> bool {
     let mut path = [0u8; 48];
     let mut length = 0;
@@ -400,6 +401,8 @@ pub fn is_asleep(tid: u32) -> bool {
             break;
         }
     }
+    put(&digits[at..]);
+    put(b"/task/");
     put(&digits[at..]);
     put(b"/stat\0");
     let mut text = [0u8; 128];

@@ -489,6 +489,16 @@ pub fn begin_query(connection: &Connection, now: u64) {
 
 pub fn end_query(region: &Region, connection: &Connection, now: u64) {
     connection.in_query.store(0, Relaxed);
+    // What was noted before the answer was this query's own arrival, noticed after its worker; what came since is late from now on, for
+    // until now its client waits for this one.
+    let (ready, answered) = (
+        connection.ready_ns.load(Relaxed),
+        connection.sent_ns.swap(now, Relaxed),
+    );
+    if ready != 0 {
+        let since = if ready < answered { 0 } else { now };
+        connection.ready_ns.store(since, Relaxed);
+    }
     connection.sent.store(0, Relaxed);
     let latency = now.saturating_sub(connection.query_ns.load(Relaxed));
     let at = connection.queries.fetch_add(1, Relaxed) as usize % KEPT;

@@ -4,7 +4,7 @@
 use super::areas;
 use super::courtesy;
 use super::layout::{Connection, Region};
-use super::rounds::{Locked, is_closed, locked, state};
+use super::rounds::{HOME, Locked, is_closed, is_look_due, locked, state};
 use super::sys::{self, PollFd};
 use super::table::{attach, begin_query, end_query, own_place, region};
 use core::ffi::{c_int, c_long};
@@ -43,10 +43,14 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
     courtesy::keep(connection, is_on_call);
     areas::keep((region, place), began);
     if !is_on_call {
-        if connection.slot.load(Relaxed) == 1 {
+        let has_slot = connection.slot.load(Relaxed) == 1;
+        if has_slot || is_look_due(began) {
             locked(region, |lock| {
                 lock.release(connection);
-                lock.dispatch();
+                lock.look(connection.query_ns.load(Relaxed));
+                if has_slot {
+                    lock.dispatch();
+                }
             });
         }
         return Waited::Ordinarily;
@@ -105,6 +109,16 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
         if connection.generation.load(Acquire) != generation {
             return Waited::Ordinarily;
         }
+        if connection.go.load(Acquire) == HOME {
+            let Some(until) = until else {
+                return Waited::Ordinarily;
+            };
+            let result = sys::cancellable(|| sys::poll_for(poll, until.saturating_sub(sys::now())));
+            if result > 0 {
+                begin_query(connection, sys::now());
+            }
+            return Waited::As(result);
+        }
         if connection.go.load(Acquire) == 0 {
             // A timeout or a signal: unless it was let go at the last moment, it goes without a slot.
             locked(region, |lock| {
@@ -141,16 +155,11 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
 /// Puts a worker to sleep, or in line where its next query is there already: as was seen, or as epoll said while it ran.
 fn park(lock: &mut Locked, connection: &Connection, place: u16, (fd, is_there): (c_int, bool)) {
     connection.state.store(state::PARKED, Relaxed);
-    if connection.pending.swap(0, Relaxed) == 1 || is_there {
-        let mut poll = PollFd {
-            fd,
-            events: sys::POLLIN,
-            revents: 0,
-        };
-        match sys::poll_for(&mut poll, 0) {
-            0 => connection.ready_ns.store(0, Relaxed),
-            _ => lock.enqueue(place),
-        }
+    let was_noted = connection.pending.swap(0, Relaxed) == 1;
+    if is_there || was_noted && sys::is_readable(fd) {
+        lock.enqueue(place);
+    } else if was_noted {
+        connection.ready_ns.store(0, Relaxed);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Our own thread in a server with a thread per connection: it watches epoll for arrivals while slots are free.
+//! Our own thread in a server with a thread per connection: it watches epoll for arrivals while workers are on call and slots are free.
 
 use super::areas::NextWait;
 use super::layout::Region;
@@ -137,22 +137,30 @@ extern "C" fn watch(region: *mut c_void) -> *mut c_void {
             lock.note(noted);
             lock.harvest();
             lock.dispatch();
+            if !lock.is_closed() {
+                lock.send_home();
+            }
             lock.restore_processors();
             lock.reclaim_sometimes();
             let wait_for = match lock.what_next() {
-                NextWait::Slots => SLOTS,
+                // Whoever is on call first raises our thread.
+                NextWait::Slots | NextWait::Nobody => SLOTS,
                 NextWait::Arrivals => ARRIVALS,
                 // What is commanded may end before, by its lease or by another command.
                 NextWait::Until(end) => end.min(lock.now + LOOK_NS),
             };
             WAITS_FOR.store(wait_for, Relaxed);
-            (wait_for, lock.now)
+            (wait_for, lock.now, lock.is_closed())
         });
         count = 0;
         match plan {
-            Some((ARRIVALS, _)) => count = take(&mut events, LOOK_MS),
-            Some((SLOTS, now)) => wait_for_slot(region, now),
-            Some((end, _)) => {
+            Some((ARRIVALS, ..)) => count = take(&mut events, LOOK_MS),
+            Some((SLOTS, now, true)) => wait_for_slot(region, now),
+            // The kernel wakes each worker itself: an arrival costs no second wake-up.
+            Some((SLOTS, now, false)) => {
+                sys::futex_wait(&WORD, 0, Some(now + LOOK_NS), false);
+            }
+            Some((end, ..)) => {
                 sys::futex_wait(&WORD, 0, Some(end), false);
             }
             None => {}
