@@ -376,6 +376,51 @@ fn while_nobody_is_on_call_an_arrival_wakes_no_thread_of_ours() {
     assert!(since.rounds > 50, "{} rounds", since.rounds);
 }
 
+/// What a worker waited for when the levers went off, its client's next query in the same turn, ends when nobody watches for arrivals any more.
+#[test]
+fn a_worker_that_lingers_while_its_levers_go_off_is_not_left_asleep() {
+    let levers = Levers {
+        linger: Duration::from_millis(300),
+        ..levers(2, 8)
+    };
+    let server = start(levers, None);
+    let (mut lingers, mut other) = (server.connect(), server.connect());
+    (0..3).for_each(|_| lingers.ask("spin 1"));
+    server.steering.command(Levers::default(), None);
+    // Our thread looks, and sends everybody home who is parked.
+    thread::sleep(Duration::from_millis(100));
+    other.ask("spin 1");
+    thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    lingers.ask("spin 1");
+    let waited = began.elapsed();
+    assert!(
+        waited < Duration::from_millis(400),
+        "{waited:?} beside free slots"
+    );
+}
+
+/// Slots that were taken when everybody went are still taken when all are on call again.
+#[test]
+fn a_slot_that_a_long_query_kept_while_nobody_was_on_call_is_taken_from_it_afterwards() {
+    let server = start(levers(1, 1), None);
+    let (mut long, mut short) = (server.connect(), server.connect());
+    (0..3).for_each(|_| long.ask("spin 1"));
+    (0..3).for_each(|_| short.ask("spin 1"));
+    long.say("spin 6000000");
+    server.until("the long one has the slot", |server| {
+        server.steering.totals().running == 1
+    });
+    server.steering.command(Levers::default(), None);
+    thread::sleep(Duration::from_millis(100));
+    server.steering.command(levers(1, 1), None);
+    let began = Instant::now();
+    // The first goes as it came, while nobody was on call.
+    (0..2).for_each(|_| short.ask("spin 1"));
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_millis(600), "{waited:?} for a slot");
+}
+
 /// Little's law for one client that waits for its answers: neither its waits nor its gaps together are longer than it was there.
 #[test]
 fn a_client_that_waits_for_its_answers_waits_no_longer_than_it_is_there() {

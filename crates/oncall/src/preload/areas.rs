@@ -138,8 +138,6 @@ pub enum NextWait {
     Arrivals,
     /// This time.
     Until(u64),
-    /// Nothing: nobody is on call.
-    Nobody,
 }
 
 impl Locked {
@@ -208,9 +206,6 @@ impl Locked {
 
     /// What our own thread waits for next.
     pub fn what_next(&self) -> NextWait {
-        if !self.is_closed() {
-            return NextWait::Nobody;
-        }
         let (mut begins, mut has_room, mut is_full) = (u64::MAX, false, false);
         for gate in 0..count(self.region, self.now) {
             let not_before = self.lists.not_before[gate].load(Relaxed);

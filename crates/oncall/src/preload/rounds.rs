@@ -250,10 +250,12 @@ impl Locked {
         }
     }
 
-    /// Takes note of arrivals while nobody is on call, for how long they wait for a processor. Whoever looks waited itself from when its query
-    /// came: what has waited since before that is not told from what came then.
+    /// Takes note of arrivals while nobody is on call, for how long they wait for a processor: from the last look on, where that is not long
+    /// ago. After a while in which nothing was answered they waited as long as the query of who looks, which came at this time, or came since.
     pub fn look(&mut self, came: u64) {
-        NOTICED.fetch_max(came, Relaxed);
+        if self.now.saturating_sub(NOTICED.load(Relaxed)) > 2 * NOTICE_NS {
+            NOTICED.fetch_max(came.min(self.now - NOTICE_NS), Relaxed);
+        }
         self.harvest();
     }
 
@@ -287,7 +289,6 @@ impl Locked {
         }
         self.lists.granted_ns[gate].store(self.now, Relaxed);
         connection.state.store(state::RUNNING, Relaxed);
-        connection.since_ns.store(self.now, Relaxed);
         self.wake(place);
         self.relieve(place);
     }
@@ -426,12 +427,13 @@ impl Locked {
         false
     }
 
-    /// Our own thread waits for slots, and some are free now: arrivals are to be watched.
+    /// Our own thread waits for slots, and some are free now, or it waits for nothing and somebody is on call: arrivals are to be watched, or
+    /// slots to be taken from who sleeps.
     fn rouse(&mut self) {
         let is_free = (0..areas::count(self.region, self.now))
             .any(|gate| self.has_room(gate) && !self.is_draining(gate));
-        // While nobody is on call nothing is watched.
-        if is_free && self.is_closed() && !self.is_shared && watch::is_for_slots() {
+        let is_wanted = watch::is_for_nobody() || is_free && watch::is_for_slots();
+        if is_wanted && self.is_closed() && !self.is_shared {
             watch::raise();
             self.wake_watch = true;
         }
@@ -443,6 +445,7 @@ impl Locked {
         self.region.running.fetch_add(1, Relaxed);
         self.lists.running[gate].fetch_add(1, Relaxed);
         connection.gate.store(gate as u32, Relaxed);
+        connection.since_ns.store(self.now, Relaxed);
         connection.slot.store(1, Relaxed);
         gate
     }
@@ -461,7 +464,7 @@ impl Locked {
     pub fn reclaim(&mut self) {
         let linger = self.region.linger_ns.load(Relaxed);
         let top = self.lists.top.load(Relaxed) as usize;
-        let long = (self.region.held_ns.load(Relaxed) * LONG).clamp(MIN_LONG_NS, MAX_LONG_NS);
+        let long = long(self.region.held_ns.load(Relaxed));
         for (place, connection) in self.region.connections.iter().enumerate().take(top) {
             if connection.slot.load(Relaxed) == 0 {
                 continue;
@@ -492,6 +495,11 @@ impl Locked {
             }
         }
     }
+}
+
+/// From when on a query is long, where slots are held for so long in the mean.
+pub fn long(mean: u64) -> u64 {
+    mean.saturating_mul(LONG).clamp(MIN_LONG_NS, MAX_LONG_NS)
 }
 
 /// Whether arrivals are to be looked for while nobody is on call.

@@ -5,7 +5,7 @@ use super::courtesy;
 use super::layout::{COMMON, Connection, KEPT, MAX_CONNECTIONS, MAX_FD, Region, bucket, mode};
 use super::lock;
 use super::processes;
-use super::rounds::{Locked, locked, state};
+use super::rounds::{self, Locked, locked, state};
 use super::sets;
 use super::sys::{self, EpollEvent};
 use super::watch::{self, unwatch_fd, watch_fd};
@@ -510,7 +510,9 @@ pub fn end_query(region: &Region, connection: &Connection, now: u64) {
     let since = connection.since_ns.swap(now, Relaxed);
     if connection.slot.load(Relaxed) == 1 {
         // Two workers that do this at once lose one of a hundred.
-        let (mean, held) = (region.held_ns.load(Relaxed), now.saturating_sub(since));
+        // A few long ones are not to become what is usual.
+        let mean = region.held_ns.load(Relaxed);
+        let held = now.saturating_sub(since).min(rounds::long(mean));
         region.held_ns.store(mean - mean / 128 + held / 128, Relaxed);
     }
     // Where it is not on call for weeks it must not wrap.

@@ -48,7 +48,7 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
             locked(region, |lock| {
                 lock.release(connection);
                 lock.look(connection.query_ns.load(Relaxed));
-                if has_slot {
+                if has_slot || region.waiting.load(Relaxed) > 0 {
                     lock.dispatch();
                 }
             });
@@ -84,21 +84,29 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
         connection.go.store(0, Relaxed);
         let parked = locked(region, |lock| {
             lock.release(connection);
+            if !lock.is_closed() {
+                // Not on call since it began to wait: nobody watches for its client any more.
+                lock.dispatch();
+                return false;
+            }
             if has_lingered {
                 // What was read while it lingered is still in epoll, and would wake it for nothing.
                 lock.harvest();
             }
             park(lock, connection, place, (poll.fd, is_there));
             lock.dispatch();
+            true
         });
-        if parked.is_none() {
+        if parked != Some(true) {
             return Waited::Ordinarily;
         }
         (has_lingered, is_there) = (false, false);
         // As poll(2), which this is for the server.
         let result = sys::cancellable(|| {
             let mut result = 0;
-            while connection.go.load(Acquire) == 0 && result == 0 {
+            // The place may be another's by the time that it runs, and with it the word: that is not for it to sleep on.
+            let is_ours = || connection.generation.load(Acquire) == generation;
+            while connection.go.load(Acquire) == 0 && result == 0 && is_ours() {
                 result = sys::futex_wait(&connection.go, 0, until, false);
                 if result == -sys::EAGAIN {
                     result = 0;
@@ -108,6 +116,9 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
         });
         if connection.generation.load(Acquire) != generation {
             return Waited::Ordinarily;
+        }
+        if connection.go.load(Acquire) == HOME && result == -sys::EINTR {
+            return Waited::As(result);
         }
         if connection.go.load(Acquire) == HOME {
             let Some(until) = until else {

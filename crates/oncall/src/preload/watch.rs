@@ -25,6 +25,8 @@ static WORD: AtomicU32 = AtomicU32::new(0);
 const SLOTS: u64 = 0;
 /// Arrivals.
 const ARRIVALS: u64 = 1;
+/// Nothing, while nobody is on call.
+const NOBODY: u64 = 2;
 /// Anything else is when the delay ends.
 static WAITS_FOR: AtomicU64 = AtomicU64::new(SLOTS);
 
@@ -36,6 +38,11 @@ pub fn is_for_arrivals() -> bool {
 /// Whether it waits for a free slot.
 pub fn is_for_slots() -> bool {
     WAITS_FOR.load(Relaxed) == SLOTS
+}
+
+/// Whether it waits for somebody to be on call.
+pub fn is_for_nobody() -> bool {
+    WAITS_FOR.load(Relaxed) == NOBODY
 }
 
 /// It is not to fall asleep again before it has looked.
@@ -137,30 +144,32 @@ extern "C" fn watch(region: *mut c_void) -> *mut c_void {
             lock.note(noted);
             lock.harvest();
             lock.dispatch();
-            if !lock.is_closed() {
+            // Asked once: whoever is on call by the time it sleeps raises it.
+            let is_closed = lock.is_closed();
+            if !is_closed {
                 lock.send_home();
             }
             lock.restore_processors();
             lock.reclaim_sometimes();
             let wait_for = match lock.what_next() {
-                // Whoever is on call first raises our thread.
-                NextWait::Slots | NextWait::Nobody => SLOTS,
+                _ if !is_closed => NOBODY,
+                NextWait::Slots => SLOTS,
                 NextWait::Arrivals => ARRIVALS,
                 // What is commanded may end before, by its lease or by another command.
                 NextWait::Until(end) => end.min(lock.now + LOOK_NS),
             };
             WAITS_FOR.store(wait_for, Relaxed);
-            (wait_for, lock.now, lock.is_closed())
+            (wait_for, lock.now)
         });
         count = 0;
         match plan {
-            Some((ARRIVALS, ..)) => count = take(&mut events, LOOK_MS),
-            Some((SLOTS, now, true)) => wait_for_slot(region, now),
+            Some((ARRIVALS, _)) => count = take(&mut events, LOOK_MS),
+            Some((SLOTS, now)) => wait_for_slot(region, now),
             // The kernel wakes each worker itself: an arrival costs no second wake-up.
-            Some((SLOTS, now, false)) => {
+            Some((NOBODY, now)) => {
                 sys::futex_wait(&WORD, 0, Some(now + LOOK_NS), false);
             }
-            Some((end, ..)) => {
+            Some((end, _)) => {
                 sys::futex_wait(&WORD, 0, Some(end), false);
             }
             None => {}
