@@ -213,12 +213,14 @@ enum Told {
 }
 
 /// The queries of the nodes' servers as telemetry. The periods of all are added; where one cannot tell, the period is lost, for its
-/// queries may be the slow ones. Where its sample was late alone, what all counted in it comes with the next whole one; else it is in none,
-/// for it may be that of a long time.
+/// queries may be the slow ones. Where samples were late alone, what all counted in it comes with the next whole one, of few periods; else what
+/// the others counted is in none, for it may be that of a long time.
 #[derive(Debug)]
 pub struct ClusterQueries {
     nodes: Vec<Node>,
     period: Duration,
+    /// Periods before this one in which samples were late alone: what was counted in them is to come.
+    late: u32,
     /// Why the last period was lost: said when it changes.
     lost: Vec<String>,
     /// Whether a period has begun: what was counted before is of none.
@@ -238,6 +240,7 @@ impl ClusterQueries {
         Self {
             nodes: nodes.map(node).collect(),
             period,
+            late: 0,
             lost: Vec::new(),
             has_begun: false,
         }
@@ -311,7 +314,10 @@ impl Telemetry for ClusterQueries {
                 Told::Off => {}
             }
         }
-        if lost.is_empty() || !only_late {
+        // What is awaited for longer is that of a long time, also of those whose samples came.
+        let is_awaited = !lost.is_empty() && only_late && self.late + 1 < MAX_PERIODS;
+        self.late = if is_awaited { self.late + 1 } else { 0 };
+        if !is_awaited {
             for (node, counted) in self.nodes.iter_mut().zip(counted) {
                 node.before = counted;
             }

@@ -119,15 +119,29 @@ fn the_queries_of_all_nodes_are_the_traffic_and_without_one_the_period_is_lost()
     );
     show([Some(sample(1, 6, 185)), Some(sample(9, 58, 32))]);
     assert_eq!(take(&mut queries).unwrap().completions, 2 * (5 + 1));
+    // Of one whose samples do not come for long, what the others counted meanwhile is in no period, and they are not said to have stood still.
+    for second in 7..10 {
+        show([Some(sample(1, second, 190)), Some(sample(9, 58, 32))]);
+        assert!(take(&mut queries).is_none());
+        assert_eq!(queries.lost, ["n2: its agent sent no sample in time"]);
+    }
+    show([Some(sample(1, 10, 191)), Some(sample(9, 62, 36))]);
+    assert!(take(&mut queries).is_none());
+    assert_eq!(
+        queries.lost,
+        ["n2: it told of 4.0 s at once: one of the two processes stood still"]
+    );
+    show([Some(sample(1, 11, 192)), Some(sample(9, 63, 37))]);
+    assert_eq!(take(&mut queries).unwrap().completions, 2 * (1 + 1));
     // A server that is away, an agent that was started again.
-    show([Some(sample(1, 7, 190)), Some(away(sample(9, 59, 33)))]);
+    show([Some(sample(1, 12, 195)), Some(away(sample(9, 64, 38)))]);
     assert!(take(&mut queries).is_none());
     assert_eq!(queries.lost, ["n2: nobody is there"]);
-    show([Some(sample(1, 8, 200)), Some(sample(9, 60, 33))]);
+    show([Some(sample(1, 13, 200)), Some(sample(9, 65, 38))]);
     assert!(take(&mut queries).is_none());
-    show([Some(sample(2, 1, 0)), Some(sample(9, 61, 33))]);
+    show([Some(sample(2, 1, 0)), Some(sample(9, 66, 38))]);
     assert!(take(&mut queries).is_none());
-    show([Some(sample(2, 2, 5)), Some(sample(9, 62, 33))]);
+    show([Some(sample(2, 2, 5)), Some(sample(9, 67, 38))]);
     assert_eq!(take(&mut queries).unwrap().completions, 10);
     // One that is off as it was ordered has no queries.
     show([Some(sample(2, 3, 6)), None]);
