@@ -245,7 +245,7 @@ pub struct Connection {
     pub ready_ns: AtomicU64,
     /// When the query being answered was noticed.
     pub query_ns: AtomicU64,
-    /// When its worker was let go last, or ended a query.
+    /// When its worker had its slot, or ended a query, the later of these.
     pub since_ns: AtomicU64,
     /// A robust mutex of libc's that the process which serves it holds all the while: whether it is alive, whoever has its number now.
     pub alive: [AtomicU64; 8],

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Client, PATIENCE, Server, levers, load, starve, ten_queries};
 use headroom_oncall::{Levers, Turns};
+use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
 use std::fs;
 use std::io::Write;
 use std::net::Shutdown;
@@ -374,6 +375,53 @@ fn while_nobody_is_on_call_an_arrival_wakes_no_thread_of_ours() {
     ask(&mut client, 100);
     let since = server.steering.totals().since(&before);
     assert!(since.rounds > 50, "{} rounds", since.rounds);
+}
+
+/// From when on a query is long goes by what is usual, and a few reports are not.
+#[test]
+fn long_queries_that_nobody_waited_for_make_the_next_one_no_usual_one() {
+    let server = start(levers(1, 1), None);
+    let (mut long, mut short) = (server.connect(), server.connect());
+    short.ask("spin 1");
+    (0..20).for_each(|_| long.ask("spin 250000"));
+    long.say("spin 3000000");
+    server.until("the long one has the slot", |server| {
+        server.steering.totals().running == 1
+    });
+    let began = Instant::now();
+    short.ask("spin 1");
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_millis(300), "{waited:?} for a slot");
+}
+
+/// What a law compares with being on call: queries that wait for a processor are late although the kernel says nothing of it.
+#[test]
+fn while_nobody_is_on_call_what_waits_for_a_processor_is_late() {
+    let server = start(Levers::default(), None);
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    // Its workers, which are yet to come, have what it has.
+    let main = Pid::from_raw(server.child.id().cast_signed());
+    sched_setaffinity(main, &one).unwrap();
+    let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
+    let waited: Duration = thread::scope(|scope| {
+        let asks = |client: &mut Client| {
+            let began = Instant::now();
+            (0..60).for_each(|_| client.ask("spin 500"));
+            began.elapsed()
+        };
+        let all: Vec<_> = clients
+            .iter_mut()
+            .map(|client| scope.spawn(move || asks(client)))
+            .collect();
+        all.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    let counted: f64 = clients
+        .iter()
+        .map(|client| server.counted(client).latency.get())
+        .sum();
+    let share = counted / waited.as_secs_f64();
+    assert!((0.7..1.2).contains(&share), "{share} of what clients waited");
 }
 
 /// What a worker waited for when the levers went off, its client's next query in the same turn, ends when nobody watches for arrivals any more.

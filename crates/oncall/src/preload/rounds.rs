@@ -253,21 +253,29 @@ impl Locked {
     /// Takes note of arrivals while nobody is on call, for how long they wait for a processor: from the last look on, where that is not long
     /// ago. After a while in which nothing was answered they waited as long as the query of who looks, which came at this time, or came since.
     pub fn look(&mut self, came: u64) {
-        if self.now.saturating_sub(NOTICED.load(Relaxed)) > 2 * NOTICE_NS {
-            NOTICED.fetch_max(came.min(self.now - NOTICE_NS), Relaxed);
-        }
-        self.harvest();
+        let before = NOTICED.swap(self.now, Relaxed);
+        let since = match self.now.saturating_sub(before) > 2 * NOTICE_NS {
+            true => came.min(self.now - NOTICE_NS).max(before),
+            false => before,
+        };
+        self.take_arrivals(since);
     }
 
     /// Takes all arrivals that are there out of epoll.
     pub fn harvest(&mut self) {
         let before = NOTICED.swap(self.now, Relaxed);
         // Where nobody waited for arrivals, as in the delay between two rounds, they may have been there since the last look: their
-        // latency is not to look shorter than it is.
-        self.since = match before == 0 || watch::is_for_arrivals() {
+        // latency is not to look shorter than it is. While nobody is on call that may be long ago, and whoever is idle has its processor at once.
+        let since = match before == 0 || watch::is_for_arrivals() || watch::is_for_nobody() {
             true => self.now,
             false => before,
         };
+        self.take_arrivals(since);
+    }
+
+    /// Takes note of all arrivals that epoll has, which may have been there since this time.
+    fn take_arrivals(&mut self, since: u64) {
+        self.since = since;
         let mut events = [EpollEvent { events: 0, data: 0 }; EVENTS];
         loop {
             let count = take(&mut events, 0);
@@ -497,7 +505,7 @@ impl Locked {
     }
 }
 
-/// From when on a query is long, where slots are held for so long in the mean.
+/// How long a slot is held, nanoseconds, by a query that is long where they are held for this long in the mean.
 pub fn long(mean: u64) -> u64 {
     mean.saturating_mul(LONG).clamp(MIN_LONG_NS, MAX_LONG_NS)
 }

@@ -44,10 +44,14 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
     areas::keep((region, place), began);
     if !is_on_call {
         let has_slot = connection.slot.load(Relaxed) == 1;
-        if has_slot || is_look_due(began) {
+        // Whoever has just answered tells of its time what waited beside it; others waited for their clients.
+        let looks = was_in_query && is_look_due(began);
+        if has_slot || looks {
             locked(region, |lock| {
                 lock.release(connection);
-                lock.look(connection.query_ns.load(Relaxed));
+                if looks {
+                    lock.look(connection.query_ns.load(Relaxed));
+                }
                 if has_slot || region.waiting.load(Relaxed) > 0 {
                     lock.dispatch();
                 }
@@ -117,18 +121,12 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
         if connection.generation.load(Acquire) != generation {
             return Waited::Ordinarily;
         }
-        if connection.go.load(Acquire) == HOME && result == -sys::EINTR {
-            return Waited::As(result);
-        }
         if connection.go.load(Acquire) == HOME {
-            let Some(until) = until else {
-                return Waited::Ordinarily;
+            return match until {
+                _ if result == -sys::EINTR => Waited::As(result),
+                None => Waited::Ordinarily,
+                Some(until) => at_home(connection, poll, until),
             };
-            let result = sys::cancellable(|| sys::poll_for(poll, until.saturating_sub(sys::now())));
-            if result > 0 {
-                begin_query(connection, sys::now());
-            }
-            return Waited::As(result);
         }
         if connection.go.load(Acquire) == 0 {
             // A timeout or a signal: unless it was let go at the last moment, it goes without a slot.
@@ -161,6 +159,15 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
             }
         }
     }
+}
+
+/// Waits for the rest of its time as without us.
+fn at_home(connection: &Connection, poll: &mut PollFd, until: u64) -> Waited {
+    let result = sys::cancellable(|| sys::poll_for(poll, until.saturating_sub(sys::now())));
+    if result > 0 {
+        begin_query(connection, sys::now());
+    }
+    Waited::As(result)
 }
 
 /// Puts a worker to sleep, or in line where its next query is there already: as was seen, or as epoll said while it ran.

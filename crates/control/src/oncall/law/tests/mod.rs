@@ -127,6 +127,16 @@ const fn workers(setting: &Setting) -> Option<f64> {
     setting.get(Lever::Concurrency)
 }
 
+/// One that a tenth of what it could serve is asked of, and whose watts a delay of 2 ms saves.
+fn partly_loaded() -> Server {
+    Server {
+        demand: 2_000.0,
+        tail: |_, _, delay| 1.0 + 1.3 * delay,
+        watts: Some(|delay| if delay >= 2.0 { 60.0 } else { 80.0 }),
+        ..oversubscribed()
+    }
+}
+
 /// As MariaDB was measured at 512 connections: more with more queries a round and some workers more than cores, little as it is.
 fn oversubscribed() -> Server {
     Server {

@@ -30,12 +30,7 @@ fn a_comparison_that_the_load_ends_is_told_without_a_verdict() {
 #[test]
 fn a_round_in_which_the_machine_changed_begins_anew() {
     let compare = |moves: fn(u64) -> f64| {
-        let mut server = Server {
-            demand: 2_000.0,
-            tail: |_, _, delay| 1.0 + 1.3 * delay,
-            watts: Some(|delay| if delay >= 2.0 { 60.0 } else { 80.0 }),
-            ..oversubscribed()
-        };
+        let mut server = partly_loaded();
         let mut law = ours(20.0, GoalName::Slo);
         let mut in_force = Setting::default();
         for period in 0..2_000 {

@@ -84,12 +84,7 @@ fn a_load_that_the_law_holds_up_is_no_quiet_one() {
 /// delay that was found is in force again.
 #[test]
 fn a_slow_query_of_a_quiet_server_costs_a_while_and_not_what_was_found() {
-    let mut server = Server {
-        demand: 2_000.0,
-        tail: |_, _, delay| 1.0 + 1.3 * delay,
-        watts: Some(|delay| if delay >= 2.0 { 60.0 } else { 80.0 }),
-        ..oversubscribed()
-    };
+    let mut server = partly_loaded();
     let mut law = ours(20.0, GoalName::Slo);
     let found = server.run(&mut law, 2_000);
     assert!(found.get(Lever::RoundDelay) > Some(0.0), "{found}");
@@ -108,12 +103,7 @@ fn a_slow_query_of_a_quiet_server_costs_a_while_and_not_what_was_found() {
 /// Of a load that shows itself once nobody is on call nothing is believed that was found while it was held up.
 #[test]
 fn what_was_found_of_a_load_that_was_held_up_is_compared_anew() {
-    let mut server = Server {
-        demand: 2_000.0,
-        tail: |_, _, delay| 1.0 + 1.3 * delay,
-        watts: Some(|delay| if delay >= 2.0 { 60.0 } else { 80.0 }),
-        ..oversubscribed()
-    };
+    let mut server = partly_loaded();
     let mut law = ours(20.0, GoalName::Slo);
     let found = server.run(&mut law, 2_000);
     let mut in_force = found;
