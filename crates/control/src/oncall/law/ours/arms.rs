@@ -17,9 +17,9 @@ impl OnCall {
         let batch = self.tuning.max_batch;
         let standard = [
             Point::new(cores, 1),
-            Point::new(cores + 2, 2.min(batch)),
-            // On one core the best of both by what was measured: as much as the server alone, and the shortest tail.
             Point::new(cores + 3, 2.min(batch)),
+            // On one core the best of both by what was measured: as much as the server alone, with a tail a tenth as long.
+            Point::new(cores + 3, 3.min(batch)),
             Point::new(cores + 2, batch),
             Point::new(2 * cores + 2, batch),
             Point::new(cores.saturating_mul(4), batch),
@@ -28,12 +28,13 @@ impl OnCall {
         let near = near.into_iter().flat_map(|best| {
             let workers = best.workers.unwrap_or(cores);
             let step = (workers / 4).max(1);
+            let turns = (best.batch / 2).max(1);
             [
                 best,
                 Point::new(workers.saturating_sub(step).max(1), best.batch),
                 Point::new(workers.saturating_add(step), best.batch),
-                Point::new(workers, (best.batch / 2).max(1)),
-                Point::new(workers, best.batch.saturating_mul(2).min(batch)),
+                Point::new(workers, best.batch.saturating_sub(turns).max(1)),
+                Point::new(workers, best.batch.saturating_add(turns).min(batch)),
             ]
         });
         let first = match self.saturated.best {
