@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// What the region begins with: its layout's name and version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc3");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc4");
 /// Connections that can be on call at once; those beyond are served as without us, and counted in [`Region::unmanaged`].
 pub const MAX_CONNECTIONS: usize = 4096;
 /// The highest file descriptor of a connection that can be on call.
@@ -21,7 +21,7 @@ pub const AREAS: usize = 8;
 /// Words of a set of processors: those of a higher number than this holds are in no area.
 pub const CPU_WORDS: usize = 16;
 /// Lists of who waits, in each area.
-pub const LISTS: usize = 3;
+pub const LISTS: usize = 4;
 
 /// Bytes of a user's name that are kept.
 pub const USER: usize = 32;
@@ -139,8 +139,8 @@ pub struct Area {
     pub workers: AtomicU32,
 }
 
-/// Three lists of connections with a query for each area, linked through their places plus 1, where 0 is none: those with tokens in this
-/// round, those without, and those that yield. Each area has rounds of its own. Touched under the lock alone.
+/// Four lists of connections with a query for each area, linked through their places plus 1, where 0 is none: those with tokens in this
+/// round, those without, and of both those that yield. Each area has rounds of its own. Touched under the lock alone.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lists {
@@ -192,7 +192,7 @@ pub struct Connection {
     pub user: [AtomicU64; USER / 8],
     /// Its batch size; [`COMMON`] is [`Region::batch`], 0 gives it no turn but one in twenty seconds.
     pub quota: AtomicI32,
-    /// 1 lets all others go first that have a turn in the round.
+    /// 1 lets all others go first.
     pub yields: AtomicU32,
     /// 1 gives it no turn in the round after one in which it had one, while others wait.
     pub rests: AtomicU32,

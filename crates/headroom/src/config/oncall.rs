@@ -121,6 +121,9 @@ impl OncallConfig {
             PolicyName::Pslo if !any(Class::has_percentile) => {
                 "is pslo, and no [[oncall.class]] has an SLO of a percentile: give one p95_ms, p99_ms or p999_ms, or choose fair"
             }
+            PolicyName::Paced if !any(Class::has_slo) => {
+                "is paced, and no [[oncall.class]] has an SLO: give one p95_ms, p99_ms, p999_ms or disengagement, or choose fair"
+            }
             PolicyName::Utslo if !any(|class| class.disengagement.is_some()) => {
                 "is utslo, and no [[oncall.class]] says how many of its users may give up: give one disengagement, or choose pslo or fair"
             }

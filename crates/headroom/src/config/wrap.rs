@@ -210,6 +210,10 @@ mod tests {
             &["wrap.toml:6: law.reef.policy: is utslo", "give one disengagement"],
         );
         refused(
+            &format!("{class}[law.reef]\npolicy = \"paced\"\n"),
+            &["wrap.toml:5: law.reef.policy: is paced", "give one p95_ms"],
+        );
+        refused(
             &format!(
                 "{class}[law.on-call]\npolicy = \"table\"\ntable = {{ silver = {{ tokens = 2 }}, rest = {{ tokens = 1 }} }}\n"
             ),

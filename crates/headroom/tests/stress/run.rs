@@ -89,7 +89,7 @@ fn steering(chance: &mut Chance) -> (&'static str, String) {
         "--concurrency 2 --batch 4 --delay 2",
         "--concurrency 3 --batch 8 --linger 2000",
     ]);
-    let policy = chance.of(&["fair", "apples", "pslo", "utslo"]);
+    let policy = chance.of(&["fair", "apples", "pslo", "utslo", "paced"]);
     let target = chance.of(&[5.0, 100.0]);
     let config = format!(
         "[slo]\ntarget_ms = {target:.1}\n[[oncall.class]]\nname = \"gold\"\nclients = [\"user:gold\"]\nweight = 4.0\np95_ms = 20.0\n\

@@ -9,6 +9,8 @@ pub const NOW: usize = 0;
 pub const NEXT: usize = 1;
 /// The list of those with tokens in this round that let the others go first.
 pub const LATE: usize = 2;
+/// The list of those that let the others go first and whose turn is in the next round.
+pub const LATER: usize = 3;
 
 /// A list of an area.
 pub const fn of(area: usize, list: usize) -> usize {
@@ -59,9 +61,14 @@ impl Lists {
         self.member[at].store(0, Relaxed);
     }
 
+    /// The first of a list.
+    pub fn first(&self, list: usize) -> Option<u16> {
+        self.first[list].load(Relaxed).checked_sub(1)
+    }
+
     /// Takes the first out of a list.
     pub fn pop(&self, list: usize) -> Option<u16> {
-        let place = self.first[list].load(Relaxed).checked_sub(1)?;
+        let place = self.first(list)?;
         self.remove(place);
         Some(place)
     }
@@ -72,7 +79,7 @@ impl Lists {
             let mut areas = self.last.iter().skip(list).step_by(LISTS);
             areas.find_map(|last| last.load(Relaxed).checked_sub(1))
         };
-        last(NEXT).or_else(|| last(LATE)).or_else(|| last(NOW))
+        [LATER, NEXT, LATE, NOW].into_iter().find_map(last)
     }
 
     /// Forgets who is in them, after a holder of the lock ended in the midst of a change.

@@ -10,7 +10,7 @@
 
 use super::areas;
 use super::layout::{COMMON, Connection, Lists, MAX_CONNECTIONS, Region};
-use super::lists::{self, LATE, NEXT, NOW};
+use super::lists::{self, LATE, LATER, NEXT, NOW};
 use super::lock::{self, Held};
 use super::sys::{self, EpollEvent};
 use super::watch::{self, BELL, EVENTS, take};
@@ -156,12 +156,19 @@ impl Locked {
     /// The list in which a connection stands that has a query.
     pub fn standing(&self, connection: &Connection) -> usize {
         let gate = areas::of(self.region, self.now, connection);
-        let list = match self.refresh(connection, gate) > 0 {
-            false => NEXT,
-            true if connection.yields.load(Relaxed) == 1 && !self.is_starved(connection) => LATE,
-            true => NOW,
-        };
-        lists::of(gate, list)
+        let has_turn = self.refresh(connection, gate) > 0;
+        lists::of(gate, self.list(connection, has_turn))
+    }
+
+    /// The list of who has a turn in this round, or in the next.
+    fn list(&self, connection: &Connection, has_turn: bool) -> usize {
+        let yields = connection.yields.load(Relaxed) == 1 && !self.is_starved(connection);
+        match (has_turn, yields) {
+            (true, false) => NOW,
+            (true, true) => LATE,
+            (false, false) => NEXT,
+            (false, true) => LATER,
+        }
     }
 
     fn is_starved(&self, connection: &Connection) -> bool {
@@ -214,7 +221,7 @@ impl Locked {
         }
         let gate = areas::of(self.region, self.now, connection);
         let list = match self.closes_at(gate) {
-            Some(at) if self.now >= at => lists::of(gate, NEXT),
+            Some(at) if self.now >= at => lists::of(gate, self.list(connection, false)),
             _ => self.standing(connection),
         };
         self.lists.push(list, place);
@@ -376,7 +383,7 @@ impl Locked {
     }
 
     fn dispatch_in(&mut self, gate: usize, has_harvested: &mut bool) {
-        let [now, late] = [NOW, LATE].map(|list| lists::of(gate, list));
+        let [now, late, next] = [NOW, LATE, NEXT].map(|list| lists::of(gate, list));
         let mut turns = 0;
         while self.has_room(gate) {
             if self.delay() > 0 && self.now < self.lists.not_before[gate].load(Relaxed) {
@@ -387,7 +394,7 @@ impl Locked {
             } else if !*has_harvested {
                 *has_harvested = true;
                 self.harvest();
-            } else if let Some(place) = self.lists.pop(late) {
+            } else if let Some(place) = self.pop_late(late, next, turns) {
                 self.let_go(place, &[now, late]);
             } else if turns == MAX_TURNS || !self.turn(gate) {
                 break;
@@ -397,20 +404,33 @@ impl Locked {
         }
     }
 
+    /// The next of those that yield: they are left out while somebody waits who does not, if it is for the next round, which then begins at once.
+    /// With a delay it would begin only after that, and nobody is left out for so long.
+    fn pop_late(&self, late: usize, next: usize, turns: u32) -> Option<u16> {
+        let is_starved = |place: u16| self.is_starved(&self.region.connections[usize::from(place)]);
+        let others_wait = self.delay() == 0 && turns < MAX_TURNS && !self.lists.is_empty(next);
+        let first = self.lists.first(late)?;
+        (!others_wait || is_starved(first)).then(|| {
+            self.lists.remove(first);
+            first
+        })
+    }
+
     /// Ends an area's round where it is over: whether there may be somebody to let go.
     fn turn(&mut self, gate: usize) -> bool {
         let delay = self.delay();
-        let [now, next] = [NOW, NEXT].map(|list| lists::of(gate, list));
+        let [now, late, next, later] = [NOW, LATE, NEXT, LATER].map(|list| lists::of(gate, list));
+        let waits = !self.lists.is_empty(next) || !self.lists.is_empty(later);
         let running = || self.lists.running[gate].load(Relaxed);
         let is_over = match delay {
-            0 => !self.lists.is_empty(next),
-            _ if running() == 0 => self.lists.served[gate].load(Relaxed) > 0 || !self.lists.is_empty(next),
+            0 => waits,
+            _ if running() == 0 => self.lists.served[gate].load(Relaxed) > 0 || waits,
             // A long query holds nobody up: while it runs its core is awake anyway.
             _ => {
                 let drains = delay.max(DRAINS * self.region.held_ns.load(Relaxed));
                 let since = self.now.saturating_sub(self.lists.granted_ns[gate].load(Relaxed));
                 let has_begun = self.lists.served[gate].load(Relaxed) > 0;
-                !self.lists.is_empty(next) && (!has_begun || since >= drains)
+                waits && (!has_begun || since >= drains)
             }
         };
         if !is_over {
@@ -420,8 +440,10 @@ impl Locked {
         self.region.rounds.fetch_add(1, Relaxed);
         self.lists.round[gate].fetch_add(1, Relaxed);
         // Those who yield are found out when their turn comes.
-        while let Some(place) = self.lists.pop(next) {
-            self.lists.push(now, place);
+        for (waited, has_turn) in [(next, now), (later, late)] {
+            while let Some(place) = self.lists.pop(waited) {
+                self.lists.push(has_turn, place);
+            }
         }
         if delay == 0 || !had_served || running() > 0 {
             return true;

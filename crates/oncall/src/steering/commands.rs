@@ -74,7 +74,8 @@ impl Default for Levers {
 pub struct Turns {
     /// Its own batch size: `None` is the common one, 0 no turn but one in twenty seconds.
     pub batch: Option<u32>,
-    /// Whether all others go first that have a turn in the round.
+    /// Whether all others go first: those that have a turn in the round, and where there is no delay those that wait for the next, for twenty
+    /// seconds at most.
     pub yields: bool,
     /// Whether it has no turn in the round after one in which it had one, while others wait.
     pub rests: bool,

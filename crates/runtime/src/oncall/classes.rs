@@ -322,11 +322,8 @@ impl Budgets {
         *self.0.entry((class, at, step)).or_insert_with(|| estimate(cv))
     }
 
-    /// How a connection's last latencies keep its class's SLOs.
+    /// How a connection's last latencies keep its class's SLOs: one that had no answer yet misses none.
     fn kept(&mut self, (index, class): (usize, &Class), recent: &[Seconds], cv: Option<Ratio>) -> Vec<Kept> {
-        if recent.is_empty() {
-            return Vec::new();
-        }
         let missed = |target: Seconds| recent.iter().filter(|latency| **latency > target).count() as f64;
         let slos = class.slos().enumerate();
         let table = class
@@ -347,7 +344,7 @@ impl Budgets {
         });
         let percentiles = slos.map(|(at, (share, target))| Kept::Percentile {
             percentile: Ratio::new(share),
-            violations: Ratio::new(missed(target) / recent.len() as f64),
+            violations: Ratio::new(missed(target) / recent.len().max(1) as f64),
             budget: self.of(
                 (index, at),
                 TailSlo {

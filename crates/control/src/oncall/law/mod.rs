@@ -138,14 +138,14 @@ fn cores(oncall: &OncallObservation, plant: &Plant) -> u32 {
 /// The policy, asked once a period where it has anything to say.
 struct Turns {
     policy: Running,
-    is_fair: bool,
+    name: PolicyName,
 }
 
 impl Turns {
     fn new(tuning: &OncallTuning) -> Self {
         Self {
             policy: Running::new(tuning.policy()),
-            is_fair: tuning.policy == PolicyName::Fair,
+            name: tuning.policy,
         }
     }
 
@@ -158,15 +158,18 @@ impl Turns {
     ) -> (Vec<Grant>, Vec<Reason>) {
         let weight = oncall.each.first().map(|one| one.weight);
         let all_alike = oncall.each.iter().all(|one| Some(one.weight) == weight);
-        if self.is_fair && all_alike {
+        if self.name == PolicyName::Fair && all_alike {
             return (Vec::new(), Vec::new());
         }
         let mut grants = self.policy.decide(observation.length, &oncall.each);
-        if self.is_fair {
-            // N is that of the least weight.
-            for grant in &mut grants.grants {
-                grant.tokens = grant.tokens.saturating_mul(batch).min(MAX_TOKENS);
-            }
+        // N is that of the least weight, or of those without an SLO, which lose nothing by a round of several queries.
+        let takes_batch = |grant: &Grant| match self.name {
+            PolicyName::Fair => true,
+            PolicyName::Paced => grant.yields,
+            _ => false,
+        };
+        for grant in grants.grants.iter_mut().filter(|grant| takes_batch(grant)) {
+            grant.tokens = grant.tokens.saturating_mul(batch).min(MAX_TOKENS);
         }
         (grants.grants, grants.reasons)
     }

@@ -1,7 +1,7 @@
 //! The parameters of the laws for a server on call.
 
 use super::super::delay::Goal;
-use super::super::policy::{Apples, Fair, Policy, PsloStyle, Table, UtsloStyle};
+use super::super::policy::{Apples, Fair, Paced, Policy, PsloStyle, Table, UtsloStyle};
 use super::AreasTuning;
 use crate::parameter::{Bound, OutOfRange, Parameters, refused};
 use crate::plant::Slo;
@@ -49,6 +49,8 @@ pub enum PolicyName {
     Pslo,
     /// In the style of UTSLO: the same by user disengagement ratios.
     Utslo,
+    /// Connections with an SLO are always next, and ask no sooner than they must.
+    Paced,
     /// By the table of classes.
     Table,
 }
@@ -164,6 +166,7 @@ impl OncallTuning {
             PolicyName::Apples => Box::new(Apples { tokens: 1 }),
             PolicyName::Pslo => Box::new(PsloStyle::new(1)),
             PolicyName::Utslo => Box::new(UtsloStyle::new(1)),
+            PolicyName::Paced => Box::new(Paced::new(1)),
             PolicyName::Table => {
                 let rows = self.table.iter();
                 Box::new(Table(

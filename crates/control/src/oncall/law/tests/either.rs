@@ -56,3 +56,36 @@ fn where_somebody_is_stuck_everybody_goes_for_a_while() {
     }
     assert!(workers(&in_force).is_some(), "{in_force}");
 }
+
+/// Under the policy paced those without an SLO have the law's N, and those with one a query at a time, before all others.
+#[test]
+fn paced_connections_go_first_and_the_others_by_rounds_of_n() {
+    let mut turns = Turns::new(&OncallTuning {
+        policy: PolicyName::Paced,
+        ..OncallTuning::default()
+    });
+    let one = |id, slos| crate::oncall::policy::Connection {
+        id,
+        class: "any".to_owned(),
+        weight: 1.0,
+        queries: 0,
+        mean: None,
+        cv: None,
+        slos,
+        tokens: 1,
+    };
+    // It had no answer yet.
+    let slo = crate::oncall::policy::Kept::Percentile {
+        percentile: Ratio::new(0.99),
+        violations: Ratio::ZERO,
+        budget: None,
+    };
+    let oncall = OncallObservation {
+        each: vec![one(1, vec![slo]), one(2, Vec::new())],
+        ..OncallObservation::default()
+    };
+    let (grants, reasons) = turns.decide(&oversubscribed().observation(0, Setting::default()), &oncall, 3);
+    let of = |at: usize| (grants[at].tokens, grants[at].yields, grants[at].again);
+    assert_eq!((of(0), of(1)), ((1, false, true), (3, true, false)));
+    assert_eq!(reasons[0].rule, "policy-paced");
+}
