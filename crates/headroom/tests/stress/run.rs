@@ -93,7 +93,7 @@ fn steering(chance: &mut Chance) -> (&'static str, String) {
     let target = chance.of(&[5.0, 100.0]);
     let config = format!(
         "[slo]\ntarget_ms = {target:.1}\n[[oncall.class]]\nname = \"gold\"\nclients = [\"user:gold\"]\nweight = 4.0\np95_ms = 20.0\n\
-         p99_ms = 40.0\np999_ms = 60.0\n[[oncall.class]]\nname = \"here\"\nclients = [\"unix\"]\n[law.on-call]\npolicy = \"{policy}\"\n"
+         p99_ms = 40.0\np999_ms = 60.0\ndisengagement = {{ at_most = 0.05, points = [[20.0, 0.0], [60.0, 1.0]] }}\n[[oncall.class]]\nname = \"here\"\nclients = [\"unix\"]\n[law.on-call]\npolicy = \"{policy}\"\n"
     );
     (words, config)
 }
