@@ -15,6 +15,8 @@ const MAX_QUOTA: u32 = 64;
 const MIN_QUOTA: u32 = 2;
 /// After how long a best-effort connection without tokens tries again while an SLO is violated.
 const RETRY_VIOLATED: Seconds = Seconds::new(20e-3);
+/// What is said while no connection has an SLO that the policy guards.
+const NOBODY: &str = "no connection with such an SLO is there: all have the same turns";
 /// The last queries over which a mean is compared with its budget: as many latencies as are kept of a connection.
 const WINDOW: f64 = 128.0;
 
@@ -97,6 +99,7 @@ impl Quotas {
         };
         let grants: Vec<Grant> = connections.iter().map(grant).collect();
         let (rule, text) = match (measured, estimated) {
+            _ if states.is_empty() => ("policy-idle", NOBODY),
             (0, 0) => ("policy-kept", "all SLOs are kept: quotas fall by 1"),
             (0, _) => (
                 "policy-over-budget",
@@ -246,13 +249,18 @@ impl Policy for Paced {
             }
         };
         let grants = connections.iter().map(grant).collect();
-        let text = match violated {
-            0 => {
-                "all SLOs are kept: sensitive connections are next when they ask, and ask as late as they can"
-            }
-            _ => "an SLO is violated: its connections ask sooner",
+        let (rule, text) = match (sensitive, violated) {
+            (0, _) => ("policy-idle", NOBODY),
+            (_, 0) => (
+                "policy-paced",
+                "all SLOs are kept: connections with an SLO go before all others, and the pause before each of their turns grows as                  long as their mean latency leaves room for it",
+            ),
+            _ => (
+                "policy-paced",
+                "an SLO is missed, as measured or by its mean latency: its connections pause for half as long before a turn",
+            ),
         };
-        let mut answer = answer(grants, "policy-paced", text);
+        let mut answer = answer(grants, rule, text);
         for reason in &mut answer.reasons {
             let numbers = [
                 ("sensitive", f64::from(sensitive)),
