@@ -164,6 +164,8 @@ pub struct Lists {
     pub granted_ns: [AtomicU64; AREAS],
     /// No round begins earlier.
     pub not_before: [AtomicU64; AREAS],
+    /// The round, plus 1, in which one that yields was let go before others that wait, for it had waited for long; 0 of none.
+    pub pressed: [AtomicU64; AREAS],
     /// Slots taken in each area.
     pub running: [AtomicU32; AREAS],
     /// The division by which they are sorted: its stamp, 0 where there is none.

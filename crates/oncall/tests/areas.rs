@@ -228,6 +228,7 @@ fn a_connection_whose_queries_of_a_turn_are_answered_pauses() {
             place(&server, &paused).0,
             Turns {
                 batch: Some(1),
+                yields: true,
                 pause,
                 ..Turns::default()
             },

@@ -237,7 +237,8 @@ impl Policy for Paced {
             } else if let (Some(mean), Some(budget)) = (mean, budget)
                 && mean < budget * ROOM
             {
-                pace.pause += budget * GROWS;
+                // While nobody waits it is not kept to, and nothing else bounds it.
+                pace.pause = (pace.pause + budget * GROWS).min(budget * ROOM);
             }
             sensitive += 1;
             longest = longest.max(pace.pause);

@@ -112,6 +112,10 @@ pub fn pause(region: &'static Region, connection: &Connection, until: Option<u64
     if pause < LEAST_PAUSE_NS || connection.tokens.load(Relaxed) > 0 || !is_closed(region, sys::now()) {
         return false;
     }
+    // One that goes first pauses for others; one that yields, for the server.
+    if connection.yields.load(Relaxed) == 0 && region.waiting.load(Relaxed) == 0 {
+        return false;
+    }
     let end = connection.since_ns.load(Relaxed).saturating_add(pause);
     let end = until.map_or(end, |until| until.min(end));
     locked(region, |lock| {

@@ -40,6 +40,9 @@ const DRAINS: u64 = 4;
 const NOTICE_NS: u64 = 1_000_000;
 /// A connection that is given no turn has one all the same after so long (AppleS).
 const STARVED_NS: u64 = 20_000_000_000;
+/// A connection that yields has a turn all the same after so long. It may be in a transaction, with locks of the server for which those wait
+/// that it yields to.
+const YIELDED_NS: u64 = 1_000_000_000;
 /// Rounds that may begin at once, one after the other: of those in line all may have had their turn in the one before.
 const MAX_TURNS: u32 = 2;
 /// The tokens of a connection that had a turn in the round before: it had none in this, whatever it answered meanwhile.
@@ -162,7 +165,7 @@ impl Locked {
 
     /// The list of who has a turn in this round, or in the next.
     fn list(&self, connection: &Connection, has_turn: bool) -> usize {
-        let yields = connection.yields.load(Relaxed) == 1 && !self.is_starved(connection);
+        let yields = connection.yields.load(Relaxed) == 1 && !self.has_waited(connection, YIELDED_NS);
         match (has_turn, yields) {
             (true, false) => NOW,
             (true, true) => LATE,
@@ -171,9 +174,9 @@ impl Locked {
         }
     }
 
-    fn is_starved(&self, connection: &Connection) -> bool {
+    fn has_waited(&self, connection: &Connection, longer_than: u64) -> bool {
         let ready = connection.ready_ns.load(Relaxed);
-        ready != 0 && self.now.saturating_sub(ready) > STARVED_NS
+        ready != 0 && self.now.saturating_sub(ready) > longer_than
     }
 
     fn quota(&self, connection: &Connection) -> i32 {
@@ -183,7 +186,7 @@ impl Locked {
             COMMON => i32::try_from(self.region.batch.load(Relaxed))
                 .unwrap_or(i32::MAX)
                 .max(1),
-            quota => quota.max(i32::from(self.is_starved(connection))),
+            quota => quota.max(i32::from(self.has_waited(connection, STARVED_NS))),
         }
     }
 
@@ -383,7 +386,7 @@ impl Locked {
     }
 
     fn dispatch_in(&mut self, gate: usize, has_harvested: &mut bool) {
-        let [now, late, next] = [NOW, LATE, NEXT].map(|list| lists::of(gate, list));
+        let [now, late] = [NOW, LATE].map(|list| lists::of(gate, list));
         let mut turns = 0;
         while self.has_room(gate) {
             if self.delay() > 0 && self.now < self.lists.not_before[gate].load(Relaxed) {
@@ -394,7 +397,7 @@ impl Locked {
             } else if !*has_harvested {
                 *has_harvested = true;
                 self.harvest();
-            } else if let Some(place) = self.pop_late(late, next, turns) {
+            } else if let Some(place) = self.pop_late(gate, turns) {
                 self.let_go(place, &[now, late]);
             } else if turns == MAX_TURNS || !self.turn(gate) {
                 break;
@@ -405,15 +408,26 @@ impl Locked {
     }
 
     /// The next of those that yield: they are left out while somebody waits who does not, if it is for the next round, which then begins at once.
-    /// With a delay it would begin only after that, and nobody is left out for so long.
-    fn pop_late(&self, late: usize, next: usize, turns: u32) -> Option<u16> {
-        let is_starved = |place: u16| self.is_starved(&self.region.connections[usize::from(place)]);
-        let others_wait = self.delay() == 0 && turns < MAX_TURNS && !self.lists.is_empty(next);
+    /// One of those that waited for long goes first in each round, or all that began to wait together would go one after the other. With a delay
+    /// the next round would begin only after that, and nobody is left out for so long.
+    fn pop_late(&self, gate: usize, turns: u32) -> Option<u16> {
+        let [late, next] = [LATE, NEXT].map(|list| lists::of(gate, list));
         let first = self.lists.first(late)?;
-        (!others_wait || is_starved(first)).then(|| {
-            self.lists.remove(first);
-            first
-        })
+        let connection = &self.region.connections[usize::from(first)];
+        let others_wait = self.delay() == 0 && turns < MAX_TURNS && !self.lists.is_empty(next);
+        // One that went on without the lock stands in nobody's way, and one that yields no more waits for nobody.
+        let yields = connection.yields.load(Relaxed) == 1 && connection.state.load(Relaxed) == state::READY;
+        if others_wait && yields {
+            let round = self.lists.round[gate].load(Relaxed) + 1;
+            let is_next =
+                self.has_waited(connection, YIELDED_NS) && self.lists.pressed[gate].load(Relaxed) != round;
+            if !is_next {
+                return None;
+            }
+            self.lists.pressed[gate].store(round, Relaxed);
+        }
+        self.lists.remove(first);
+        Some(first)
     }
 
     /// Ends an area's round where it is over: whether there may be somebody to let go.

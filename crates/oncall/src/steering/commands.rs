@@ -74,12 +74,12 @@ impl Default for Levers {
 pub struct Turns {
     /// Its own batch size: `None` is the common one, 0 no turn but one in twenty seconds.
     pub batch: Option<u32>,
-    /// Whether all others go first: those that have a turn in the round, and where there is no delay those that wait for the next, for twenty
-    /// seconds at most.
+    /// Whether all others go first: those that have a turn in the round, and where there is no delay those that wait for the next, for a second
+    /// or so.
     pub yields: bool,
     /// Whether it has no turn in the round after one in which it had one, while others wait.
     pub rests: bool,
-    /// How long it asks for no other turn when its queries of one are answered. Less than a millisecond is not slept: standing in line
+    /// How long it asks for no other turn when its queries of one are answered; where it does not yield, only while somebody waits. Less than a millisecond is not slept: standing in line
     /// takes longer.
     pub pause: Duration,
 }
