@@ -585,6 +585,58 @@ fn who_yields_to_others_that_always_wait_has_a_turn_after_a_second() {
     assert!(waited < Duration::from_secs(15), "{waited:?}");
 }
 
+/// Those that stand in the line of who yields as they yield no more are served as those that come after them.
+#[test]
+fn who_yields_no_more_is_not_left_in_line() {
+    let server = start(levers(1, 1), None);
+    let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.ask("spin 1"));
+    let places: Vec<_> = server
+        .steering
+        .connections()
+        .iter()
+        .map(|one| one.place)
+        .collect();
+    let give = |yields| {
+        let turns = Turns {
+            yields,
+            ..Turns::default()
+        };
+        places
+            .iter()
+            .for_each(|place| server.steering.give(*place, turns));
+    };
+    give(true);
+    let end = Instant::now() + Duration::from_millis(1_200);
+    let queries = || -> Vec<u64> {
+        server
+            .steering
+            .connections()
+            .iter()
+            .map(|one| one.queries)
+            .collect()
+    };
+    let before = thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    client.ask("spin 5000");
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(400));
+        give(false);
+        queries()
+    });
+    let since: Vec<u64> = queries()
+        .iter()
+        .zip(before)
+        .map(|(now, then)| now - then)
+        .collect();
+    let (least, most) = (since.iter().min().unwrap(), since.iter().max().unwrap());
+    assert!(least * 3 > *most, "{since:?}");
+}
+
 /// A pause of who goes first is for those that wait; one of who yields is for the server.
 #[test]
 fn who_goes_first_pauses_while_somebody_waits_alone() {
