@@ -182,8 +182,8 @@ impl Policy for UtsloStyle {
 /// The loops above serve latency-sensitive connections by turns of violation and rest: while all is kept they wait for their round like
 /// everybody, which is longer than their SLO where many connections wait. Here best-effort connections always yield, so that a
 /// sensitive one that asks is next; and it asks only a while after its last turn (the grant's `retry`). That while grows by a twentieth of
-/// its mean budget each period in which its mean is below 60 % of that, and halves where an SLO is violated, as measured or estimated. So each
-/// has about the throughput 1/m that its budget asks for (Little's law), and best effort has the rest.
+/// its mean budget each period in which its mean is below 60 % of that, and halves where an SLO is violated, as measured or estimated. It is no longer than 60 % of the budget, for a
+/// live server keeps to it only while somebody waits. So each has about the throughput 1/m that its budget asks for (Little's law), and best effort has the rest.
 #[derive(Clone, Debug)]
 pub struct Paced {
     tokens: u32,
@@ -254,7 +254,8 @@ impl Policy for Paced {
             (0, _) => ("policy-idle", NOBODY),
             (_, 0) => (
                 "policy-paced",
-                "all SLOs are kept: connections with an SLO go before all others, and the pause before each of their turns grows as                  long as their mean latency leaves room for it",
+                "all SLOs are kept: connections with an SLO go before all others, and the pause before each of their turns grows as long \
+                 as their mean latency leaves room for it",
             ),
             _ => (
                 "policy-paced",

@@ -140,6 +140,14 @@ fn a_paced_connection_asks_as_late_as_its_budget_allows() {
     assert!((pause(11.9) - 2.0).abs() < 1e-9);
     assert!((pause(19.0) - 2.0).abs() < 1e-9);
     assert!((pause(21.0) - 1.0).abs() < 1e-9);
+    // A connection that asks nothing, or is not made to pause, keeps its mean: the pause ends at 60 % of the budget.
+    let after_a_minute = (0..240).map(|_| pause(5.0)).last();
+    assert!(
+        after_a_minute.is_some_and(|ms| (ms - 12.0).abs() < 1e-9),
+        "{after_a_minute:?}"
+    );
+    let nobody = policy.decide(&[connection(2, 1.0, Vec::new())]);
+    assert_eq!(nobody.reasons[0].rule, "policy-idle");
 }
 
 proptest! {

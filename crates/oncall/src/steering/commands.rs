@@ -79,7 +79,7 @@ pub struct Turns {
     pub yields: bool,
     /// Whether it has no turn in the round after one in which it had one, while others wait.
     pub rests: bool,
-    /// How long it asks for no other turn when its queries of one are answered; where it does not yield, only while somebody waits. Less than a millisecond is not slept: standing in line
-    /// takes longer.
+    /// How long it asks for no other turn when its queries of one are answered; where it does not yield, only while somebody waits. Less
+    /// than a millisecond is not slept: standing in line takes longer.
     pub pause: Duration,
 }

@@ -405,6 +405,18 @@ mod tests {
         }
     }
 
+    /// It is one with an SLO from its first period on, for a policy to let it go first.
+    #[test]
+    fn a_connection_without_an_answer_yet_misses_none_of_its_slos() {
+        let mut classes = Classes::new(vec![gold()]);
+        let (each, _) = classes.observe(&[connection(0, None, 0, &[])]);
+        assert!(
+            !each[0].slos.is_empty() && !each[0].violates(),
+            "{:?}",
+            each[0].slos
+        );
+    }
+
     #[test]
     fn users_who_give_up_are_an_slo_of_their_own() {
         let utslo = Class {

@@ -13,6 +13,9 @@
 //! - `again`: without it, a round right after one in which it had a turn leaves it out, unless nobody else waits.
 //! - `yields`: left out while a connection that does not yield waits, for [`MAX_WAIT`] at most.
 //! - `retry`: when its tokens are used up, it asks for its next turn only after so long (AppleS' sleep).
+//!
+//! The live runtime differs in three things that are not here yet: there who yields has a turn after a second, one of those in each round; who
+//! does not yield pauses only while somebody waits; and with a delay those that yield have a turn in each round.
 
 use super::scenario::GateFigures;
 use headroom_control::oncall::policy::{Grant, MAX_WAIT};
