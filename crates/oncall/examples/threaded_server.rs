@@ -14,6 +14,7 @@
 //! | `fill` | writes into it |
 //! | `fork` | forks a child that exits, and waits for it |
 //! | `vanish` | ends its thread inside a query, as a cancelled one does, and leaves the connection open |
+//! | `status FLAGS` | answers with MySQL's OK packet with these status flags first |
 //! | `patience MILLISECONDS` | closes the connection where no line comes for so long |
 //!
 //! Each is answered with `ok` and a line's end.
@@ -141,6 +142,12 @@ extern "C" fn serve(client: *mut c_void) -> *mut c_void {
         match command {
             "patience" => patience = number as c_int,
             "vanish" => return std::ptr::null_mut(),
+            "status" => {
+                let [low, high, ..] = number.to_le_bytes();
+                let packet = [7, 0, 0, 1, 0, 0, 0, low, high, 0, 0];
+                // SAFETY: as many bytes as are said.
+                unsafe { send(fd, packet.as_ptr().cast(), packet.len(), MSG_NOSIGNAL) };
+            }
             _ => carry_out(command, number),
         }
         // SAFETY: three bytes.

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// What the region begins with: its layout's name and version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc4");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc5");
 /// Connections that can be on call at once; those beyond are served as without us, and counted in [`Region::unmanaged`].
 pub const MAX_CONNECTIONS: usize = 4096;
 /// The highest file descriptor of a connection that can be on call.
@@ -234,6 +234,12 @@ pub struct Connection {
     pub in_query: AtomicU32,
     /// 1 from the first byte of an answer on.
     pub sent: AtomicU32,
+    /// What its client speaks: see the library's `transactions`.
+    pub protocol: AtomicU32,
+    /// 1 where its client is in the midst of a transaction, as far as the protocol tells: it does not yield, rest or pause then.
+    pub in_transaction: AtomicU32,
+    /// How far an answer is read: see the library's `transactions`.
+    pub answer: AtomicU64,
     /// When the last query ended, or the first byte of the answer to this one went out, or the connection was accepted: what its client
     /// sent since came later.
     pub sent_ns: AtomicU64,
@@ -243,6 +249,8 @@ pub struct Connection {
     pub tokens: AtomicI32,
     /// The round that these are of.
     pub round: AtomicU64,
+    /// The round of its last turn, plus 1; 0 of none.
+    pub ran: AtomicU64,
     /// When the query that waits was noticed; 0 where none does.
     pub ready_ns: AtomicU64,
     /// When the query being answered was noticed.

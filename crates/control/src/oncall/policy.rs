@@ -13,6 +13,9 @@ pub use super::guarded::{Paced, PsloStyle, UtsloStyle};
 
 /// The longest that a connection waits without a token: AppleS' rule.
 pub const MAX_WAIT: Seconds = Seconds::new(20.0);
+/// The longest that a connection which yields is left out for others; then it has a turn in the first round in which no other such one had it.
+/// It may hold locks of the server for which those wait that it yields to.
+pub const MAX_YIELD: Seconds = Seconds::new(1.0);
 /// Tokens of one turn at most, whatever a policy answers.
 pub const MAX_TOKENS: u32 = 1_024;
 /// By what a violation ratio is multiplied before it is compared.

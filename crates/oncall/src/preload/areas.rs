@@ -11,10 +11,10 @@
 //! workers from a thread that is no client's. A forked child begins with those that the worker had before.
 
 use super::layout::{AREAS, CPU_WORDS, Connection, MAX_CONNECTIONS, Region};
-use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, locked};
-use super::sys;
+use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, is_in_transaction, locked};
+use super::sys::{self, PollFd};
 use super::table;
-use core::ffi::c_long;
+use core::ffi::{c_int, c_long};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -23,6 +23,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 const NAP_NS: u64 = 500_000;
 /// A shorter pause is not slept: being woken takes as long, and whoever has to stand in line for its next turn waits longer.
 const LEAST_PAUSE_NS: u64 = 1_000_000;
+
+/// Whether its reason holds is looked at so often in a pause.
+const LOOK_NS: u64 = 50_000_000;
 
 /// Whether workers of this process may have another's processors.
 static PINNED: AtomicU32 = AtomicU32::new(0);
@@ -106,32 +109,46 @@ pub fn forked() {
 }
 
 /// The worker of a connection whose tokens are used up asks for no other turn for a while after its last answer (AppleS' sleep), which its
-/// policy says. What its client sends meanwhile is noticed, and counts from then. Whether a signal ended the pause.
-pub fn pause(region: &'static Region, connection: &Connection, until: Option<u64>) -> bool {
-    let pause = connection.pause_ns.load(Relaxed);
-    if pause < LEAST_PAUSE_NS || connection.tokens.load(Relaxed) > 0 || !is_closed(region, sys::now()) {
-        return false;
-    }
-    // One that goes first pauses for others; one that yields, for the server.
-    if connection.yields.load(Relaxed) == 0 && region.waiting.load(Relaxed) == 0 {
-        return false;
-    }
-    let end = connection.since_ns.load(Relaxed).saturating_add(pause);
-    let end = until.map_or(end, |until| until.min(end));
-    locked(region, |lock| {
-        lock.release(connection);
-        lock.dispatch();
-    });
-    connection.go.store(0, Relaxed);
-    let is_shared = super::lock::is_shared(region);
-    let mut result = 0;
-    while sys::now() < end && result != -sys::EINTR && result != -sys::ETIMEDOUT {
-        result = sys::cancellable(|| sys::futex_wait(&connection.go, 0, Some(end), is_shared));
-        if result == -sys::EAGAIN {
-            break;
+/// policy says. What its client sends meanwhile is noticed, and counts from then. A signal ends it, a client that goes away, and whatever
+/// takes its reason away: another grant, the end of the lease, nobody who waits. Whether it was a signal.
+pub fn pause(region: &'static Region, connection: &Connection, fd: c_int, until: Option<u64>) -> bool {
+    let generation = connection.generation.load(Acquire);
+    let mut has_slot = true;
+    loop {
+        let now = sys::now();
+        let end =
+            pause_ends(region, connection, now).map_or(0, |end| until.map_or(end, |until| until.min(end)));
+        if end <= now || connection.generation.load(Acquire) != generation {
+            return false;
+        }
+        if core::mem::take(&mut has_slot) {
+            locked(region, |lock| {
+                lock.release(connection);
+                lock.dispatch();
+            });
+        }
+        let mut poll = PollFd {
+            fd,
+            events: sys::POLLRDHUP,
+            revents: 0,
+        };
+        let result = sys::cancellable(|| sys::poll_for(&mut poll, (end - now).min(LOOK_NS)));
+        if result != 0 {
+            return result == -sys::EINTR;
         }
     }
-    result == -sys::EINTR
+}
+
+/// When a connection's pause ends; `None` of one that has no reason for any.
+fn pause_ends(region: &Region, connection: &Connection, now: u64) -> Option<u64> {
+    let pause = connection.pause_ns.load(Relaxed);
+    let may_pause = pause >= LEAST_PAUSE_NS
+        && connection.tokens.load(Relaxed) <= 0
+        && !is_in_transaction(connection)
+        && is_closed(region, now);
+    // One that goes first pauses for others; one that yields, for the server.
+    let has_reason = connection.yields.load(Relaxed) == 1 || region.waiting.load(Relaxed) > 0;
+    (may_pause && has_reason).then(|| connection.since_ns.load(Relaxed).saturating_add(pause))
 }
 
 /// What our own thread waits for.

@@ -17,6 +17,7 @@ pub(crate) mod rounds;
 mod sets;
 mod sys;
 pub(crate) mod table;
+mod transactions;
 mod users;
 mod waits;
 mod watch;

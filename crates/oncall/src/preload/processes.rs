@@ -236,7 +236,7 @@ fn came(region: &'static Region, place: u16) {
     courtesy::keep(connection, is_on_call);
     if connection.slot.load(Relaxed) == 0 && is_on_call {
         // A signal that ends it is the server's to see when the query is there.
-        areas::pause(region, connection, None);
+        areas::pause(region, connection, FD.load(Relaxed), None);
         acquire(region, connection, place);
         if connection.slot.load(Relaxed) == 0 {
             region.without_slot.fetch_add(1, Relaxed);

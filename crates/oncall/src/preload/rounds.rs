@@ -40,13 +40,11 @@ const DRAINS: u64 = 4;
 const NOTICE_NS: u64 = 1_000_000;
 /// A connection that is given no turn has one all the same after so long (AppleS).
 const STARVED_NS: u64 = 20_000_000_000;
-/// A connection that yields has a turn all the same after so long. It may be in a transaction, with locks of the server for which those wait
-/// that it yields to.
+/// A connection that yields has a turn all the same after so long. It may hold locks of the server, for which those wait that it yields to,
+/// that its protocol does not tell of.
 const YIELDED_NS: u64 = 1_000_000_000;
 /// Rounds that may begin at once, one after the other: of those in line all may have had their turn in the one before.
 const MAX_TURNS: u32 = 2;
-/// The tokens of a connection that had a turn in the round before: it had none in this, whatever it answered meanwhile.
-const RESTED: i32 = i32::MIN / 2;
 /// Workers woken after the lock is given back; more are woken under it.
 const WAKES: usize = 16;
 /// The word of a worker that is to wait for its client as without us.
@@ -143,15 +141,12 @@ impl Locked {
         let round = self.lists.round[gate].load(Relaxed);
         let before = connection.round.swap(round, Relaxed);
         if before != round {
-            let quota = self.quota(connection);
             // One turn is enough of two rounds in a row; with nobody else in line the next begins at once.
-            let left = connection.tokens.load(Relaxed);
             let rests = connection.rests.load(Relaxed) == 1
-                && before.checked_add(1) == Some(round)
-                && (RESTED / 2..quota).contains(&left);
-            connection
-                .tokens
-                .store(if rests { RESTED } else { quota }, Relaxed);
+                && !is_in_transaction(connection)
+                && connection.ran.load(Relaxed) == round;
+            let tokens = if rests { 0 } else { self.quota(connection) };
+            connection.tokens.store(tokens, Relaxed);
         }
         connection.tokens.load(Relaxed)
     }
@@ -165,7 +160,7 @@ impl Locked {
 
     /// The list of who has a turn in this round, or in the next.
     fn list(&self, connection: &Connection, has_turn: bool) -> usize {
-        let yields = connection.yields.load(Relaxed) == 1 && !self.has_waited(connection, YIELDED_NS);
+        let yields = yields(connection) && !self.has_waited(connection, YIELDED_NS);
         match (has_turn, yields) {
             (true, false) => NOW,
             (true, true) => LATE,
@@ -186,7 +181,10 @@ impl Locked {
             COMMON => i32::try_from(self.region.batch.load(Relaxed))
                 .unwrap_or(i32::MAX)
                 .max(1),
-            quota => quota.max(i32::from(self.has_waited(connection, STARVED_NS))),
+            quota => {
+                let has_one = is_in_transaction(connection) || self.has_waited(connection, STARVED_NS);
+                quota.max(i32::from(has_one))
+            }
         }
     }
 
@@ -306,6 +304,8 @@ impl Locked {
             self.lists.began_ns[gate].store(self.now, Relaxed);
         }
         self.lists.granted_ns[gate].store(self.now, Relaxed);
+        let round = self.lists.round[gate].load(Relaxed);
+        connection.ran.store(round + 1, Relaxed);
         connection.state.store(state::RUNNING, Relaxed);
         self.wake(place);
         self.relieve(place);
@@ -416,7 +416,7 @@ impl Locked {
         let connection = &self.region.connections[usize::from(first)];
         let others_wait = self.delay() == 0 && turns < MAX_TURNS && !self.lists.is_empty(next);
         // One that went on without the lock stands in nobody's way, and one that yields no more waits for nobody.
-        let yields = connection.yields.load(Relaxed) == 1 && connection.state.load(Relaxed) == state::READY;
+        let yields = yields(connection) && connection.state.load(Relaxed) == state::READY;
         if others_wait && yields {
             let round = self.lists.round[gate].load(Relaxed) + 1;
             let is_next =
@@ -539,6 +539,16 @@ impl Locked {
             }
         }
     }
+}
+
+/// Whether a connection may hold locks of the server, for which those wait that it would let go first.
+pub fn is_in_transaction(connection: &Connection) -> bool {
+    connection.in_transaction.load(Relaxed) == 1
+}
+
+/// Whether a connection lets others go first.
+pub fn yields(connection: &Connection) -> bool {
+    connection.yields.load(Relaxed) == 1 && !is_in_transaction(connection)
 }
 
 /// How long a slot is held, nanoseconds, by a query that is long where they are held for this long in the mean.

@@ -39,6 +39,7 @@ pub struct EpollEvent {
 }
 
 pub const POLLIN: i16 = 1;
+pub const POLLRDHUP: i16 = 0x2000;
 pub const EINTR: c_long = 4;
 pub const EAGAIN: c_long = 11;
 pub const ETIMEDOUT: c_long = 110;

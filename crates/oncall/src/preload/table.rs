@@ -8,6 +8,7 @@ use super::processes;
 use super::rounds::{self, Locked, locked, state};
 use super::sets;
 use super::sys::{self, EpollEvent};
+use super::transactions;
 use super::watch::{self, unwatch_fd, watch_fd};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -316,6 +317,8 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.area,
         &connection.gate,
         &connection.pinned,
+        &connection.protocol,
+        &connection.in_transaction,
     ];
     words.into_iter().for_each(|word| word.store(0, Relaxed));
     let longs = [
@@ -327,8 +330,10 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.query_ns,
         &connection.since_ns,
         &connection.pause_ns,
+        &connection.ran,
     ];
     longs.into_iter().for_each(|long| long.store(0, Relaxed));
+    connection.answer.store(transactions::BEGINS, Relaxed);
     // No query of its came before it did.
     connection.sent_ns.store(sys::now(), Relaxed);
     // Those of no round: the first query has tokens of its own.
@@ -410,14 +415,14 @@ pub fn watched_by_server(set: c_int, fd: c_int, event: Option<EpollEvent>) {
     forget(fd);
 }
 
-/// A part of an answer goes out.
-pub fn sending(fd: c_int) {
-    if let Some((region, place)) = known(fd) {
-        let connection = &region.connections[usize::from(place)];
-        if connection.sent.swap(1, Relaxed) == 0 {
-            connection.sent_ns.store(sys::now(), Relaxed);
-        }
+/// A part of an answer goes out: whose.
+pub fn sending(fd: c_int) -> Option<&'static Connection> {
+    let (region, place) = known(fd)?;
+    let connection = &region.connections[usize::from(place)];
+    if connection.sent.swap(1, Relaxed) == 0 {
+        connection.sent_ns.store(sys::now(), Relaxed);
     }
+    Some(connection)
 }
 
 /// Whether a connection's query is answered: then a read without waiting is spared, and the server is to wait for the next query,
@@ -484,6 +489,7 @@ pub fn begin_query(connection: &Connection, now: u64) {
             .fetch_add(arrived.saturating_sub(before), Relaxed);
     }
     connection.sent.store(0, Relaxed);
+    connection.answer.store(transactions::BEGINS, Relaxed);
     connection.in_query.store(1, Relaxed);
 }
 

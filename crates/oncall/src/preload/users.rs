@@ -1,8 +1,9 @@
-//! Who a client is, where its protocol says it in the first bytes: MySQL's handshake response, PostgreSQL's startup message. Under TLS
-//! nothing is seen of it.
+//! Who a client is, where its protocol says it in the first bytes: MySQL's handshake response, PostgreSQL's startup message; and with it,
+//! what it speaks. Under TLS nothing is seen of it.
 
 use super::layout::{Connection, USER};
 use super::table;
+use super::transactions::protocol;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -21,8 +22,9 @@ pub fn note(fd: c_int, buffer: *const c_void, length: isize) {
     }
     // SAFETY: libc has just written so many bytes there, for the caller that gave the buffer.
     let bytes = unsafe { core::slice::from_raw_parts(buffer.cast::<u8>(), length.unsigned_abs()) };
-    if let Some(user) = user(bytes) {
+    if let Some((speaks, user)) = user(bytes) {
         keep(connection, user);
+        connection.protocol.store(speaks, Relaxed);
     }
 }
 
@@ -36,11 +38,12 @@ fn keep(connection: &Connection, user: &[u8]) {
     }
 }
 
-/// The user that a message names.
-pub fn user(bytes: &[u8]) -> Option<&[u8]> {
+/// The user that a message names, and the protocol of what follows, as far as it can be read.
+pub fn user(bytes: &[u8]) -> Option<(u32, &[u8])> {
     // A server may read the four bytes of MySQL's header alone first.
     let with_header = || mysql(bytes.get(4..)?);
-    postgresql(bytes).or_else(with_header).or_else(|| mysql(bytes))
+    let postgresql = postgresql(bytes).map(|user| (protocol::POSTGRESQL, user));
+    postgresql.or_else(with_header).or_else(|| mysql(bytes))
 }
 
 /// PostgreSQL, "StartupMessage": length, protocol 3.x, then names and values, each ended by a zero.
@@ -60,8 +63,10 @@ fn postgresql(bytes: &[u8]) -> Option<&[u8]> {
 
 /// MySQL, "Protocol::HandshakeResponse41": capabilities, the longest packet, the character set, 23 bytes of which MariaDB uses the last
 /// four, then the user, ended by a zero.
-fn mysql(bytes: &[u8]) -> Option<&[u8]> {
+fn mysql(bytes: &[u8]) -> Option<(u32, &[u8])> {
     const PROTOCOL_41: u32 = 0x200;
+    // CLIENT_COMPRESS and CLIENT_ZSTD_COMPRESSION_ALGORITHM.
+    const COMPRESSED: u32 = 0x400_0020;
     let capabilities = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let is_filler = bytes.get(9..28)?.iter().all(|byte| *byte == 0);
     if capabilities & PROTOCOL_41 == 0 || !is_filler {
@@ -69,7 +74,11 @@ fn mysql(bytes: &[u8]) -> Option<&[u8]> {
     }
     let user = bytes.get(32..)?.split(|byte| *byte == 0).next()?;
     // A name without its end is none: the rest may come with the next read.
-    (bytes.len() > 32 + user.len() && is_name(user)).then_some(user)
+    let speaks = match capabilities & COMPRESSED {
+        0 => protocol::MYSQL,
+        _ => protocol::UNKNOWN,
+    };
+    (bytes.len() > 32 + user.len() && is_name(user)).then_some((speaks, user))
 }
 
 fn is_name(bytes: &[u8]) -> bool {
@@ -92,15 +101,19 @@ mod tests {
     #[test]
     fn the_user_is_read_from_the_first_message_of_both_protocols() {
         let payload = handshake(b"sbtest");
-        assert_eq!(user(&payload), Some(&b"sbtest"[..]));
+        let sbtest = Some((protocol::MYSQL, &b"sbtest"[..]));
+        assert_eq!(user(&payload), sbtest);
         let mut packet = vec![payload.len() as u8, 0, 0, 1];
         packet.extend(&payload);
-        assert_eq!(user(&packet), Some(&b"sbtest"[..]));
+        assert_eq!(user(&packet), sbtest);
+        // What follows is compressed.
+        packet[4] |= 0x20;
+        assert_eq!(user(&packet), Some((protocol::UNKNOWN, &b"sbtest"[..])));
         let words = b"user\0anna\0database\0shop\0\0";
         let mut startup = (8 + words.len() as u32).to_be_bytes().to_vec();
         startup.extend(0x0003_0000_u32.to_be_bytes());
         startup.extend(words);
-        assert_eq!(user(&startup), Some(&b"anna"[..]));
+        assert_eq!(user(&startup), Some((protocol::POSTGRESQL, &b"anna"[..])));
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
         }
     }
     let until = patience.map(|patience| began.saturating_add(patience));
-    let is_interrupted = was_in_query && areas::pause(region, connection, until);
+    let is_interrupted = was_in_query && areas::pause(region, connection, poll.fd, until);
     if is_interrupted {
         return Waited::As(-sys::EINTR);
     }

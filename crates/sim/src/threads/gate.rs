@@ -11,14 +11,15 @@
 //! - `tokens`: N of the connection; without any it waits until it has some.
 //! - `share` s, over the largest of all: it takes part in those rounds r in which ⌊s r⌋ grows.
 //! - `again`: without it, a round right after one in which it had a turn leaves it out, unless nobody else waits.
-//! - `yields`: left out while a connection that does not yield waits, for [`MAX_WAIT`] at most.
-//! - `retry`: when its tokens are used up, it asks for its next turn only after so long (AppleS' sleep).
+//! - `yields`: after those that do not yield. Without a delay it is left out while one of them waits for the next round, which then begins at
+//!   once; after [`MAX_YIELD`] one such has a turn in each round. With a delay nobody is left out: the next round begins only after that.
+//! - `retry`: when its tokens are used up, it asks for its next turn only after so long (AppleS' sleep); who does not yield, only while
+//!   somebody waits, which is looked at every [`LOOK_S`].
 //!
-//! The live runtime differs in three things that are not here yet: there who yields has a turn after a second, one of those in each round; who
-//! does not yield pauses only while somebody waits; and with a delay those that yield have a turn in each round.
+//! The live runtime does not hold a connection in a transaction back in these ways; here a query is a transaction of its own.
 
 use super::scenario::GateFigures;
-use headroom_control::oncall::policy::{Grant, MAX_WAIT};
+use headroom_control::oncall::policy::{Grant, MAX_YIELD};
 use std::collections::BTreeSet;
 
 /// What of a gate the levers and a policy change while it works.
@@ -64,6 +65,8 @@ const NEVER: usize = 2;
 
 /// The end of a round is waited for as long as D, or this many times as long as a slot is held in the mean, from when the last was let in.
 const DRAINS: f64 = 4.0;
+/// Whether somebody waits is looked at so often in the pause of who does not yield.
+const LOOK_S: f64 = 0.05;
 /// Of the mean hold of a slot, the weight of the newest.
 const NEWEST: f64 = 1.0 / 128.0;
 
@@ -90,6 +93,8 @@ struct Ring {
     look_s: f64,
     /// Between two rounds.
     pausing: bool,
+    /// The round in which one that yields was let in before others that wait, for it had waited for long; 0 of none.
+    pressed: u64,
 }
 
 impl Ring {
@@ -301,19 +306,31 @@ impl Gate {
             return None;
         }
         self.since_s[connection as usize] = now_s;
-        let ready_s = self.ready_s[connection as usize];
-        if self.is_on_call() && ready_s > now_s {
-            self.asleep += 1;
-            return Some(ready_s);
-        }
-        self.ask(now_s, connection);
-        None
+        self.ask_or_sleep(now_s, connection)
     }
 
-    /// A connection that was to be woken asks for a slot.
-    pub(super) fn wake(&mut self, now_s: f64, connection: u32) {
+    /// A connection that was to be woken asks for a slot, or is to be woken again.
+    pub(super) fn wake(&mut self, now_s: f64, connection: u32) -> Option<f64> {
         self.asleep -= 1;
-        self.ask(now_s, connection);
+        self.ask_or_sleep(now_s, connection)
+    }
+
+    fn ask_or_sleep(&mut self, now_s: f64, connection: u32) -> Option<f64> {
+        let ready_s = self.ready_s[connection as usize];
+        if !self.is_on_call() || ready_s <= now_s || !self.has_reason_to_pause(connection) {
+            self.ask(now_s, connection);
+            return None;
+        }
+        self.asleep += 1;
+        Some(match self.turns[connection as usize].yields {
+            true => ready_s,
+            false => ready_s.min(now_s + LOOK_S),
+        })
+    }
+
+    /// One that goes first pauses for others, and one that yields for the server.
+    fn has_reason_to_pause(&self, connection: u32) -> bool {
+        self.turns[connection as usize].yields || self.waiting() > self.asleep
     }
 
     fn ask(&mut self, now_s: f64, connection: u32) {
@@ -422,10 +439,15 @@ impl Gate {
             while let Some(first) = self.rings[at].now[line].first().copied() {
                 let (_, connection) = first;
                 let ring = &self.rings[at];
-                let others_wait = !ring.now[FIRM].is_empty() || !ring.next[FIRM].is_empty();
-                let waited_s = now_s - self.since_s[connection as usize];
-                if line == YIELDS && others_wait && waited_s < MAX_WAIT.get() {
-                    break;
+                let is_left_out =
+                    line == YIELDS && self.settings.delay_s <= 0.0 && !ring.next[FIRM].is_empty();
+                if is_left_out {
+                    let waited_s = now_s - self.since_s[connection as usize];
+                    if waited_s < MAX_YIELD.get() || ring.pressed == ring.round {
+                        break;
+                    }
+                    let ring = &mut self.rings[at];
+                    ring.pressed = ring.round;
                 }
                 let has_tokens = self.tokens_left(connection) > 0;
                 let ring = &mut self.rings[at];
@@ -499,7 +521,7 @@ impl Gate {
             }
             (true, false) if self.lingers && self.is_on_call() => Answered::Lingers,
             (left, _) => {
-                if !left {
+                if !left && self.has_reason_to_pause(connection) {
                     self.ready_s[index] = now_s + self.turns[index].retry_s;
                 }
                 self.leave(connection);

@@ -93,21 +93,67 @@ fn who_yields_waits_for_the_others_but_not_for_ever() {
     with(&mut gate, &[yields(0), yields(1)]);
     (0..3).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
     assert_eq!(order(&mut gate, 3), [2, 2, 2]);
-    assert_eq!(gate.admit(MAX_WAIT.get()), Some(0));
+    // After a second one in each round.
+    let late_s = MAX_YIELD.get();
+    let turns: Vec<_> = (0..5)
+        .map(|_| {
+            let connection = gate.admit(late_s).unwrap();
+            assert_eq!(gate.answered(late_s, connection, true), Answered::Leaves);
+            assert_eq!(gate.wait(late_s, connection), None);
+            connection
+        })
+        .collect();
+    assert_eq!(turns, [0, 2, 1, 2, 2]);
+}
+
+#[test]
+fn with_a_delay_who_yields_has_a_turn_in_each_round() {
+    let mut gate = ring(1, 2, 0.01);
+    let yields = Grant {
+        yields: true,
+        ..grant(0, 1)
+    };
+    with(&mut gate, &[yields]);
+    (0..2).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
+    assert_eq!(order(&mut gate, 2), [1, 0]);
+    assert_eq!(gate.admit(0.0), None);
 }
 
 #[test]
 fn who_used_its_tokens_up_asks_again_after_its_retry() {
     let mut gate = ring(2, 1, 0.0);
     let retry = Seconds::new(0.02);
-    with(&mut gate, &[Grant { retry, ..grant(0, 1) }]);
+    let yields = Grant {
+        retry,
+        yields: true,
+        ..grant(0, 1)
+    };
+    with(&mut gate, &[yields]);
     assert_eq!(gate.wait(0.0, 0), None);
     assert_eq!(gate.admit(0.0), Some(0));
     assert_eq!(gate.answered(1.0, 0, true), Answered::Leaves);
     assert_eq!(gate.wait(1.0, 0), Some(1.02));
     assert_eq!((gate.admit(1.0), gate.waiting()), (None, 1));
-    gate.wake(1.02, 0);
+    assert_eq!(gate.wake(1.02, 0), None);
     assert_eq!(gate.admit(1.02), Some(0));
+}
+
+#[test]
+fn who_goes_first_pauses_only_while_somebody_waits() {
+    let mut gate = ring(1, 2, 0.0);
+    let retry = Seconds::new(0.2);
+    with(&mut gate, &[Grant { retry, ..grant(0, 1) }]);
+    assert_eq!(gate.wait(0.0, 0), None);
+    assert_eq!(gate.admit(0.0), Some(0));
+    assert_eq!(gate.answered(1.0, 0, true), Answered::Leaves);
+    assert_eq!(gate.wait(1.0, 0), None, "nobody waits");
+    assert_eq!(gate.admit(1.0), Some(0));
+    assert_eq!(gate.wait(1.5, 1), None);
+    assert_eq!(gate.answered(2.0, 0, true), Answered::Leaves);
+    assert_eq!(gate.wait(2.0, 0), Some(2.05));
+    assert_eq!(gate.wake(2.05, 0), Some(2.05 + LOOK_S));
+    assert_eq!(gate.admit(2.06), Some(1));
+    assert_eq!(gate.wake(2.1, 0), None);
 }
 
 #[test]

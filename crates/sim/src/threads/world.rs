@@ -266,8 +266,12 @@ impl<'a> World<'a> {
                 }
                 Event::Look => {}
                 Event::Retry(connection) => {
-                    if let Some(gate) = &mut self.gate {
-                        gate.wake(self.now_s, connection);
+                    let again_s = self
+                        .gate
+                        .as_mut()
+                        .and_then(|gate| gate.wake(self.now_s, connection));
+                    if let Some(again_s) = again_s {
+                        self.events.push(again_s, Event::Retry(connection));
                     }
                 }
                 Event::Incident(number) => self.befalls(number)?,

@@ -6,6 +6,7 @@ use super::super::processes;
 use super::super::sets;
 use super::super::sys::{self, EpollEvent, PollFd};
 use super::super::table;
+use super::super::transactions::{self, Part};
 use super::super::users;
 use super::super::waits::{self, Waited};
 use super::{aside, result, set_errno};
@@ -156,11 +157,39 @@ extern "C" fn readv(fd: c_int, parts: *const c_void, count: c_int) -> isize {
     reading_aside(fd, 0, || next!("readv" as ReadParts, fd, parts, count))
 }
 
+/// A write of a buffer to a descriptor, where it is a client's: by `ordinarily`, whose result is libc's.
+fn sending(fd: c_int, buffer: *const c_void, ordinarily: impl FnOnce() -> isize) -> isize {
+    let connection = table::sending(fd);
+    let sent = ordinarily();
+    if let Some(connection) = connection {
+        transactions::sent(connection, buffer, usize::try_from(sent).unwrap_or(0));
+    }
+    sent
+}
+
+/// The same of several buffers.
+fn sending_parts(fd: c_int, parts: *const Part, count: usize, ordinarily: impl FnOnce() -> isize) -> isize {
+    let connection = table::sending(fd);
+    let sent = ordinarily();
+    if let Some(connection) = connection {
+        transactions::sent_parts(connection, parts, count, usize::try_from(sent).unwrap_or(0));
+    }
+    sent
+}
+
+/// The beginning of `struct msghdr`.
+#[repr(C)]
+struct Message {
+    name: *const c_void,
+    name_length: u32,
+    parts: *const Part,
+    count: usize,
+}
+
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
 extern "C" fn send(fd: c_int, buffer: *const c_void, length: usize, flags: c_int) -> isize {
     type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
-    table::sending(fd);
-    next!("send" as Send, fd, buffer, length, flags)
+    sending(fd, buffer, || next!("send" as Send, fd, buffer, length, flags))
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
@@ -173,29 +202,34 @@ extern "C" fn sendto(
     to_length: u32,
 ) -> isize {
     type SendTo = unsafe extern "C" fn(c_int, *const c_void, usize, c_int, *const c_void, u32) -> isize;
-    table::sending(fd);
-    next!("sendto" as SendTo, fd, buffer, length, flags, to, to_length)
+    sending(fd, buffer, || {
+        next!("sendto" as SendTo, fd, buffer, length, flags, to, to_length)
+    })
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
-extern "C" fn sendmsg(fd: c_int, message: *const c_void, flags: c_int) -> isize {
-    type SendMessage = unsafe extern "C" fn(c_int, *const c_void, c_int) -> isize;
-    table::sending(fd);
-    next!("sendmsg" as SendMessage, fd, message, flags)
+extern "C" fn sendmsg(fd: c_int, message: *const Message, flags: c_int) -> isize {
+    type SendMessage = unsafe extern "C" fn(c_int, *const Message, c_int) -> isize;
+    // SAFETY: the caller's record, or null.
+    let (parts, count) =
+        unsafe { message.as_ref() }.map_or((core::ptr::null(), 0), |message| (message.parts, message.count));
+    sending_parts(fd, parts, count, || {
+        next!("sendmsg" as SendMessage, fd, message, flags)
+    })
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
 extern "C" fn write(fd: c_int, buffer: *const c_void, length: usize) -> isize {
     type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
-    table::sending(fd);
-    next!("write" as Write, fd, buffer, length)
+    sending(fd, buffer, || next!("write" as Write, fd, buffer, length))
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
-extern "C" fn writev(fd: c_int, parts: *const c_void, count: c_int) -> isize {
-    type WriteParts = unsafe extern "C" fn(c_int, *const c_void, c_int) -> isize;
-    table::sending(fd);
-    next!("writev" as WriteParts, fd, parts, count)
+extern "C" fn writev(fd: c_int, parts: *const Part, count: c_int) -> isize {
+    type WriteParts = unsafe extern "C" fn(c_int, *const Part, c_int) -> isize;
+    sending_parts(fd, parts, usize::try_from(count).unwrap_or(0), || {
+        next!("writev" as WriteParts, fd, parts, count)
+    })
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]

@@ -1,0 +1,395 @@
+//! The turns that a policy gives connections of a server with a thread for each.
+
+#[allow(dead_code, reason = "each test program has its part of it")]
+mod common;
+
+use common::{Client, Server, levers, starve};
+use headroom_oncall::{Levers, Turns};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn start(levers: Levers, lease: Option<Duration>) -> Server {
+    Server::start(&["threaded_server"], levers, lease)
+}
+
+#[test]
+fn a_connection_with_no_turn_waits_while_others_are_served() {
+    let server = start(levers(1, 1), None);
+    let (mut none, mut other) = (server.connect(), server.connect());
+    none.ask("spin 1");
+    other.ask("spin 1");
+    let port = none.0.local_addr().unwrap().port();
+    let all = server.steering.connections();
+    let place = all
+        .iter()
+        .find(|one| one.client.is_some_and(|client| client.port() == port));
+    let place = place.expect("its client's address is known").place;
+    server.steering.give(
+        place,
+        Turns {
+            batch: Some(0),
+            ..Turns::default()
+        },
+    );
+    none.say("spin 1");
+    (0..50).for_each(|_| other.ask("spin 100"));
+    server.until("it waits", |server| server.steering.totals().waiting == 1);
+    server.steering.give(place, Turns::default());
+    other.ask("spin 1");
+    none.hear();
+}
+
+/// Four connections that ask all the time with one slot, of which the first has its turns in one way and the others in another: how many
+/// answers the first and each of the others had.
+fn answers(turns: Turns, of_others: Turns) -> (u64, u64) {
+    let server = start(levers(1, 1), None);
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.ask("spin 1"));
+    let port = clients[0].0.local_addr().unwrap().port();
+    let of_first =
+        |one: &headroom_oncall::ConnectionTotals| one.client.is_some_and(|client| client.port() == port);
+    let before = server.steering.connections();
+    for one in &before {
+        server
+            .steering
+            .give(one.place, if of_first(one) { turns } else { of_others });
+    }
+    let end = Instant::now() + Duration::from_secs(2);
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    client.ask("spin 2000");
+                }
+            });
+        }
+    });
+    let all = server.steering.connections();
+    let (first, others): (Vec<_>, Vec<_>) = all.iter().partition(|one| of_first(one));
+    let others: u64 = others.iter().map(|one| one.queries).sum();
+    // Without those by which they were known.
+    (first[0].queries - 1, others / 3 - 1)
+}
+
+#[test]
+fn who_yields_is_served_when_the_others_are_and_who_rests_every_other_round() {
+    let alike = Turns::default();
+    let (first, others) = answers(alike, alike);
+    assert!(first * 2 > others && others * 2 > first, "{first} {others}");
+    let yields = Turns {
+        yields: true,
+        ..alike
+    };
+    // Of three others two always wait: for it there is a turn only where both came late once.
+    let (late, others) = answers(yields, alike);
+    assert!(late * 10 < others, "{late} {others}");
+    // Where the others yield, it is next each time that it asks, and not after the line of them.
+    let (first, others) = answers(alike, yields);
+    assert!(first > others * 2 && others > 0, "{first} {others}");
+    let rests = Turns {
+        rests: true,
+        ..Turns::default()
+    };
+    let (resting, others) = answers(rests, alike);
+    assert!(resting * 3 < others * 2, "{resting} {others}");
+    assert!(resting * 4 > others, "{resting} {others}");
+}
+
+#[test]
+fn who_yields_to_others_that_always_wait_has_a_turn_after_a_second() {
+    let server = start(levers(1, 1), None);
+    let mut starved = server.connect();
+    starved.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    starved.ask("spin 1");
+    let place = server.steering.connections()[0].place;
+    let turns = Turns {
+        yields: true,
+        ..Turns::default()
+    };
+    server.steering.give(place, turns);
+    let (is_over, end) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(60));
+    let waited = thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut other = server.connect();
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Relaxed) && Instant::now() < end {
+                    other.ask("spin 2000");
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(200));
+        let began = Instant::now();
+        starved.ask("spin 1");
+        is_over.store(true, Relaxed);
+        began.elapsed()
+    });
+    // Now and then nobody else waits, on a machine that does other work: it may be less.
+    assert!(waited < Duration::from_secs(15), "{waited:?}");
+}
+
+/// Those that stand in the line of who yields as they yield no more are served as those that come after them.
+#[test]
+fn who_yields_no_more_is_not_left_in_line() {
+    let server = start(levers(1, 1), None);
+    let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.ask("spin 1"));
+    let places: Vec<_> = server
+        .steering
+        .connections()
+        .iter()
+        .map(|one| one.place)
+        .collect();
+    let give = |yields| {
+        let turns = Turns {
+            yields,
+            ..Turns::default()
+        };
+        places
+            .iter()
+            .for_each(|place| server.steering.give(*place, turns));
+    };
+    give(true);
+    let end = Instant::now() + Duration::from_millis(1_200);
+    let queries = || -> Vec<u64> {
+        server
+            .steering
+            .connections()
+            .iter()
+            .map(|one| one.queries)
+            .collect()
+    };
+    let before = thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    client.ask("spin 5000");
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(400));
+        give(false);
+        queries()
+    });
+    let since: Vec<u64> = queries()
+        .iter()
+        .zip(before)
+        .map(|(now, then)| now - then)
+        .collect();
+    let (least, most) = (since.iter().min().unwrap(), since.iter().max().unwrap());
+    assert!(least * 3 > *most, "{since:?}");
+}
+
+/// A pause of who goes first is for those that wait; one of who yields is for the server.
+#[test]
+fn who_goes_first_pauses_while_somebody_waits_alone() {
+    let server = start(levers(1, 1), None);
+    let mut client = server.connect();
+    client.ask("spin 1");
+    let mut asks = |yields| {
+        let turns = Turns {
+            yields,
+            pause: Duration::from_millis(300),
+            ..Turns::default()
+        };
+        server
+            .steering
+            .give(server.steering.connections()[0].place, turns);
+        let began = Instant::now();
+        (0..10).for_each(|_| client.ask("spin 1"));
+        began.elapsed()
+    };
+    let (first, yielding) = (asks(false), asks(true));
+    assert!(yielding >= Duration::from_millis(2_700), "{yielding:?}");
+    assert!(first * 3 < yielding, "{first:?} {yielding:?}");
+}
+
+#[test]
+fn a_connection_with_no_turn_has_one_after_twenty_seconds() {
+    let server = start(levers(1, 1), None);
+    let mut starved = server.connect();
+    starved.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    starved.ask("spin 1");
+    starve(&server, &starved);
+    let began = Instant::now();
+    starved.ask("spin 1");
+    assert!(
+        began.elapsed() >= Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+    server.until("its slot is free again", |server| {
+        server.steering.totals().running == 0
+    });
+}
+
+/// MySQL's status flags: in a transaction, and with each statement one of its own.
+const IN_TRANSACTION: &str = "status 1";
+const NO_TRANSACTION: &str = "status 2";
+
+/// A client that says who it is as one of MySQL does, and is in a transaction then.
+fn in_transaction(server: &Server) -> Client {
+    let mut client = server.connect();
+    let mut handshake = vec![0x85, 0xa6, 0xff, 1, 0, 0, 0, 1, 33];
+    handshake.extend([0; 23]);
+    handshake.extend(b"sbtest\0");
+    client.0.write_all(&handshake).unwrap();
+    client.hear();
+    tell(&mut client, IN_TRANSACTION);
+    client
+}
+
+/// Has the server answer with status flags.
+fn tell(client: &mut Client, status: &str) {
+    client.say(status);
+    client.0.read_exact(&mut [0; 11]).unwrap();
+    client.hear();
+}
+
+fn give(server: &Server, client: &Client, turns: Turns) {
+    server.steering.give(server.counted(client).place, turns);
+}
+
+/// How often each of `asked` and of four others is answered in a second in which all ask all the time.
+fn in_a_second(server: &Server, asked: &mut Client) -> (u64, u64) {
+    let mut others: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let end = Instant::now() + Duration::from_secs(1);
+    thread::scope(|scope| {
+        let busy: Vec<_> = others
+            .iter_mut()
+            .map(|other| {
+                scope.spawn(move || {
+                    let mut count = 0;
+                    while Instant::now() < end {
+                        other.ask("spin 1000");
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        let mut count = 0;
+        while Instant::now() < end {
+            asked.ask("spin 1000");
+            count += 1;
+        }
+        let others: u64 = busy.into_iter().map(|one| one.join().unwrap()).sum();
+        (count, others / 4)
+    })
+}
+
+/// It may hold locks for which those wait that it would let go first.
+#[test]
+fn in_a_transaction_nobody_yields_rests_or_goes_without_a_turn() {
+    let server = start(levers(1, 1), None);
+    let mut client = in_transaction(&server);
+    let kinds = [
+        Turns {
+            yields: true,
+            ..Turns::default()
+        },
+        Turns {
+            rests: true,
+            ..Turns::default()
+        },
+        Turns {
+            batch: Some(0),
+            ..Turns::default()
+        },
+    ];
+    for turns in kinds {
+        give(&server, &client, turns);
+        let (own, others) = in_a_second(&server, &mut client);
+        assert!(own * 4 > others * 3, "{turns:?}: {own} {others}");
+    }
+    // One of a single statement each yields again.
+    give(&server, &client, Turns::default());
+    tell(&mut client, NO_TRANSACTION);
+    give(&server, &client, kinds[0]);
+    let (own, others) = in_a_second(&server, &mut client);
+    assert!(own * 4 < others, "{own} {others}");
+}
+
+#[test]
+fn in_a_transaction_nobody_pauses() {
+    let server = start(levers(1, 1), None);
+    let mut client = in_transaction(&server);
+    let turns = Turns {
+        yields: true,
+        pause: Duration::from_millis(400),
+        ..Turns::default()
+    };
+    give(&server, &client, turns);
+    let asks = |client: &mut Client| {
+        let began = Instant::now();
+        (0..5).for_each(|_| client.ask("spin 1"));
+        began.elapsed()
+    };
+    let inside = asks(&mut client);
+    tell(&mut client, NO_TRANSACTION);
+    let outside = asks(&mut client);
+    assert!(outside >= Duration::from_millis(1_600), "{outside:?}");
+    assert!(inside * 3 < outside, "{inside:?} {outside:?}");
+}
+
+/// A pause of a minute ends with what it was for.
+#[test]
+fn a_pause_ends_when_its_client_goes_or_its_reason_does() {
+    let long = Turns {
+        yields: true,
+        pause: Duration::from_secs(60),
+        ..Turns::default()
+    };
+    type End = fn(&Server, &Client);
+    let ends: [(&str, End, bool); 4] = [
+        (
+            "another grant",
+            |server, client| give(server, client, Turns::default()),
+            true,
+        ),
+        (
+            "not on call",
+            |server, _| server.steering.command(Levers::default(), None),
+            true,
+        ),
+        (
+            "the end of the lease",
+            |server, _| {
+                server
+                    .steering
+                    .command(levers(1, 1), Some(Duration::from_millis(100)))
+            },
+            true,
+        ),
+        (
+            "its client goes",
+            |_, client| client.0.shutdown(Shutdown::Write).unwrap(),
+            false,
+        ),
+    ];
+    for (what, end, is_answered) in ends {
+        let server = start(levers(1, 1), None);
+        let mut client = server.connect();
+        client.ask("spin 1");
+        give(&server, &client, long);
+        client.ask("spin 1");
+        if is_answered {
+            client.say("spin 1");
+        }
+        thread::sleep(Duration::from_millis(200));
+        let began = Instant::now();
+        end(&server, &client);
+        match is_answered {
+            true => client.hear(),
+            false => assert!(client.is_closed(), "{what}"),
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(15),
+            "{what}: {:?}",
+            began.elapsed()
+        );
+    }
+}
