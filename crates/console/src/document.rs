@@ -2,7 +2,7 @@
 
 use crate::{ConfigErrors, Mistakes};
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -217,6 +217,43 @@ impl Document {
         !table.is_empty() && self.lines().of.contains_key(&format!("{table}.{key}"))
     }
 
+    /// The keys whose values are others than in another text, by their whole names; those that stand in one alone, too.
+    pub fn changed(&self, since: &Self) -> Vec<String> {
+        let (now, before) = (self.values(), since.values());
+        let keys: BTreeSet<&String> = now.keys().chain(before.keys()).collect();
+        let differs = keys.into_iter().filter(|key| now.get(*key) != before.get(*key));
+        differs.cloned().collect()
+    }
+
+    /// The value of each key in words, by its whole name; none of a text that is no TOML.
+    fn values(&self) -> BTreeMap<String, String> {
+        fn add(values: &mut BTreeMap<String, String>, name: &str, value: &toml::Value) {
+            let within = |key: &str| match name {
+                "" => key.to_owned(),
+                _ => format!("{name}.{key}"),
+            };
+            match value {
+                toml::Value::Table(table) => {
+                    table
+                        .iter()
+                        .for_each(|(key, value)| add(values, &within(key), value));
+                }
+                toml::Value::Array(all) if all.iter().any(toml::Value::is_table) => {
+                    let each = all.iter().enumerate();
+                    each.for_each(|(at, value)| add(values, &format!("{name}[{at}]"), value));
+                }
+                value => {
+                    values.insert(name.to_owned(), value.to_string());
+                }
+            }
+        }
+        let mut values = BTreeMap::new();
+        if let Ok(table) = self.text.parse::<toml::Table>() {
+            add(&mut values, "", &toml::Value::Table(table));
+        }
+        values
+    }
+
     fn lines(&self) -> &Lines {
         self.lines.get_or_init(|| Lines::of(&self.text))
     }
@@ -275,6 +312,23 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[test]
+    fn what_differs_of_two_texts_is_named_by_its_key() {
+        let before = Document::shipped(
+            "a",
+            "[slo]\ntarget_ms = 5\n[[oncall.class]]\nname = \"a\"\np99_ms = 4\n",
+        );
+        let text =
+            "# more\n[[oncall.class]]\nname = \"a\"\np99_ms = 3\n[slo]\ntarget_ms = 5\npercentile = 9\n";
+        let after = Document::shipped("a", text);
+        assert_eq!(
+            after.changed(&before),
+            ["oncall.class[0].p99_ms", "slo.percentile"]
+        );
+        assert_eq!(before.changed(&before), [""; 0]);
+        assert_eq!(Document::shipped("a", "[").changed(&before).len(), 3);
+    }
+
     #[test]
     fn an_entry_of_a_list_is_on_its_own_line() {
         let document = Document::shipped(

@@ -67,7 +67,7 @@ impl Mistakes {
     pub fn hide(&self, table: &str, document: &Document) -> bool {
         let is_in = |key: &str, table: &str| {
             let rest = key.strip_prefix(table);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         let (around, name) = table.rsplit_once('.').unwrap_or_default();
         let is_written = document.has(around, name);

@@ -79,7 +79,8 @@ impl Document {
             }
             (Some(key), Some(place)) => format!("{place}.{key}: is missing: add it to `{place}`{quoted}"),
             (None, Some(place)) if !place.0.is_empty() => {
-                format!("{place}: {why}{quoted}{}", remedy(place, why).unwrap_or_default())
+                let remedy = remedy(place, why).or_else(|| list_remedy(place, why));
+                format!("{place}: {why}{quoted}{}", remedy.unwrap_or_default())
             }
             _ => format!("{why}{quoted}"),
         };
@@ -106,6 +107,12 @@ fn plain(why: &str) -> String {
 fn missing(error: &Error) -> Option<&str> {
     let rest = error.message().trim().strip_prefix("missing field `")?;
     rest.strip_suffix('`')
+}
+
+/// What to write instead of a table where several may be.
+fn list_remedy(place: &Place, why: &str) -> Option<String> {
+    why.starts_with("invalid type: map, expected a sequence")
+        .then(|| format!("; there may be several: write [[{place}]], in two brackets, before each"))
 }
 
 /// What to write instead of a text that was to be a number, where the key's name says its unit.

@@ -48,9 +48,11 @@ fn log_to_standard_error(verbose: u8) {
         .ok()
         .and_then(|wanted| wanted.parse::<Targets>().ok())
         .unwrap_or_else(|| Targets::new().with_default(level));
+    // no-color.org: any value but none.
+    let is_without_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| say::StandardError)
         .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_ansi(std::io::stderr().is_terminal() && !is_without_colour);
     tracing_subscriber::registry().with(filter).with(lines).init();
 }

@@ -100,8 +100,8 @@ pub use offered::{LoadFile, LoadResults, OfferedLoad};
 pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use summary::{
-    Conditions, CoresSummary, EnergySummary, LatencyMs, NodesSummary, PowerSummary, RequestCounts,
-    RunSummary, SloSummary, SourcedEnergy,
+    ClassSummary, Conditions, CoresSummary, EnergySummary, LatencyMs, NodesSummary, PowerSummary,
+    RequestCounts, RunSummary, SloSummary, SourcedEnergy,
 };
 pub use table::summary_table;
 pub use totals::{RunTotals, WARM_UP_PERIODS};

@@ -1,7 +1,7 @@
 //! The running sums over a run's parts: time in states, transitions, energy against that of every server on.
 
 use crate::model::{MAX_PARTS, PeriodRecord};
-use crate::summary::NodesSummary;
+use crate::summary::{ClassSummary, NodesSummary};
 use crate::totals::Weighted;
 use headroom_units::{Joules, Lever, Part, Quantity, Ratio, Reading, Role, Seconds, Sensor, Source, Watts};
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ pub(crate) struct PartTotals {
     states: BTreeMap<String, String>,
     state_s: BTreeMap<String, f64>,
     transitions: BTreeMap<String, u64>,
+    classes: BTreeMap<String, ClassTotals>,
     /// By the model: with every server on, and as the servers were, in the same periods.
     always_on_j: f64,
     as_it_was_j: f64,
@@ -31,6 +32,14 @@ pub(crate) struct PartTotals {
     pub(crate) cut_periods: u64,
 }
 
+/// Of a class of connections, over the time in which it had queries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct ClassTotals {
+    missed: Weighted,
+    p99_s: Weighted,
+}
+
 impl PartTotals {
     pub(crate) fn add(&mut self, period: &PeriodRecord) {
         self.cut_periods += u64::from(period.parts.len() > MAX_PARTS);
@@ -39,6 +48,9 @@ impl PartTotals {
             if let Some(state) = &node.state {
                 self.add_state(&node.name, state, period.duration);
             }
+        }
+        for class in parts.iter().filter(|part| part.role == Role::Class) {
+            self.add_class(class, period.duration);
         }
         let of_whole = |quantity: Quantity| {
             let mut wholes = parts.iter().filter(|part| part.role == Role::Cluster);
@@ -60,6 +72,20 @@ impl PartTotals {
         }
     }
 
+    fn add_class(&mut self, class: &Part, length: Seconds) {
+        let has_queries = class.get(Sensor::ServiceRate).is_some_and(|rate| rate > 0.0);
+        if !has_queries {
+            return;
+        }
+        let totals: &mut ClassTotals = entry(&mut self.classes, &class.name);
+        if let Some(missed) = class.get(Sensor::MissedSlo) {
+            totals.missed.add(f64::from(missed > 0.0), length);
+        }
+        if let Some(p99_s) = class.get(Sensor::LatencyP99).filter(|p99_s| p99_s.is_finite()) {
+            totals.p99_s.add(p99_s, length);
+        }
+    }
+
     fn add_state(&mut self, name: &str, state: &str, length: Seconds) {
         *entry(&mut self.state_s, state) += length.get();
         if let Some(before) = self.states.get_mut(name) {
@@ -78,6 +104,16 @@ impl PartTotals {
             state_s: self.state_s.clone(),
             transitions: self.transitions.clone(),
         })
+    }
+
+    pub(crate) fn classes(&self) -> BTreeMap<String, ClassSummary> {
+        let summary = |totals: &ClassTotals| ClassSummary {
+            missed: totals.missed.mean().map(Ratio::new),
+            p99_ms: totals.p99_s.mean().map(|p99_s| p99_s * 1e3),
+        };
+        let all = self.classes.iter();
+        all.map(|(name, totals)| (name.clone(), summary(totals)))
+            .collect()
     }
 
     /// Energy with every server on, and the share of it that was saved.

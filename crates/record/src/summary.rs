@@ -51,6 +51,9 @@ pub struct RunSummary {
     /// The run's nodes by state; `None` where no state of any was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodesSummary>,
+    /// The classes of connections by name; empty where there are none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub classes: BTreeMap<String, ClassSummary>,
     /// The capacity of the whole as it was last known; `None` where nothing estimated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_per_s: Option<PerSecond>,
@@ -139,6 +142,15 @@ pub struct NodesSummary {
     pub state_s: BTreeMap<String, f64>,
     /// How often one went from a state to another, by both: `serving-draining`.
     pub transitions: BTreeMap<String, u64>,
+}
+
+/// A class of connections in a run: means over the time in which it had queries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassSummary {
+    /// The share of the time in which the last queries of one of its connections missed an SLO; `None` where it has none.
+    pub missed: Option<Ratio>,
+    /// P99 of its connections' last queries.
+    pub p99_ms: Option<f64>,
 }
 
 /// Requests of a run.

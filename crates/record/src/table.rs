@@ -199,6 +199,23 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         };
         metrics.push(numbers(&format!("nodes {state}, mean"), "", &mean, 2));
     }
+    let classes: BTreeSet<&String> = summaries.iter().flat_map(|run| run.classes.keys()).collect();
+    for name in classes {
+        let of = |run: &RunSummary| run.classes.get(name).copied();
+        let missed = |run: &RunSummary| Some(of(run)?.missed?.as_percent());
+        let p99_ms = |run: &RunSummary| of(run)?.p99_ms;
+        let rows = [
+            numbers(
+                &format!("class {name}: P99 of its last queries, mean"),
+                "ms",
+                &p99_ms,
+                1,
+            ),
+            numbers(&format!("class {name}: time with a missed SLO"), "%", &missed, 1),
+        ];
+        let is_known = |row: &Metric| row.values.iter().any(|value| value != NONE);
+        metrics.extend(rows.into_iter().filter(is_known));
+    }
     (metrics, remarks)
 }
 

@@ -319,6 +319,7 @@ impl RunTotals {
             },
             utilisation_mean: counts.utilisation.mean().map(Ratio::new),
             nodes: counts.parts.nodes(),
+            classes: counts.parts.classes(),
             capacity_per_s: counts.parts.capacity_per_s.map(PerSecond::new),
             batch_interval_mean_s: counts.parts.batch_interval_s.mean().map(Seconds::new),
             cache_hit_ratio_mean: counts.parts.cache_hit_ratio.mean().map(Ratio::new),

@@ -72,7 +72,7 @@ pub struct WrapArgs {
     pub db: Option<PathBuf>,
     /// Start, watch and end the server, and leave its levers to another run: `headroom up`, whose `[oncall]` names it. Until that attaches,
     /// and when it is gone, the server serves as without us.
-    #[arg(long, conflicts_with_all = ["config", "law", "concurrency", "batch", "delay", "linger", "admin", "db", "view"])]
+    #[arg(long)]
     pub steered: bool,
     /// List the servers of --run-dir that run --steered, with who commands each, and stop.
     #[arg(long, conflicts_with_all = ["server", "steered"])]
@@ -95,6 +95,11 @@ pub struct WrapArgs {
     #[arg(required_unless_present_any = ["example", "list"], last = true, value_name = "SERVER")]
     pub server: Vec<OsString>,
 }
+
+/// More queries of a connection in a round are worth a note.
+const MOST_BATCH: u32 = 1_000;
+/// So is a shorter target, in milliseconds: to read a query and to answer it takes two system calls and a switch.
+const LEAST_TARGET_MS: f64 = 0.1;
 
 /// The laws of a wrapped server that need no more than their name.
 fn laws() -> impl TypedValueParser<Value = LawName> {
@@ -185,6 +190,72 @@ impl WrapArgs {
         Ok((config, document))
     }
 
+    /// With --steered what another run does is that run's to be told.
+    fn nothing_of_the_other_run(&self) -> Result<(), Failure> {
+        let of_law = "the law, and C, N and D with it: write it in [law], [slo] and [oncall]";
+        let all = [
+            (
+                self.config.is_some(),
+                "--config",
+                "the configuration: give it the file, with an [oncall] that names this server",
+            ),
+            (self.law.is_some(), "--law", of_law),
+            (self.target_ms.is_some(), "--target-ms", of_law),
+            (self.concurrency.is_some(), "--concurrency", of_law),
+            (self.batch.is_some(), "--batch", of_law),
+            (self.delay.is_some(), "--delay", of_law),
+            (self.linger.is_some(), "--linger", of_law),
+            (
+                self.admin.is_some(),
+                "--admin",
+                "the admin port: write its address in [admin]",
+            ),
+            (self.db.is_some(), "--db", "the record: name it in [record]"),
+            (self.view, "--view", "the view"),
+        ];
+        match all.into_iter().find(|(is_given, ..)| *is_given) {
+            Some((_, flag, what)) => Err(Failure::usage(anyhow!(
+                "{flag}: with --steered another run, `headroom up`, has {what}; or leave --steered out"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// What of the levers by hand, and of the target, nobody can want without knowing what it does.
+    fn doubts(&self, config: &WrapConfig, cores: u32) -> Vec<String> {
+        let target_ms = config.slo.target_ms;
+        let concurrency = self.concurrency.filter(|concurrency| *concurrency > 4 * cores);
+        let delay = self.delay.filter(|delay| *delay >= target_ms);
+        let batch = self.batch.filter(|batch| *batch > MOST_BATCH);
+        let doubts = [
+            concurrency.map(|concurrency| {
+                format!(
+                    "{concurrency} workers at once on {cores} cores: so many are oversubscribed again; two more than the cores are enough for \
+                     most servers"
+                )
+            }),
+            delay.map(|delay| {
+                format!(
+                    "--delay {delay}: who comes after the end of a round waits for so many milliseconds, and the target is {target_ms}: it cannot \
+                     be kept"
+                )
+            }),
+            batch.map(|batch| {
+                format!(
+                    "--batch {batch}: a connection that always has its next query ready keeps its worker's slot for so many, and all others wait; \
+                     8 are enough for the caches"
+                )
+            }),
+            (target_ms < LEAST_TARGET_MS).then(|| {
+                format!(
+                    "slo.target_ms is {target_ms}: no server of a thread or process for each client answers 99 % of its queries in less than \
+                     {LEAST_TARGET_MS} ms; it is in milliseconds"
+                )
+            }),
+        ];
+        doubts.into_iter().flatten().collect()
+    }
+
     /// Whether there is to be a view, and a terminal to show it in.
     fn has_view(&self) -> bool {
         self.view && terminal::is_there()
@@ -231,12 +302,8 @@ pub fn run(args: &WrapArgs) -> Result<(), Failure> {
     let path = std::env::var("PATH").unwrap_or_default();
     let file = program::find(Path::new(program), &path).map_err(unfit)?;
     program::check(&file).map_err(unfit)?;
-    if args.steered && args.target_ms.is_some() {
-        return Err(Failure::usage(anyhow!(
-            "--target-ms: with --steered another run has the law: write target_ms in [slo] of the file of `headroom up`"
-        )));
-    }
     if args.steered {
+        args.nothing_of_the_other_run()?;
         return ended(steered::run(args, &file, arguments, PassedOn::catch()?)?);
     }
     if args.view && !args.has_view() {
@@ -248,14 +315,8 @@ pub fn run(args: &WrapArgs) -> Result<(), Failure> {
     let cpus = processors(&Roots::default(), "self")?;
     let cores = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     let (config, document) = args.configured(cores)?;
-    if args
-        .concurrency
-        .is_some_and(|concurrency| concurrency > 4 * cores)
-    {
-        say::note!(
-            "{} workers at once on {cores} cores: so many are oversubscribed again; two more than the cores are enough for most servers",
-            args.concurrency.unwrap_or_default()
-        );
+    for doubt in args.doubts(&config, cores) {
+        say::note!("note: {doubt}");
     }
     let wrapped = run::Wrapped {
         args,

@@ -100,6 +100,10 @@ impl OncallConfig {
 
     /// What the laws lack in it.
     pub(super) fn check_laws(&self, law: &LawConfig, document: &Document, mistakes: &mut Mistakes) {
+        // Of classes that are not known nothing is lacking.
+        if mistakes.hide("oncall.class", document) {
+            return;
+        }
         let (on_call, reef) = (&law.on_call, &law.reef);
         self.check_policy("on-call", on_call.policy, &on_call.table, document, mistakes);
         self.check_policy("reef", reef.policy, &reef.table, document, mistakes);

@@ -242,6 +242,21 @@ mod tests {
             &format!("{class}disengagement = {{ at_most = 2.0, points = [[0.0, 0.0]] }}\n"),
             &["oncall.class[0].disengagement.at_most"],
         );
+        // Whether a class that is not understood has an SLO is not known.
+        let said = read(&format!(
+            "{class}p99_ms = \"x\"\n[law.on-call]\npolicy = \"paced\"\n"
+        ))
+        .unwrap_err();
+        assert!(!said.contains("law.on-call.policy"), "{said}");
+        let said = read(&format!(
+            "{class}p99_ms = -1\n[law.on-call]\npolicy = \"utslo\"\n"
+        ))
+        .unwrap_err();
+        assert!(!said.contains("law.on-call.policy"), "{said}");
+        refused(
+            "[oncall.class]\nname = \"gold\"\nclients = [\"unix\"]\n",
+            &["write [[oncall.class]], in two brackets, before each"],
+        );
         assert!(read("[gateway]\n").unwrap_err().contains("gateway"));
         let said = read("[oncall]\nserver = \"mariadbd\"\n").unwrap_err();
         assert!(

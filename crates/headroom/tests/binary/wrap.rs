@@ -4,6 +4,7 @@ mod areas;
 mod reload;
 mod shown;
 mod signalled;
+mod transactions;
 
 use crate::common::{
     Database, Program, assert_has, get, headroom, kill, metrics_at, openmetrics, until, wait,

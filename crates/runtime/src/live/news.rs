@@ -1,21 +1,90 @@
 //! What happened in a period, for people: parts that changed their state, gateways that are lost, and another number of servers.
 
 use super::tick::Tick;
-use headroom_units::{Lever, Part, Role, Setting, Spread};
+use headroom_units::{Lever, Part, Role, Seconds, Sensor, Setting, Spread};
 use std::collections::BTreeMap;
+
+/// Over how long it is looked whether a class of connections keeps its SLOs, and the share of that time above which it misses them and below
+/// which it keeps them again: from period to period it may do both.
+const CLASS_OVER: Seconds = Seconds::new(5.0);
+const CLASS_MISSES: f64 = 0.5;
+const CLASS_KEEPS: f64 = 0.1;
 
 /// Tells the news of each period: at most one a part, and one a lever of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Newsroom {
     parts: BTreeMap<(Role, String), Option<String>>,
+    classes: BTreeMap<String, ClassNews>,
     decided: Setting,
+}
+
+/// Of a class: how much of the last seconds it missed an SLO, what was said, and when it was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+struct ClassNews {
+    missed: f64,
+    is_said: bool,
+    at: Option<Seconds>,
+}
+
+impl ClassNews {
+    /// What is new of a class at a time.
+    fn read(&mut self, part: &Part, at: Seconds) -> Option<String> {
+        let before = self.at.replace(at);
+        let misses = match part.state.as_deref()? {
+            "kept" => 0.0,
+            "missed" => 1.0,
+            _ => return None,
+        };
+        let length = before.map_or(Seconds::ZERO, |before| (at - before).max(Seconds::ZERO));
+        self.missed += (1.0 - (-(length / CLASS_OVER)).exp()) * (misses - self.missed);
+        let is_news = match self.is_said {
+            false => self.missed > CLASS_MISSES,
+            true => self.missed < CLASS_KEEPS,
+        };
+        if !is_news {
+            return None;
+        }
+        self.is_said = !self.is_said;
+        Some(match self.is_said {
+            true => format!("class {} misses its SLOs: {}", part.name, of_class(part)),
+            false => format!("class {} keeps its SLOs again: {}", part.name, of_class(part)),
+        })
+    }
+}
+
+/// How a class of connections is served, what matters first: `P99 52.0 of 40.0 ms, 3 of 4 connections over, 120.0/s`.
+pub(super) fn of_class(part: &Part) -> String {
+    let tails = [
+        ("P95", Sensor::LatencyP95, Sensor::TargetP95),
+        ("P99", Sensor::LatencyP99, Sensor::TargetP99),
+        ("P99.9", Sensor::LatencyP999, Sensor::TargetP999),
+    ];
+    let tail = |(name, latency, target): (&str, Sensor, Sensor)| {
+        let (target_ms, latency_ms) = (part.get(target)? * 1e3, part.get(latency)? * 1e3);
+        Some(format!("{name} {latency_ms:.1} of {target_ms:.1} ms"))
+    };
+    let mut all: Vec<String> = tails.into_iter().filter_map(tail).collect();
+    if all.is_empty() {
+        let p99 = part.get(Sensor::LatencyP99);
+        all.extend(p99.map(|p99| format!("P99 {:.1} ms", p99 * 1e3)));
+    }
+    let connections = part.get(Sensor::Connections).unwrap_or(0.0);
+    all.push(match part.get(Sensor::MissedSlo) {
+        Some(missed) => format!("{missed} of {connections} connections over"),
+        None => format!("{connections} connections"),
+    });
+    all.extend(part.get(Sensor::ServiceRate).map(|rate| format!("{rate:.1}/s")));
+    all.join(", ")
 }
 
 impl Newsroom {
     /// The news of the next period, a line each.
     pub fn read(&mut self, tick: &Tick) -> Vec<String> {
         let mut news = Vec::new();
-        // A class keeps and misses its SLOs from period to period: it is a figure, and no news.
+        for part in tick.parts.iter().filter(|part| part.role == Role::Class) {
+            let class = self.classes.entry(part.name.clone()).or_default();
+            news.extend(class.read(part, tick.at));
+        }
         for part in tick.parts.iter().filter(|part| part.role != Role::Class) {
             let before = self
                 .parts
@@ -100,17 +169,44 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_misses_its_slo_now_and_then_is_no_news() {
-        let tick = |state: &str| Tick {
-            parts: vec![
-                Part::new("gold", Role::Class).in_state(state),
-                Part::new("mariadbd", Role::Node).in_state(state),
-            ],
-            ..Tick::default()
-        };
+    fn a_class_that_misses_its_slo_now_and_then_is_no_news_and_one_that_does_for_seconds_is() {
         let mut newsroom = Newsroom::default();
-        assert_eq!(newsroom.read(&tick("kept")), [""; 0]);
-        assert_eq!(newsroom.read(&tick("missed")), ["mariadbd: kept \u{2192} missed"]);
+        let mut at_s = 0.0;
+        let mut read = |state: &str| {
+            at_s += 0.25;
+            let gold = Part::new("gold", Role::Class)
+                .with(Sensor::LatencyP99, Some(0.052))
+                .with(Sensor::TargetP99, Some(0.04))
+                .with(Sensor::Connections, Some(4.0))
+                .with(Sensor::MissedSlo, Some(3.0))
+                .with(Sensor::ServiceRate, Some(120.0));
+            let tick = Tick {
+                at: Seconds::new(at_s),
+                parts: vec![
+                    gold.in_state(state),
+                    Part::new("mariadbd", Role::Node).in_state("on"),
+                ],
+                ..Tick::default()
+            };
+            newsroom.read(&tick)
+        };
+        for _ in 0..40 {
+            assert_eq!(read("kept"), [""; 0]);
+            assert_eq!(read("missed"), [""; 0]);
+            assert_eq!(read("kept"), [""; 0]);
+        }
+        let missed: Vec<String> = (0..60).flat_map(|_| read("missed")).collect();
+        assert_eq!(
+            missed,
+            ["class gold misses its SLOs: P99 52.0 of 40.0 ms, 3 of 4 connections over, 120.0/s"]
+        );
+        assert_eq!((0..400).flat_map(|_| read("no queries")).count(), 0);
+        let kept: Vec<String> = (0..60).flat_map(|_| read("kept")).collect();
+        assert_eq!(kept.len(), 1);
+        assert!(
+            kept[0].starts_with("class gold keeps its SLOs again: P99 "),
+            "{kept:?}"
+        );
     }
 
     #[test]

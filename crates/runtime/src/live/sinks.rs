@@ -183,7 +183,7 @@ impl Sink for Lines {
             format!("  oldest waits {:.0} ms", oldest.as_millis())
         });
         say::note!(
-            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {}  {power}  over {}  {why}",
+            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {}  {power}  {} periods late  {why}",
             tick.at.get(),
             self.law,
             tick.observation.demand().map_or(0.0, |rate| rate.get()),

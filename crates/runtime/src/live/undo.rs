@@ -19,6 +19,7 @@ use crate::live::guard::{self, namespace::Place};
 use headroom_console::Failure;
 use headroom_node::Roots;
 use headroom_node::restore::{self, LedgerError, Left, RunDir};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// What this crate does not know how to take away from a run folder: what dead demos left in it.
@@ -52,9 +53,13 @@ pub fn default_run_dir() -> PathBuf {
     if is_root() {
         return PathBuf::from("/run/headroom");
     }
-    std::env::var_os("XDG_RUNTIME_DIR")
-        .map_or_else(std::env::temp_dir, PathBuf::from)
-        .join("headroom")
+    run_dir_in(std::env::var_os("XDG_RUNTIME_DIR"))
+}
+
+/// That of who is not root: a variable that is empty, or no absolute path, says nothing (XDG Base Directory Specification).
+fn run_dir_in(runtime_dir: Option<OsString>) -> PathBuf {
+    let given = runtime_dir.map(PathBuf::from).filter(|dir| dir.is_absolute());
+    given.unwrap_or_else(std::env::temp_dir).join("headroom")
 }
 
 fn is_root() -> bool {
@@ -128,4 +133,19 @@ pub fn keep() {
     }
     restore::global().disown();
     guard::supervisor::end();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_folder_that_is_empty_or_relative_is_none() {
+        let in_temporary = std::env::temp_dir().join("headroom");
+        for nothing in [None, Some(""), Some("run/user/7")] {
+            assert_eq!(run_dir_in(nothing.map(OsString::from)), in_temporary);
+        }
+        let of_user = run_dir_in(Some("/run/user/7".into()));
+        assert_eq!(of_user, Path::new("/run/user/7/headroom"));
+    }
 }

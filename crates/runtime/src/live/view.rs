@@ -1,10 +1,11 @@
 //! The live view in the terminal: latency against the target, each lever against what is used of it, the parts of the run, and the
 //! last reasons.
 
+use super::news::of_class;
 use super::tick::Tick;
 use headroom_console::Stop;
 use headroom_console::terminal::{Scene, Stage};
-use headroom_units::{Lever, Part, Quantity, Seconds, Sensor, Source};
+use headroom_units::{Lever, Part, Quantity, Role, Seconds, Sensor, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -485,14 +486,17 @@ fn row(part: &Part, width: usize) -> Line<'_> {
     if !trouble.is_empty() {
         trouble = cut(&format!("{trouble}  "), room);
     }
-    let values = part.values.iter().map(|(quantity, value)| {
-        let info = quantity.info();
-        format!("{} {}", info.title, info.read(*value))
-    });
-    let values = cut(
-        &values.collect::<Vec<_>>().join("  "),
-        room - trouble.chars().count(),
-    );
+    let values = match part.role {
+        Role::Class => of_class(part),
+        _ => {
+            let values = part.values.iter().map(|(quantity, value)| {
+                let info = quantity.info();
+                format!("{} {}", info.title, info.read(*value))
+            });
+            values.collect::<Vec<_>>().join("  ")
+        }
+    };
+    let values = cut(&values, room - trouble.chars().count());
     Line::from(vec![
         Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
         Span::styled(state, Style::new().fg(colour)),
@@ -517,7 +521,6 @@ fn line<'a>(name: &'a str, colour: Color, points: &'a [(f64, f64)]) -> Dataset<'
 mod tests {
     use super::*;
     use headroom_control::Reason;
-    use headroom_units::Role;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

@@ -2,13 +2,16 @@
 
 use super::WrapArgs;
 use crate::config::wrap::WrapConfig;
-use headroom_console::Failure;
+use headroom_console::{Document, Failure, say};
 use headroom_node::cpu::CpuList;
 use headroom_runtime::oncall::ClassTable;
 use signal_hook::consts::signal::SIGHUP;
 use signal_hook::iterator::Signals;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Keys that are named in a line.
+const MOST_NAMED: usize = 8;
 
 /// Reads the classes of a configuration again at each SIGHUP, in a thread that lives as long as the process. What comes of it is said in the log,
 /// and by the table's news in the decisions.
@@ -19,19 +22,24 @@ pub(super) fn at_hangup(
     file: PathBuf,
     classes: ClassTable,
     args: &WrapArgs,
-    config: &WrapConfig,
+    at_start: &Document,
     cpus: &CpuList,
 ) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP])?;
     let cores = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
-    let (args, at_start) = (args.clone(), others(config));
-    let read = move || args.configured(cores).map(|(config, _)| config);
+    let (args, at_start) = (args.clone(), at_start.clone());
+    let read = move || args.configured(cores);
     std::thread::Builder::new()
         .name("reload".to_owned())
         .spawn(move || {
             for _ in signals.forever() {
-                for line in outcome(&file, read(), &at_start, &classes) {
-                    tracing::warn!("{line}");
+                let read = read();
+                let is_refused = read.is_err();
+                for line in outcome(&file, read, &at_start, &classes) {
+                    match is_refused {
+                        true => tracing::warn!("{line}"),
+                        false => say::note!("{line}"),
+                    }
                     classes.tell(line);
                 }
             }
@@ -42,15 +50,16 @@ pub(super) fn at_hangup(
 /// What comes of a configuration that was read again, in words. All of it has to be right, though its classes alone hold before the next start.
 fn outcome(
     file: &Path,
-    read: Result<WrapConfig, Failure>,
-    at_start: &str,
+    read: Result<(WrapConfig, Document), Failure>,
+    at_start: &Document,
     classes: &ClassTable,
 ) -> Vec<String> {
-    let config = match read {
-        Ok(config) => config,
+    let (config, document) = match read {
+        Ok(read) => read,
         Err(errors) => return vec![format!("the classes stay as they were: {errors}")],
     };
-    let differs = others(&config) != at_start;
+    let mut others = document.changed(at_start);
+    others.retain(|key| !key.starts_with("oncall.class"));
     let mut lines = classes.replace(config.oncall.class);
     match lines.is_empty() {
         true => lines.push(format!("the classes of {} are what they were", file.display())),
@@ -58,20 +67,19 @@ fn outcome(
             .iter_mut()
             .for_each(|line| *line = format!("{}: {line}", file.display())),
     }
-    if differs {
+    if !others.is_empty() {
+        let more = match others.len().saturating_sub(MOST_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        others.truncate(MOST_NAMED);
         lines.push(format!(
-            "{}: other keys than the classes differ from those at the start, and hold from the next start on",
-            file.display()
+            "{}: {}{more}: not as at the start; what is no class holds from the next start on",
+            file.display(),
+            others.join(", ")
         ));
     }
     lines
-}
-
-/// All but the classes, to compare.
-fn others(config: &WrapConfig) -> String {
-    let mut config = config.clone();
-    config.oncall.class.clear();
-    format!("{config:?}")
 }
 
 #[cfg(test)]
@@ -84,14 +92,13 @@ mod tests {
         let file = folder.path().join("wrap.toml");
         let read = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            let (config, _) = WrapConfig::read(Some(&file), |names| names)?;
-            Ok(config)
+            let read = WrapConfig::read(Some(&file), |names| names)?;
+            Ok::<_, Failure>(read)
         };
         let class = "[[oncall.class]]\nname = \"gold\"\nclients = [\"unix\"]\np99_ms = ";
-        let start: Result<WrapConfig, Failure> = read(&format!("{class}4\n"));
-        let start = start.unwrap();
+        let (start, document) = read(&format!("{class}4\n")).unwrap();
         let classes = ClassTable::from(start.oncall.class.clone());
-        let said = |text: &str| outcome(&file, read(text), &others(&start), &classes).join("\n");
+        let said = |text: &str| outcome(&file, read(text), &document, &classes).join("\n");
         assert!(said(&format!("{class}4\n")).ends_with("are what they were"));
         let changed = said(&format!("{class}2\n"));
         assert!(
@@ -99,7 +106,10 @@ mod tests {
             "{changed}"
         );
         let more = said(&format!("{class}2\n[slo]\ntarget_ms = 7\n"));
-        assert!(more.ends_with("hold from the next start on"), "{more}");
+        assert!(
+            more.contains("wrap.toml: slo.target_ms: not as at the start"),
+            "{more}"
+        );
         let refused = said(&format!("{class}-1\n"));
         assert!(
             refused.starts_with("the classes stay as they were: "),

@@ -25,7 +25,7 @@ fn processors(pid: u32) -> BTreeSet<String> {
 }
 
 /// A load of a user's for a while.
-fn load(database: &Database, user: &str, connections: u32) -> Child {
+pub fn load(database: &Database, user: &str, connections: u32) -> Child {
     let mut load = database.client("mysqlslap");
     load.arg(format!("--user={user}"))
         .arg(format!("--concurrency={connections}"))
