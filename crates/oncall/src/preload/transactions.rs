@@ -26,6 +26,9 @@ const LOST: u64 = u64::MAX;
 /// The next packet is the first of a result; the bits below are how many bytes of a packet are yet to come before it.
 const IS_FIRST: u64 = 1 << 63;
 
+/// An error after which the server has rolled the whole transaction back, and does not say so in flags: a deadlock (ER_LOCK_DEADLOCK).
+const DEADLOCK: u16 = 1213;
+
 const IN_TRANSACTION: u16 = 1;
 const MORE_RESULTS: u16 = 8;
 
@@ -102,6 +105,8 @@ fn mysql(answer: u64, bytes: &[u8]) -> (u64, Option<bool>) {
         };
         if let Some(flags) = flags {
             said = Some(flags & IN_TRANSACTION != 0);
+        } else if payload.first() == Some(&255) && payload.get(1..3) == Some(&DEADLOCK.to_le_bytes()) {
+            said = Some(false);
         }
         is_first = flags.is_some_and(|flags| flags & MORE_RESULTS != 0);
     }
@@ -184,6 +189,8 @@ mod tests {
         assert_eq!(said(&changed), Some(true));
         let error = packet(1, b"\xff\x28\x04#42000no");
         assert_eq!(said(&error), None);
+        let deadlock = packet(1, b"\xff\xbd\x04#40001Deadlock");
+        assert_eq!(said(&deadlock), Some(false));
     }
 
     #[test]

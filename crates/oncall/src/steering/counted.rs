@@ -99,6 +99,9 @@ pub struct ConnectionTotals {
     pub fd: i32,
     /// The thread or the process that serves it; `None` before one does.
     pub tid: Option<u32>,
+    /// Whether it is in the midst of a transaction, as the server told its client with the last answer; `None` where its protocol does not
+    /// say.
+    pub in_transaction: Option<bool>,
     /// Queries answered.
     pub queries: u64,
     /// Their latencies together.
@@ -140,6 +143,8 @@ pub(super) fn described(place: usize, connection: &Connection) -> Option<Connect
         user: user(connection),
         fd: connection.fd.load(Relaxed),
         tid: Some(connection.tid.load(Relaxed)).filter(|tid| *tid != 0),
+        in_transaction: (connection.protocol.load(Relaxed) != 0)
+            .then(|| connection.in_transaction.load(Relaxed) == 1),
         queries,
         latency: seconds(connection.latency_ns.load(Relaxed)),
         between: seconds(connection.between_ns.load(Relaxed)),

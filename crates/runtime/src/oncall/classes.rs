@@ -386,6 +386,7 @@ mod tests {
             user: None,
             fd: 7,
             tid: None,
+            in_transaction: None,
             queries,
             latency: Seconds::from_millis(recent_ms.iter().sum()),
             between: Seconds::ZERO,

@@ -33,6 +33,8 @@ pub struct ConnectionReport {
     pub tid: Option<u32>,
     /// Its descriptor in the server.
     pub fd: i32,
+    /// Whether it is in the midst of a transaction, where it does not yield; `None` where the protocol does not say.
+    pub in_transaction: Option<bool>,
     /// Queries answered since it came.
     pub queries: u64,
     /// Their latencies together, in seconds.
@@ -62,6 +64,7 @@ impl ConnectionReport {
             class: class_of(classes, connection).to_owned(),
             tid: connection.tid,
             fd: connection.fd,
+            in_transaction: connection.in_transaction,
             queries: connection.queries,
             latency_seconds: connection.latency.get(),
             interarrival_seconds: connection.between.get(),
@@ -257,6 +260,7 @@ mod tests {
             user: user.map(str::to_owned),
             fd: 7,
             tid: Some(100 + place as u32),
+            in_transaction: None,
             queries,
             latency: Seconds::from_millis(queries as f64),
             between: Seconds::from_millis(10.0 * queries as f64),

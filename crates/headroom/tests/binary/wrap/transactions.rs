@@ -2,9 +2,11 @@
 
 use super::Database;
 use super::areas::load;
-use crate::common::until;
+use crate::common::{get, metrics_at, until};
 use rustix::process::Signal;
 use std::fs;
+use std::io::Write;
+use std::process::Stdio;
 
 /// With a class whose SLO cannot be kept, so that all others yield at all times.
 const CONFIG: &str = "[[oncall.class]]\nname = \"gold\"\nclients = [\"user:gold\"]\np99_ms = 0.001\n[law]\nname = \"reef\"\n[law.reef]\n\
@@ -42,6 +44,50 @@ fn who_yields_waits_before_its_transaction_and_not_in_it() {
     assert!(gold.try_wait().unwrap().is_none(), "the load had ended");
     gold.kill().unwrap();
     gold.wait().unwrap();
+    database.program.signal(Signal::TERM);
+    assert_eq!(
+        database.program.wait().code(),
+        Some(0),
+        "{}",
+        database.program.err()
+    );
+}
+
+#[test]
+fn the_admin_port_says_who_is_in_a_transaction() {
+    let Some(mut database) = Database::start("--law fixed") else {
+        return;
+    };
+    let at = metrics_at(&mut database.program);
+    let made = database.asks("create database shop; create table shop.t (id int primary key) engine=innodb");
+    assert!(made.is_some());
+    let mut client = database
+        .client("mariadb")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = client.stdin.take().unwrap();
+    let mut after = |statements: &str, is_in: bool| {
+        input.write_all(format!("{statements};\n").as_bytes()).unwrap();
+        until(&format!("{statements}: {is_in}"), || {
+            let page = get(at, "/connections").ok()?.body;
+            let page: serde_json::Value = serde_json::from_str(&page).ok()?;
+            let [one] = page["connections"].as_array()?.as_slice() else {
+                return None;
+            };
+            (one["in_transaction"].as_bool()? == is_in).then_some(())
+        });
+    };
+    after("select 1", false);
+    after("begin", true);
+    after("commit", false);
+    after("set autocommit = 0; select * from shop.t", true);
+    after("rollback", false);
+    after("start transaction; insert into shop.t values (1)", true);
+    after("create table shop.u (id int)", false);
+    drop(input);
+    client.wait().unwrap();
     database.program.signal(Signal::TERM);
     assert_eq!(
         database.program.wait().code(),
