@@ -236,8 +236,10 @@ pub struct Connection {
     pub sent: AtomicU32,
     /// What its client speaks: see the library's `transactions`.
     pub protocol: AtomicU32,
-    /// 1 where its client is in the midst of a transaction, as far as the protocol tells: it does not yield, rest or pause then.
+    /// 1 where its client is in the midst of a transaction, as far as the protocol tells.
     pub in_transaction: AtomicU32,
+    /// When that was first said: in its first second it does not yield, rest or pause.
+    pub transaction_ns: AtomicU64,
     /// How far an answer is read: see the library's `transactions`.
     pub answer: AtomicU64,
     /// When the last query ended, or the first byte of the answer to this one went out, or the connection was accepted: what its client

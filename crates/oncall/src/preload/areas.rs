@@ -11,9 +11,10 @@
 //! workers from a thread that is no client's. A forked child begins with those that the worker had before.
 
 use super::layout::{AREAS, CPU_WORDS, Connection, MAX_CONNECTIONS, Region};
-use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, is_in_transaction, locked};
+use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, locked};
 use super::sys::{self, PollFd};
 use super::table;
+use super::transactions;
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -144,7 +145,7 @@ fn pause_ends(region: &Region, connection: &Connection, now: u64) -> Option<u64>
     let pause = connection.pause_ns.load(Relaxed);
     let may_pause = pause >= LEAST_PAUSE_NS
         && connection.tokens.load(Relaxed) <= 0
-        && !is_in_transaction(connection)
+        && !transactions::is_spared(connection, now)
         && is_closed(region, now);
     // One that goes first pauses for others; one that yields, for the server.
     let has_reason = connection.yields.load(Relaxed) == 1 || region.waiting.load(Relaxed) > 0;

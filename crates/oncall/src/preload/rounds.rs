@@ -13,6 +13,7 @@ use super::layout::{COMMON, Connection, Lists, MAX_CONNECTIONS, Region};
 use super::lists::{self, LATE, LATER, NEXT, NOW};
 use super::lock::{self, Held};
 use super::sys::{self, EpollEvent};
+use super::transactions;
 use super::watch::{self, BELL, EVENTS, take};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -143,7 +144,7 @@ impl Locked {
         if before != round {
             // One turn is enough of two rounds in a row; with nobody else in line the next begins at once.
             let rests = connection.rests.load(Relaxed) == 1
-                && !is_in_transaction(connection)
+                && !transactions::is_spared(connection, self.now)
                 && connection.ran.load(Relaxed) == round;
             let tokens = if rests { 0 } else { self.quota(connection) };
             connection.tokens.store(tokens, Relaxed);
@@ -160,13 +161,18 @@ impl Locked {
 
     /// The list of who has a turn in this round, or in the next.
     fn list(&self, connection: &Connection, has_turn: bool) -> usize {
-        let yields = yields(connection) && !self.has_waited(connection, YIELDED_NS);
+        let yields = self.yields(connection) && !self.has_waited(connection, YIELDED_NS);
         match (has_turn, yields) {
             (true, false) => NOW,
             (true, true) => LATE,
             (false, false) => NEXT,
             (false, true) => LATER,
         }
+    }
+
+    /// Whether a connection lets others go first.
+    fn yields(&self, connection: &Connection) -> bool {
+        connection.yields.load(Relaxed) == 1 && !transactions::is_spared(connection, self.now)
     }
 
     fn has_waited(&self, connection: &Connection, longer_than: u64) -> bool {
@@ -182,7 +188,8 @@ impl Locked {
                 .unwrap_or(i32::MAX)
                 .max(1),
             quota => {
-                let has_one = is_in_transaction(connection) || self.has_waited(connection, STARVED_NS);
+                let is_spared = transactions::is_spared(connection, self.now);
+                let has_one = is_spared || self.has_waited(connection, STARVED_NS);
                 quota.max(i32::from(has_one))
             }
         }
@@ -416,7 +423,7 @@ impl Locked {
         let connection = &self.region.connections[usize::from(first)];
         let others_wait = self.delay() == 0 && turns < MAX_TURNS && !self.lists.is_empty(next);
         // One that went on without the lock stands in nobody's way, and one that yields no more waits for nobody.
-        let yields = yields(connection) && connection.state.load(Relaxed) == state::READY;
+        let yields = self.yields(connection) && connection.state.load(Relaxed) == state::READY;
         if others_wait && yields {
             let round = self.lists.round[gate].load(Relaxed) + 1;
             let is_next =
@@ -539,16 +546,6 @@ impl Locked {
             }
         }
     }
-}
-
-/// Whether a connection may hold locks of the server, for which those wait that it would let go first.
-pub fn is_in_transaction(connection: &Connection) -> bool {
-    connection.in_transaction.load(Relaxed) == 1
-}
-
-/// Whether a connection lets others go first.
-pub fn yields(connection: &Connection) -> bool {
-    connection.yields.load(Relaxed) == 1 && !is_in_transaction(connection)
 }
 
 /// How long a slot is held, nanoseconds, by a query that is long where they are held for this long in the mean.

@@ -331,6 +331,7 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.since_ns,
         &connection.pause_ns,
         &connection.ran,
+        &connection.transaction_ns,
     ];
     longs.into_iter().for_each(|long| long.store(0, Relaxed));
     connection.answer.store(transactions::BEGINS, Relaxed);

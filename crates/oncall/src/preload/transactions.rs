@@ -1,11 +1,12 @@
 //! Whether a client is in the midst of a transaction, as its server tells it with each answer: MySQL's status flags in OK and EOF packets,
 //! PostgreSQL's ReadyForQuery. Who is may hold locks for which those wait that it would let go first, so it neither yields, nor rests, nor
-//! pauses until the transaction ends.
+//! pauses until the transaction ends, for a second at most: a client that stays in one for ever would go before none any more.
 //!
 //! Under TLS and MySQL's compression nothing is seen of it. Locks that outlive a transaction (LOCK TABLES, GET_LOCK, pg_advisory_lock) are
 //! in no answer.
 
 use super::layout::Connection;
+use super::sys;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -17,6 +18,15 @@ pub mod protocol {
     pub const MYSQL: u32 = 1;
     /// PostgreSQL's.
     pub const POSTGRESQL: u32 = 2;
+}
+
+/// For so long after its beginning nobody is held up in a transaction.
+const SPARED_NS: u64 = 1_000_000_000;
+
+/// Whether a connection is in the first second of a transaction.
+pub fn is_spared(connection: &Connection, now: u64) -> bool {
+    connection.in_transaction.load(Relaxed) == 1
+        && now.saturating_sub(connection.transaction_ns.load(Relaxed)) < SPARED_NS
 }
 
 /// What [`Connection::answer`] says before an answer's first byte.
@@ -49,7 +59,10 @@ pub fn sent(connection: &Connection, buffer: *const c_void, length: usize) {
         _ => postgresql(bytes),
     };
     if let Some(is_in) = said {
-        connection.in_transaction.store(u32::from(is_in), Relaxed);
+        let was_in = connection.in_transaction.swap(u32::from(is_in), Relaxed) == 1;
+        if is_in && !was_in {
+            connection.transaction_ns.store(sys::now(), Relaxed);
+        }
     }
 }
 
