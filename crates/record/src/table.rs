@@ -211,7 +211,12 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
                 &p99_ms,
                 1,
             ),
-            numbers(&format!("class {name}: time with a missed SLO"), "%", &missed, 1),
+            numbers(
+                &format!("class {name}: time with a connection over its SLO"),
+                "%",
+                &missed,
+                1,
+            ),
         ];
         let is_known = |row: &Metric| row.values.iter().any(|value| value != NONE);
         metrics.extend(rows.into_iter().filter(is_known));

@@ -220,7 +220,10 @@ fn a_steered_server_has_a_name_of_its_own_and_no_law() {
     let pid = format!("pid {}", first.pid());
     refused(wrap("--name one").arg("true"), &["one.json", &pid, "--name"]);
     refused(wrap("--name a/b").arg("true"), &["a/b", "is no name", "--name"]);
-    refused(wrap("--law reef").arg("true"), &["--law", "cannot be used"]);
+    refused(
+        wrap("--law reef").arg("true"),
+        &["--law", "`headroom up`, has the law"],
+    );
     assert_has(list(folder.path()), &["one\t", "sleep", "commanded by nobody"]);
     first.signal(Signal::TERM);
     assert_eq!(first.wait().code(), Some(143));

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 /// Over how long it is looked whether a class of connections keeps its SLOs, and the share of that time above which it misses them and below
 /// which it keeps them again: from period to period it may do both.
 const CLASS_OVER: Seconds = Seconds::new(5.0);
+const LONGEST_PERIOD: Seconds = Seconds::new(1.0);
 const CLASS_MISSES: f64 = 0.5;
 const CLASS_KEEPS: f64 = 0.1;
 
@@ -35,7 +36,9 @@ impl ClassNews {
             "missed" => 1.0,
             _ => return None,
         };
+        // What was not seen of it for a while was neither.
         let length = before.map_or(Seconds::ZERO, |before| (at - before).max(Seconds::ZERO));
+        let length = length.min(LONGEST_PERIOD);
         self.missed += (1.0 - (-(length / CLASS_OVER)).exp()) * (misses - self.missed);
         let is_news = match self.is_said {
             false => self.missed > CLASS_MISSES,
@@ -46,8 +49,12 @@ impl ClassNews {
         }
         self.is_said = !self.is_said;
         Some(match self.is_said {
-            true => format!("class {} misses its SLOs: {}", part.name, of_class(part)),
-            false => format!("class {} keeps its SLOs again: {}", part.name, of_class(part)),
+            true => format!(
+                "class {}: SLOs missed by last queries for seconds: {}",
+                part.name,
+                of_class(part)
+            ),
+            false => format!("class {}: SLOs kept again: {}", part.name, of_class(part)),
         })
     }
 }
@@ -198,13 +205,15 @@ mod tests {
         let missed: Vec<String> = (0..60).flat_map(|_| read("missed")).collect();
         assert_eq!(
             missed,
-            ["class gold misses its SLOs: P99 52.0 of 40.0 ms, 3 of 4 connections over, 120.0/s"]
+            [
+                "class gold: SLOs missed by last queries for seconds: P99 52.0 of 40.0 ms, 3 of 4 connections over, 120.0/s"
+            ]
         );
         assert_eq!((0..400).flat_map(|_| read("no queries")).count(), 0);
         let kept: Vec<String> = (0..60).flat_map(|_| read("kept")).collect();
         assert_eq!(kept.len(), 1);
         assert!(
-            kept[0].starts_with("class gold keeps its SLOs again: P99 "),
+            kept[0].starts_with("class gold: SLOs kept again: P99 "),
             "{kept:?}"
         );
     }

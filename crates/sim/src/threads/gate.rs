@@ -16,7 +16,10 @@
 //! - `retry`: when its tokens are used up, it asks for its next turn only after so long (AppleS' sleep); who does not yield, only while
 //!   somebody waits, which is looked at every [`LOOK_S`].
 //!
-//! The live runtime does not hold a connection in a transaction back in these ways; here a query is a transaction of its own.
+//! The live runtime differs in this: it does not hold a connection back in these ways in the first second of a transaction, and here a query is a
+//! transaction of its own; who has no tokens has a turn after 20 s there, and here where its policy gives it one by then; a pause of less than
+//! 1 ms is none there; who has waited for a second is not one that yields any more once the areas are divided anew; areas without a C of their
+//! own share one there, and each has it here; and there a round in which nobody was let in is counted.
 
 use super::scenario::GateFigures;
 use headroom_control::oncall::policy::{Grant, MAX_YIELD};
