@@ -99,7 +99,7 @@ impl OncallConfig {
     }
 
     /// What the laws lack in it.
-    pub(super) fn check_laws(&self, law: &LawConfig, document: &Document, mistakes: &mut Mistakes) {
+    pub fn check_laws(&self, law: &LawConfig, document: &Document, mistakes: &mut Mistakes) {
         // Of classes that are not known nothing is lacking.
         if mistakes.hide("oncall.class", document) {
             return;

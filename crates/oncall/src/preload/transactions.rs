@@ -56,7 +56,11 @@ pub fn sent(connection: &Connection, buffer: *const c_void, length: usize) {
             connection.answer.store(answer, Relaxed);
             said
         }
-        _ => postgresql(bytes),
+        _ => {
+            let (answer, said) = postgresql(connection.answer.load(Relaxed), bytes);
+            connection.answer.store(answer, Relaxed);
+            said
+        }
     };
     if let Some(is_in) = said {
         let was_in = connection.in_transaction.swap(u32::from(is_in), Relaxed) == 1;
@@ -113,6 +117,8 @@ fn mysql(answer: u64, bytes: &[u8]) -> (u64, Option<bool>) {
             Some(254) if length == 5 => payload
                 .get(3..5)
                 .map(|flags| u16::from_le_bytes([flags[0], flags[1]])),
+            // The first of an answer names another way to log in, unless two zeros follow (a fetch without rows).
+            Some(254) if is_first && payload.get(1..3) != Some(&[0, 0]) => None,
             Some(254) if (7..0xff_ffff).contains(&length) => flags_of_ok(payload),
             _ => None,
         };
@@ -149,13 +155,19 @@ fn flags_of_ok(payload: &[u8]) -> Option<u16> {
 }
 
 /// What PostgreSQL's "ReadyForQuery" says, which ends an answer: `Z`, its length of 5, and `I` outside of a transaction, `T` in one and `E`
-/// in one that failed.
-fn postgresql(bytes: &[u8]) -> Option<bool> {
-    match bytes.last_chunk::<6>()? {
-        [b'Z', 0, 0, 0, 5, b'I'] => Some(false),
-        [b'Z', 0, 0, 0, 5, b'T' | b'E'] => Some(true),
+/// in one that failed; and the last bytes that went out, as a number, since the answer may go out in pieces.
+fn postgresql(answer: u64, bytes: &[u8]) -> (u64, Option<bool>) {
+    let newest = &bytes[bytes.len().saturating_sub(6)..];
+    let last = newest.iter().fold(answer, |last, byte| {
+        (last << 8 | u64::from(*byte)) & 0xffff_ffff_ffff
+    });
+    let [_, _, ready @ .., status] = last.to_be_bytes();
+    let said = match (ready, status) {
+        ([b'Z', 0, 0, 0, 5], b'I') => Some(false),
+        ([b'Z', 0, 0, 0, 5], b'T' | b'E') => Some(true),
         _ => None,
-    }
+    };
+    (last, said)
 }
 
 #[cfg(test)]
@@ -229,13 +241,31 @@ mod tests {
     }
 
     #[test]
-    fn ready_for_query_is_the_end_of_an_answer() {
-        assert_eq!(postgresql(b"C\0\0\0\x0aBEGIN\0Z\0\0\0\x05T"), Some(true));
-        assert_eq!(postgresql(b"C\0\0\0\x0bCOMMIT\0Z\0\0\0\x05I"), Some(false));
-        assert_eq!(postgresql(b"Z\0\0\0\x05E"), Some(true));
-        assert_eq!(postgresql(b"Z\0\0\0\x05X"), None);
-        assert_eq!(postgresql(b"\0\0\0\x05I"), None);
-        assert_eq!(postgresql(b"D\0\0\0\x0b\0\x01\0\0\0\x01I"), None);
+    fn ready_for_query_is_the_end_of_an_answer_in_whatever_pieces() {
+        let said = |bytes: &[u8]| postgresql(BEGINS, bytes).1;
+        assert_eq!(said(b"C\0\0\0\x0aBEGIN\0Z\0\0\0\x05T"), Some(true));
+        assert_eq!(said(b"C\0\0\0\x0bCOMMIT\0Z\0\0\0\x05I"), Some(false));
+        assert_eq!(said(b"Z\0\0\0\x05E"), Some(true));
+        assert_eq!(said(b"Z\0\0\0\x05X"), None);
+        assert_eq!(said(b"\0\0\0\x05I"), None);
+        assert_eq!(said(b"D\0\0\0\x0b\0\x01\0\0\0\x01I"), None);
+        let whole = b"C\0\0\0\x0bSELECT 1\0Z\0\0\0\x05T";
+        for cut in 0..whole.len() {
+            let (first, second) = whole.split_at(cut);
+            let (answer, early) = postgresql(BEGINS, first);
+            assert_eq!((early, postgresql(answer, second).1), (None, Some(true)), "{cut}");
+        }
+    }
+
+    #[test]
+    fn another_way_to_log_in_is_no_end_of_a_result() {
+        assert_eq!(
+            said(&packet(1, b"\xfemysql_native_password\0saltsaltsaltsaltsalt\0")),
+            None
+        );
+        // A fetch that has no rows left.
+        assert_eq!(said(&packet(1, &[254, 0, 0, 3, 0, 0, 0])), Some(true));
+        assert_eq!(said(&packet(1, &[254, 0, 0, 3, 0])), Some(true));
     }
 
     proptest! {
@@ -266,7 +296,7 @@ mod tests {
         fn nothing_that_is_sent_stops_it(answer: u64, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let answer = answer % (1 << 25);
             mysql(answer, &bytes);
-            postgresql(&bytes);
+            postgresql(answer, &bytes);
         }
     }
 }

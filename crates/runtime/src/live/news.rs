@@ -68,7 +68,9 @@ pub(super) fn of_class(part: &Part) -> String {
     ];
     let tail = |(name, latency, target): (&str, Sensor, Sensor)| {
         let (target_ms, latency_ms) = (part.get(target)? * 1e3, part.get(latency)? * 1e3);
-        Some(format!("{name} {latency_ms:.1} of {target_ms:.1} ms"))
+        // A target of microseconds is not to look like none.
+        let digits = if target_ms < 1.0 { 3 } else { 1 };
+        Some(format!("{name} {latency_ms:.digits$} of {target_ms:.digits$} ms"))
     };
     let mut all: Vec<String> = tails.into_iter().filter_map(tail).collect();
     if all.is_empty() {

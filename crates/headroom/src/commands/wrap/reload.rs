@@ -2,7 +2,8 @@
 
 use super::WrapArgs;
 use crate::config::wrap::WrapConfig;
-use headroom_console::{Document, Failure, say};
+use anyhow::anyhow;
+use headroom_console::{Document, Failure, Mistakes, say};
 use headroom_node::cpu::CpuList;
 use headroom_runtime::oncall::ClassTable;
 use signal_hook::consts::signal::SIGHUP;
@@ -22,13 +23,26 @@ pub(super) fn at_hangup(
     file: PathBuf,
     classes: ClassTable,
     args: &WrapArgs,
-    at_start: &Document,
+    (config, at_start): (&WrapConfig, &Document),
     cpus: &CpuList,
 ) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP])?;
     let cores = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
-    let (args, at_start) = (args.clone(), at_start.clone());
-    let read = move || args.configured(cores);
+    let (args, at_start, law) = (args.clone(), at_start.clone(), config.law.clone());
+    let of = file.clone();
+    let read = move || {
+        // One that nobody writes to would be waited for, and no later signal heard.
+        if of.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            let why = format!("{}: is no regular file: it is not read again", of.display());
+            return Err(Failure::usage(anyhow!(why)));
+        }
+        let (config, document) = args.configured(cores)?;
+        // The law in force is the one of the start, whatever the file says of it now.
+        let mut lacks = Mistakes::default();
+        config.oncall.check_laws(&law, &document, &mut lacks);
+        lacks.done()?;
+        Ok((config, document))
+    };
     std::thread::Builder::new()
         .name("reload".to_owned())
         .spawn(move || {

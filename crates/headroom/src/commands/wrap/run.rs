@@ -191,7 +191,7 @@ impl Wrapped<'_> {
         let table = &config.oncall;
         let classes = ClassTable::from(table.class.clone());
         if let Some(file) = &args.config {
-            reload::at_hangup(file.clone(), classes.clone(), args, document, self.cpus)
+            reload::at_hangup(file.clone(), classes.clone(), args, (config, document), self.cpus)
                 .map_err(|error| Failure::Run(error.into()))?;
         }
         let connections = Connections::new(classes.clone(), table.connections_in_metrics);

@@ -54,6 +54,18 @@ fn a_hangup_has_the_classes_read_again() {
     });
     assert_has(database.program.err(), &["wrap.toml", "p99_ms", "-1000"]);
     has_target(30.0);
+    // What nobody writes to is not waited for.
+    fs::remove_file(&file).unwrap();
+    let fifo = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(fifo.unwrap().success());
+    database.program.signal(Signal::HUP);
+    wait("it is refused", || {
+        database.program.err().contains("is no regular file")
+    });
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, config(20.0)).unwrap();
+    database.program.signal(Signal::HUP);
+    has_target(20.0);
     database.program.signal(Signal::TERM);
     assert_eq!(
         database.program.wait().code(),
@@ -61,6 +73,29 @@ fn a_hangup_has_the_classes_read_again() {
         "{}",
         database.program.err()
     );
+}
+
+/// A file that a full disk or an editor left empty takes no class from a policy that goes by it.
+#[test]
+fn a_file_without_the_classes_that_the_law_in_force_needs_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrap.toml");
+    fs::write(
+        &file,
+        format!("{}[law.on-call]\npolicy = \"paced\"\n", config(60.0)),
+    )
+    .unwrap();
+    let Some(mut database) = Database::start(&format!("--config {}", file.display())) else {
+        return;
+    };
+    fs::write(&file, "").unwrap();
+    database.program.signal(Signal::HUP);
+    wait("it is refused", || {
+        database.program.err().contains("the classes stay as they were")
+    });
+    assert_has(database.program.err(), &["is paced", "has an SLO"]);
+    database.program.signal(Signal::TERM);
+    assert_eq!(database.program.wait().code(), Some(0));
 }
 
 #[test]
