@@ -9,6 +9,7 @@
 //! - [`restore`] keeps what was found before the first write, and puts it back: on drop, on panic, on a signal,
 //!   and after kill -9 from a state file.
 //! - [`probe`] says in plain words which levers and meters this machine has.
+//! - [`ours`] sees that nobody else can change a run folder.
 //! - [`agent`] serves one machine over gRPC, under a lease.
 //! - [`frequency`] reads the current frequency relative to the highest, and limits it.
 //! - [`queue`] measures the accept queue of a port, in five ways.
@@ -44,6 +45,7 @@ pub mod hsmp;
 pub mod idle;
 pub mod limit;
 pub mod order;
+pub mod ours;
 mod panel;
 pub mod perf;
 pub mod power;

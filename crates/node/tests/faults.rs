@@ -364,12 +364,12 @@ fn a_ledger_that_is_torn_foreign_or_writable_by_others_is_refused_and_kept() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o622)).unwrap();
     assert!(matches!(
         recover(dir.path(), &roots),
-        Err(LedgerError::Exposed { .. })
+        Err(LedgerError::Exposed(_))
     ));
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     assert!(matches!(
         recover(dir.path(), &roots),
-        Err(LedgerError::Exposed { .. })
+        Err(LedgerError::Exposed(_))
     ));
 }
 

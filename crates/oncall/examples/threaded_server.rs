@@ -1,7 +1,8 @@
 //! A server with a thread per connection that waits as MariaDB does: recv without waiting, poll, recv, send. The tests of the preload
 //! library run it.
 //!
-//! `threaded_server read` waits in a blocking read(2) instead, as many simple servers do, and `threaded_server select` in select(2).
+//! `threaded_server read` waits in a blocking read(2) instead, as many simple servers do, and `threaded_server select` in select(2);
+//! `threaded_server greets` speaks first, with `ok` and a line's end.
 //!
 //! It writes its port on its standard output, and serves lines:
 //!
@@ -23,6 +24,7 @@ use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -61,12 +63,15 @@ const MSG_NOSIGNAL: c_int = 0x4000;
 
 /// How connections wait for their clients.
 static HOW: OnceLock<String> = OnceLock::new();
+static GREETS: AtomicBool = AtomicBool::new(false);
 static LOCKED: Mutex<bool> = Mutex::new(false);
 static UNLOCKED: Condvar = Condvar::new();
 static PIPE: Mutex<[c_int; 2]> = Mutex::new([0; 2]);
 
 fn main() -> io::Result<()> {
-    HOW.get_or_init(|| std::env::args().nth(1).unwrap_or_default());
+    let how = std::env::args().nth(1).unwrap_or_default();
+    GREETS.store(how == "greets", Relaxed);
+    HOW.get_or_init(|| if how == "greets" { String::new() } else { how });
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?.port());
     let mut ends = [0; 2];
@@ -104,6 +109,10 @@ extern "C" fn serve(client: *mut c_void) -> *mut c_void {
     let fd = client as c_long as c_int;
     let mut patience = -1;
     let mut line = [0u8; 64];
+    if GREETS.load(Relaxed) {
+        // SAFETY: as many bytes as are said.
+        unsafe { send(fd, b"ok\n".as_ptr().cast(), 3, MSG_NOSIGNAL) };
+    }
     loop {
         // SAFETY: a buffer of the length that is said, and one record.
         let length = unsafe {

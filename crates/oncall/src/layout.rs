@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// What the region begins with: its layout's name and version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc5");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc6");
 /// Connections that can be on call at once; those beyond are served as without us, and counted in [`Region::unmanaged`].
 pub const MAX_CONNECTIONS: usize = 4096;
 /// The highest file descriptor of a connection that can be on call.
@@ -25,6 +25,8 @@ pub const LISTS: usize = 4;
 
 /// Bytes of a user's name that are kept.
 pub const USER: usize = 32;
+/// Bytes of a message's beginning that are kept, where it comes or goes in pieces.
+pub const HEAD: usize = 128;
 
 /// The environment's variable that names the region's file.
 pub const VARIABLE: &str = "HEADROOM_ONCALL";
@@ -95,6 +97,9 @@ pub struct Region {
     pub spurious: AtomicU64,
     /// For how long a query holds a slot, nanoseconds: a moving mean of some hundred.
     pub held_ns: AtomicU64,
+    /// Connections that go before those that yield, and whose workers are blocked inside a query: perhaps by one that yields, which
+    /// does not while it may hold what they wait for.
+    pub blocked: AtomicU32,
     /// Queries let go without a slot: a timeout, a signal, or a lease that ended.
     pub without_slot: AtomicU64,
     /// Connections that came while the table was full.
@@ -236,12 +241,20 @@ pub struct Connection {
     pub sent: AtomicU32,
     /// What its client speaks: see the library's `transactions`.
     pub protocol: AtomicU32,
+    /// How far its client has said who it is: see the library's `users`.
+    pub greeting: AtomicU32,
+    /// The beginning of the message that is read: the client's first ones, later the server's packets.
+    pub head: [AtomicU64; HEAD / 8],
     /// 1 where its client is in the midst of a transaction, as far as the protocol tells.
     pub in_transaction: AtomicU32,
-    /// When that was first said: in its first second it does not yield, rest or pause.
+    /// When that was first said.
     pub transaction_ns: AtomicU64,
     /// How far an answer is read: see the library's `transactions`.
     pub answer: AtomicU64,
+    /// Pauses that were spared it in a transaction, which its next one makes up for.
+    pub owed: AtomicU32,
+    /// 1 where it is counted in [`Region::blocked`].
+    pub blocked: AtomicU32,
     /// When the last query ended, or the first byte of the answer to this one went out, or the connection was accepted: what its client
     /// sent since came later.
     pub sent_ns: AtomicU64,

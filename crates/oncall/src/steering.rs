@@ -268,6 +268,7 @@ impl Steering {
             processes: region.processes.load(Relaxed),
             running: region.running.load(Relaxed),
             waiting: region.waiting.load(Relaxed),
+            blocked: region.blocked.load(Relaxed),
             connections: region.connections.iter().filter(|one| is_taken(one)).count() as u32,
             rounds: region.rounds.load(Relaxed),
             queries: region.queries.load(Relaxed),

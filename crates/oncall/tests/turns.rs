@@ -230,14 +230,23 @@ fn a_connection_with_no_turn_has_one_after_twenty_seconds() {
 const IN_TRANSACTION: &str = "status 1";
 const NO_TRANSACTION: &str = "status 2";
 
-/// A client that says who it is as one of MySQL does, and is in a transaction then.
-fn in_transaction(server: &Server) -> Client {
+/// A server that speaks first, as MySQL's does.
+fn start_greeting() -> Server {
+    Server::start(&["threaded_server", "greets"], levers(1, 1), None)
+}
+
+/// A client that says who it is as one of MySQL does, in pieces of so many bytes, and is in a transaction then.
+fn in_transaction(server: &Server, piece: usize) -> Client {
     let mut client = server.connect();
-    let mut handshake = vec![0x85, 0xa6, 0xff, 1, 0, 0, 0, 1, 33];
-    handshake.extend([0; 23]);
-    handshake.extend(b"sbtest\0");
-    client.0.write_all(&handshake).unwrap();
     client.hear();
+    let mut handshake = vec![40, 0, 0, 1, 0x85, 0xa6 & !8, 0xff, 1, 0, 0, 0, 1, 33];
+    handshake.extend([0; 23]);
+    handshake.extend(b"sbtest\0\0");
+    for bytes in handshake.chunks(piece) {
+        client.0.write_all(bytes).unwrap();
+        client.hear();
+    }
+    assert_eq!(server.counted(&client).user.as_deref(), Some("sbtest"));
     tell(&mut client, IN_TRANSACTION);
     client
 }
@@ -256,6 +265,7 @@ fn give(server: &Server, client: &Client, turns: Turns) {
 /// How often each of `asked` and of four others is answered in 0.8 s in which all ask all the time.
 fn in_a_while(server: &Server, asked: &mut Client) -> (u64, u64) {
     let mut others: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    others.iter_mut().for_each(Client::hear);
     let end = Instant::now() + Duration::from_millis(800);
     thread::scope(|scope| {
         let busy: Vec<_> = others
@@ -281,12 +291,26 @@ fn in_a_while(server: &Server, asked: &mut Client) -> (u64, u64) {
     })
 }
 
-/// It may hold locks for which those wait that it would let go first.
+/// One that goes first waits inside a query for another connection, until with the lock of the server's that it wants is given back.
+fn waiting_for_lock(server: &Server) -> (Client, Client) {
+    let (mut holder, mut waiter) = (server.connect(), server.connect());
+    holder.hear();
+    waiter.hear();
+    holder.ask("take");
+    waiter.say("take");
+    server.until("it waits inside its query", |server| {
+        server.steering.totals().given_back > 0
+    });
+    (holder, waiter)
+}
+
+/// Whoever is in a transaction may hold what somebody waits for that it would let go first: then it does not. Otherwise it does, or who stays
+/// in one for ever would yield to nobody.
 #[test]
-fn in_a_transaction_nobody_yields_rests_or_goes_without_a_turn() {
-    let server = start(levers(1, 1), None);
-    let mut client = in_transaction(&server);
-    let kinds = [
+fn while_one_that_goes_first_waits_in_a_query_nobody_in_a_transaction_yields_rests_or_goes_without_a_turn() {
+    let server = start_greeting();
+    let mut client = in_transaction(&server, 4);
+    let [yields, rests, none] = [
         Turns {
             yields: true,
             ..Turns::default()
@@ -300,34 +324,92 @@ fn in_a_transaction_nobody_yields_rests_or_goes_without_a_turn() {
             ..Turns::default()
         },
     ];
-    for turns in kinds {
-        // Another transaction: of one that lasts the first second counts.
-        tell(&mut client, NO_TRANSACTION);
-        tell(&mut client, IN_TRANSACTION);
+    give(&server, &client, yields);
+    let (own, others) = in_a_while(&server, &mut client);
+    assert!(own * 4 < others, "{own} {others}");
+    let (mut holder, mut waiter) = waiting_for_lock(&server);
+    for turns in [yields, rests, none] {
         give(&server, &client, turns);
         let (own, others) = in_a_while(&server, &mut client);
         assert!(own * 2 > others, "{turns:?}: {own} {others}");
     }
-    // One that lasts yields again, or who stays in one for ever would yield to nobody.
+    // One that commits each of its statements holds nothing.
     give(&server, &client, Turns::default());
     tell(&mut client, NO_TRANSACTION);
+    give(&server, &client, yields);
+    let (own, others) = in_a_while(&server, &mut client);
+    assert!(own * 4 < others, "{own} {others}");
     tell(&mut client, IN_TRANSACTION);
-    thread::sleep(Duration::from_millis(1_100));
-    give(&server, &client, kinds[0]);
+    holder.ask("give");
+    waiter.hear();
     let (own, others) = in_a_while(&server, &mut client);
-    assert!(own * 4 < others, "{own} {others}");
-    // And so does one of a single statement each.
-    give(&server, &client, Turns::default());
-    tell(&mut client, NO_TRANSACTION);
-    give(&server, &client, kinds[0]);
-    let (own, others) = in_a_while(&server, &mut client);
-    assert!(own * 4 < others, "{own} {others}");
+    assert!(own * 4 < others, "nobody waits any more: {own} {others}");
+    // One that is closed while it waits is counted no more.
+    drop(waiter);
+    server.until("nobody is counted", |server| {
+        server.steering.totals().blocked == 0
+    });
+}
+
+/// Who stands in line when that one begins to wait goes before the others from then on.
+#[test]
+fn one_that_yields_in_a_transaction_is_let_go_when_one_that_goes_first_begins_to_wait() {
+    let server = start_greeting();
+    let mut client = in_transaction(&server, 100);
+    let (mut holder, mut waiter) = (server.connect(), server.connect());
+    holder.hear();
+    waiter.hear();
+    holder.ask("take");
+    let busy: Vec<_> = (0..4)
+        .map(|_| {
+            let mut other = server.connect();
+            other.hear();
+            other
+        })
+        .collect();
+    give(
+        &server,
+        &client,
+        Turns {
+            yields: true,
+            ..Turns::default()
+        },
+    );
+    let stop = AtomicBool::new(false);
+    let (before, after) = thread::scope(|scope| {
+        for mut other in busy {
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    other.ask("spin 1000");
+                }
+            });
+        }
+        let ask = |client: &mut Client| {
+            let began = Instant::now();
+            client.ask("spin 1");
+            began.elapsed()
+        };
+        // As long as nobody waits it has its turn after a second.
+        let before = ask(&mut client);
+        client.say("spin 1");
+        thread::sleep(Duration::from_millis(50));
+        let began = Instant::now();
+        waiter.say("take");
+        client.hear();
+        let after = began.elapsed();
+        stop.store(true, Relaxed);
+        (before, after)
+    });
+    holder.ask("give");
+    waiter.hear();
+    assert!(after * 2 < before, "{before:?} {after:?}");
 }
 
 #[test]
-fn in_a_transaction_nobody_pauses() {
-    let server = start(levers(1, 1), None);
-    let mut client = in_transaction(&server);
+fn in_a_transaction_nobody_pauses_and_the_next_pause_makes_up_for_it() {
+    let server = start_greeting();
+    let mut client = in_transaction(&server, 100);
     let turns = Turns {
         yields: true,
         pause: Duration::from_millis(400),
@@ -342,7 +424,13 @@ fn in_a_transaction_nobody_pauses() {
     let inside = asks(&mut client);
     tell(&mut client, NO_TRANSACTION);
     let outside = asks(&mut client);
-    assert!(outside >= Duration::from_millis(1_600), "{outside:?}");
+    // A second, and four times as long as it is told.
+    assert!(outside >= Duration::from_millis(2_500), "{outside:?}");
+    let later = asks(&mut client);
+    assert!(
+        later >= Duration::from_millis(1_900) && later < outside,
+        "{outside:?} {later:?}"
+    );
     assert!(inside * 3 < outside, "{inside:?} {outside:?}");
 }
 

@@ -58,7 +58,7 @@ pub struct AgentArgs {
     #[arg(long)]
     pub example: bool,
     /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
-    /// and $XDG_RUNTIME_DIR/headroom for others.
+    /// and $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// The guard.
@@ -95,7 +95,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     }
     let services = read(args)?;
     let roots = args.trees.roots();
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
     undo::protect(
@@ -176,7 +176,7 @@ fn read(args: &AgentArgs) -> Result<Vec<Service>, Failure> {
 fn checked(args: &AgentArgs) -> Result<Report, Failure> {
     let services = read(args)?;
     let roots = args.trees.roots();
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     let mut found = Objections::default();
     found.of(restore::usable(&run_dir).map_err(Failure::usage));
     restore::global().only_ask(&run_dir);

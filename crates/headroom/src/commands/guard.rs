@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 #[derive(Debug, Args)]
 pub struct GuardArgs {
     /// The run folder of the program that is watched over. By default /run/headroom for root, and
-    /// $XDG_RUNTIME_DIR/headroom for others.
+    /// $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Watch over every run of the run folder, as a service: in the host's PID namespace, where the end of a container or
@@ -38,7 +38,7 @@ pub struct GuardArgs {
 /// # Errors
 /// A run directory that cannot be used, a standard input that is no socket, something that cannot be put back.
 pub fn run(args: &GuardArgs) -> Result<(), Failure> {
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     let absolute = |path| std::path::absolute(path).map_err(Failure::usage);
     let post = Post {
         run_dir: absolute(run_dir)?,

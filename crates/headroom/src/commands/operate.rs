@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 /// `headroom pause`, `headroom resume`.
 #[derive(Debug, Args)]
 pub struct OperateArgs {
-    /// The run folder of the running program. By default /run/headroom for root, and $XDG_RUNTIME_DIR/headroom for
-    /// others.
+    /// The run folder of the running program. By default /run/headroom for root, and
+    /// $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
 }
@@ -22,7 +22,7 @@ pub struct OperateArgs {
 /// # Errors
 /// As [`ask`].
 pub fn pause(args: &OperateArgs) -> Result<(), Failure> {
-    ask(&run_dir(args), Request::Pause)
+    ask(&undo::run_dir(args.run_dir.as_deref())?, Request::Pause)
 }
 
 /// Makes it go on, also with what somebody else had written.
@@ -30,11 +30,7 @@ pub fn pause(args: &OperateArgs) -> Result<(), Failure> {
 /// # Errors
 /// As [`ask`].
 pub fn resume(args: &OperateArgs) -> Result<(), Failure> {
-    ask(&run_dir(args), Request::Resume)
-}
-
-fn run_dir(args: &OperateArgs) -> PathBuf {
-    args.run_dir.clone().unwrap_or_else(undo::default_run_dir)
+    ask(&undo::run_dir(args.run_dir.as_deref())?, Request::Resume)
 }
 
 /// Asks whoever has a run folder, and prints what was done.

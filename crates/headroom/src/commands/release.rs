@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     /// The run folder of the program that was killed. By default /run/headroom for root, and
-    /// $XDG_RUNTIME_DIR/headroom for others.
+    /// $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Where the kernel's files are.
@@ -30,7 +30,7 @@ pub struct ReleaseArgs {
 /// A run folder that belongs to a running program without operators (a demo) or that cannot be
 /// used; something that could not be put back, which stays recorded.
 pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     let roots = args.trees.roots();
     if !run_dir.exists() {
         return say::result(format_args!(

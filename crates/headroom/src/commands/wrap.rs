@@ -85,7 +85,7 @@ pub struct WrapArgs {
     #[arg(long)]
     pub view: bool,
     /// Where the library and the region that the server shares with this program are. By default /run/headroom for root, and
-    /// $XDG_RUNTIME_DIR/headroom for others.
+    /// $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Where a server is named without `--`: its options would be taken for ours.

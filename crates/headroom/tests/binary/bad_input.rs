@@ -243,7 +243,7 @@ fn a_run_folder_that_others_may_write_is_refused() {
 }
 
 /// The binary where somebody without rights can reach it, run as that.
-fn as_nobody(folder: &Path) -> Command {
+pub fn as_nobody(folder: &Path) -> Command {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     let binary = folder.join("headroom");
     if !binary.exists() && fs::hard_link(env!("CARGO_BIN_EXE_headroom"), &binary).is_err() {

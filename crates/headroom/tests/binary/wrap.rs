@@ -2,6 +2,7 @@
 
 mod areas;
 mod reload;
+mod run_folder;
 mod shown;
 mod signalled;
 mod transactions;

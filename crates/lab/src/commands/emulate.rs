@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct EmulateArgs {
-    /// Where to mount it. By default /run/headroom/emulated for root, and $XDG_RUNTIME_DIR/headroom/emulated for others.
+    /// Where to mount it. By default /run/headroom/emulated for root, and
+    /// $XDG_RUNTIME_DIR/headroom/emulated, or where that is not set /tmp/headroom-UID/emulated, for others.
     #[arg(long, value_name = "DIR")]
     pub at: Option<PathBuf>,
     /// A TOML file that describes the machine; by default the servers of the SLO-Power testbed.
@@ -77,10 +78,10 @@ pub fn run(args: &EmulateArgs) -> Result<(), Failure> {
     if args.example {
         return say::result(EXAMPLE.trim_end());
     }
-    let at = args
-        .at
-        .clone()
-        .unwrap_or_else(|| undo::default_run_dir().join("emulated"));
+    let at = match &args.at {
+        Some(at) => at.clone(),
+        None => undo::run_dir(None)?.join("emulated"),
+    };
     if args.clean {
         let done = emulator::clean(&at).map_err(Failure::Run)?;
         let nothing = done

@@ -62,7 +62,7 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "CORES", conflicts_with = "runs")]
     pub cores: Option<f64>,
     /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
-    /// and $XDG_RUNTIME_DIR/headroom for others.
+    /// and $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
     #[arg(long, value_name = "DIR", conflicts_with = "runs")]
     pub run_dir: Option<PathBuf>,
     /// Print a line now and then instead of the live view.

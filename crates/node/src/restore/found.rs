@@ -1,6 +1,7 @@
 //! What a run directory is found to be, before anybody takes it.
 
-use super::ledger::{FILE, LOCK, LedgerError, UNFINISHED, check_ours, take};
+use super::ledger::{FILE, LOCK, LedgerError, UNFINISHED, take};
+use crate::ours;
 use rustix::fs::FlockOperation;
 use std::fs::{self, DirBuilder, File};
 use std::io::Read;
@@ -73,7 +74,7 @@ pub fn usable(dir: &Path) -> Result<(), LedgerError> {
             path: dir.to_path_buf(),
             cause,
         })?;
-        check_ours(dir)?;
+        ours::check(dir)?;
         // Where the lock is there already, nothing is to be made: the disk may be read-only.
         return match dir.join(LOCK).exists() {
             true => Ok(()),

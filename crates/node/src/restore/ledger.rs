@@ -7,13 +7,14 @@
 use super::undo::{Outcome, Undo};
 use super::{RestoreReport, lever};
 use crate::cgroup::Hierarchies;
+use crate::ours::{self, NotOurs};
 use crate::tool::is_device_file;
 use crate::{Roots, file};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,14 +63,8 @@ pub enum LedgerError {
         why: String,
     },
     /// Somebody else could have written it, and its contents would be written to kernel files.
-    #[error(
-        "{path} can be written by others than this user, and it says what is written to the machine: make it \
-         yours alone (chown, chmod go-w)", path = path.display()
-    )]
-    Exposed {
-        /// The file or directory.
-        path: PathBuf,
-    },
+    #[error(transparent)]
+    Exposed(#[from] NotOurs),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -100,12 +95,7 @@ impl RunDir {
             let path = path.to_path_buf();
             move |cause| LedgerError::Io { action, path, cause }
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(io("make", dir))?;
-        check_ours(dir)?;
+        ours::make(dir, 0o700)?;
         let lock_path = dir.join(LOCK);
         let mut options = OpenOptions::new();
         options
@@ -327,7 +317,7 @@ fn read(path: &Path, roots: &Roots, boot_id: &str) -> Result<Option<Vec<Undo>>, 
             });
         }
         Ok(file) => {
-            check_ours(path)?;
+            ours::check(path)?;
             let mut text = String::new();
             file.take(MAX_BYTES)
                 .read_to_string(&mut text)
@@ -389,21 +379,6 @@ pub(super) fn take(lock: &File) -> Result<(), rustix::io::Errno> {
 /// [`LedgerError`], as for [`Ledger::open`].
 pub fn recover(dir: &Path, roots: &Roots) -> Result<RestoreReport, LedgerError> {
     Ledger::open(dir, roots).map(|(_, report)| report)
-}
-
-/// Only this user (or root) may have written it.
-pub(super) fn check_ours(path: &Path) -> Result<(), LedgerError> {
-    let about = fs::metadata(path).map_err(|cause| LedgerError::Io {
-        action: "read",
-        path: path.into(),
-        cause,
-    })?;
-    let mine = about.uid() == rustix::process::geteuid().as_raw() || about.uid() == 0;
-    if mine && about.mode() & 0o022 == 0 {
-        Ok(())
-    } else {
-        Err(LedgerError::Exposed { path: path.into() })
-    }
 }
 
 /// Whether a path is of the emulated server of a demo, which stands in the run directory, and is gone with it: there is nothing

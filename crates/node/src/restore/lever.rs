@@ -15,10 +15,10 @@
 use super::ledger::{self, Ledger, LedgerError, RunDir};
 use super::undo::Undo;
 use super::{Registry, RestoreError};
-use crate::Roots;
-use std::fs::{self, DirBuilder, File};
+use crate::{Roots, ours};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -46,11 +46,7 @@ pub(super) struct Owner {
 
 /// Where this user's programs say which levers are theirs: the same for all, whatever their run directories.
 fn owners() -> PathBuf {
-    let base = match rustix::process::geteuid().is_root() {
-        true => PathBuf::from("/run"),
-        false => std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from),
-    };
-    base.join("headroom").join("levers")
+    ours::folder().join("levers")
 }
 
 fn owner_file(lever: &Path) -> PathBuf {
@@ -84,12 +80,7 @@ fn write_owner(file: &Path, run_dir: &Path) -> Result<(), LedgerError> {
         move |cause| LedgerError::Io { action, path, cause }
     };
     let dir = owners();
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&dir)
-        .map_err(io("make", &dir))?;
-    ledger::check_ours(&dir)?;
+    ours::make(&dir, 0o700)?;
     let text = format!("{}\n{}\n", std::process::id(), run_dir.display());
     let beside = file.with_extension(format!("{}.new", std::process::id()));
     let written = ledger::write_new(&beside, text.as_bytes()).and_then(|()| fs::rename(&beside, file));

@@ -22,6 +22,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// Where one area has free slots and another has none, arrivals are looked for so often: watched, those of the full one would wake our
 /// thread for nothing.
 const NAP_NS: u64 = 500_000;
+/// Pauses that were spared a connection in transactions are made up for with one of at most so long.
+const MOST_OWED_NS: u64 = 1_000_000_000;
 /// A shorter pause is not slept: being woken takes as long, and whoever has to stand in line for its next turn waits longer.
 const LEAST_PAUSE_NS: u64 = 1_000_000;
 
@@ -115,10 +117,19 @@ pub fn forked() {
 pub fn pause(region: &'static Region, connection: &Connection, fd: c_int, until: Option<u64>) -> bool {
     let generation = connection.generation.load(Acquire);
     let mut has_slot = true;
+    let mut now = sys::now();
+    if !pauses(region, connection, now) {
+        return false;
+    }
+    let owed = connection.owed.load(Relaxed);
+    if transactions::has_begun(connection, now) {
+        connection.owed.store(owed.saturating_add(1), Relaxed);
+        return false;
+    }
+    connection.owed.store(0, Relaxed);
     loop {
-        let now = sys::now();
-        let end =
-            pause_ends(region, connection, now).map_or(0, |end| until.map_or(end, |until| until.min(end)));
+        let end = pause_ends(region, connection, owed, now)
+            .map_or(0, |end| until.map_or(end, |until| until.min(end)));
         if end <= now || connection.generation.load(Acquire) != generation {
             return false;
         }
@@ -137,19 +148,28 @@ pub fn pause(region: &'static Region, connection: &Connection, fd: c_int, until:
         if result != 0 {
             return result == -sys::EINTR;
         }
+        now = sys::now();
     }
 }
 
-/// When a connection's pause ends; `None` of one that has no reason for any.
-fn pause_ends(region: &Region, connection: &Connection, now: u64) -> Option<u64> {
-    let pause = connection.pause_ns.load(Relaxed);
-    let may_pause = pause >= LEAST_PAUSE_NS
-        && connection.tokens.load(Relaxed) <= 0
-        && !transactions::is_spared(connection, now)
-        && is_closed(region, now);
+/// When a connection's pause ends that makes up for others; `None` of one that has no reason for any.
+fn pause_ends(region: &Region, connection: &Connection, owed: u32, now: u64) -> Option<u64> {
     // One that goes first pauses for others; one that yields, for the server.
     let has_reason = connection.yields.load(Relaxed) == 1 || region.waiting.load(Relaxed) > 0;
-    (may_pause && has_reason).then(|| connection.since_ns.load(Relaxed).saturating_add(pause))
+    let pauses =
+        pauses(region, connection, now) && has_reason && !transactions::may_block(region, connection);
+    let pause = connection.pause_ns.load(Relaxed);
+    let all = pause
+        .saturating_mul(u64::from(owed) + 1)
+        .min(pause.max(MOST_OWED_NS));
+    pauses.then(|| connection.since_ns.load(Relaxed).saturating_add(all))
+}
+
+/// Whether a connection's policy has it pause now.
+fn pauses(region: &Region, connection: &Connection, now: u64) -> bool {
+    connection.pause_ns.load(Relaxed) >= LEAST_PAUSE_NS
+        && connection.tokens.load(Relaxed) <= 0
+        && is_closed(region, now)
 }
 
 /// What our own thread waits for.

@@ -66,6 +66,11 @@ impl Lists {
         self.first[list].load(Relaxed).checked_sub(1)
     }
 
+    /// Who comes after a connection in its list.
+    pub fn next(&self, place: u16) -> Option<u16> {
+        self.after[usize::from(place)].load(Relaxed).checked_sub(1)
+    }
+
     /// Takes the first out of a list.
     pub fn pop(&self, list: usize) -> Option<u16> {
         let place = self.first(list)?;

@@ -7,6 +7,7 @@
 pub(crate) use crate::layout;
 
 mod areas;
+mod blocked;
 mod courtesy;
 mod hooks;
 mod join;

@@ -337,6 +337,7 @@ impl Locked {
         let connection = &self.region.connections[usize::from(place)];
         self.region.buried.fetch_add(1, Relaxed);
         self.release(connection);
+        self.unblock(connection);
         self.dequeue(place);
         connection.state.store(state::RUNNING, Relaxed);
         connection.generation.fetch_add(1, Release);
@@ -453,6 +454,7 @@ impl Locked {
         self.region.running.store(running, Relaxed);
         self.count_slots();
         self.region.waiting.store(0, Relaxed);
+        self.count_blocked();
         for place in line {
             self.enqueue(*place);
         }

@@ -9,6 +9,7 @@ use super::rounds::{self, Locked, locked, state};
 use super::sets;
 use super::sys::{self, EpollEvent};
 use super::transactions;
+use super::users;
 use super::watch::{self, unwatch_fd, watch_fd};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,10 +19,12 @@ use core::sync::atomic::{AtomicPtr, AtomicU32};
 static MAPPED: AtomicPtr<Region> = AtomicPtr::new(core::ptr::null_mut());
 /// The region, where connections of this process are on call.
 static REGION: AtomicPtr<Region> = AtomicPtr::new(core::ptr::null_mut());
-/// The place of each descriptor's connection, plus 1; or [`PENDING`].
+/// The place of each descriptor's connection, plus 1; or [`PENDING`], or [`SPOKEN`].
 static PLACES: [AtomicU32; MAX_FD] = [const { AtomicU32::new(0) }; MAX_FD];
 /// A descriptor that was accepted, by this process or the one that it was forked from, and that nobody has waited for yet.
 const PENDING: u32 = u32::MAX;
+/// One to which something was sent before: its server speaks first.
+const SPOKEN: u32 = PENDING - 1;
 /// The thread's place, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// This process, as far as it is not a child of vfork(2).
@@ -96,7 +99,7 @@ pub fn forget_inherited() {
     if STALE.swap(0, Relaxed) == 1 {
         let inherited = PLACES
             .iter()
-            .filter(|place| !matches!(place.load(Relaxed), 0 | PENDING));
+            .filter(|place| !matches!(place.load(Relaxed), 0 | PENDING | SPOKEN));
         inherited.for_each(|place| place.store(0, Relaxed));
     }
 }
@@ -135,6 +138,7 @@ extern "C" fn worker_ends(value: *mut c_void) {
             lock.dequeue(place as u16);
             connection.state.store(state::RUNNING, Relaxed);
             lock.release(connection);
+            lock.unblock(connection);
             lock.dispatch();
         });
     }
@@ -163,7 +167,7 @@ pub fn is_client(fd: c_int) -> bool {
 pub fn known(fd: c_int) -> Option<(&'static Region, u16)> {
     // Most descriptors that the server reads and writes have none: the table is asked before anything else.
     match entry(fd) {
-        0 | PENDING => None,
+        0 | PENDING | SPOKEN => None,
         place => Some((region()?, (place - 1) as u16)),
     }
 }
@@ -172,7 +176,7 @@ pub fn known(fd: c_int) -> Option<(&'static Region, u16)> {
 pub fn connection(fd: c_int) -> Option<(&'static Region, u16)> {
     match entry(fd) {
         0 => None,
-        PENDING => adopt(fd),
+        pending @ (PENDING | SPOKEN) => adopt(fd, pending == SPOKEN),
         place => Some((region()?, (place - 1) as u16)),
     }
 }
@@ -192,7 +196,7 @@ pub fn accepted(fd: c_int) {
     }
 }
 
-fn adopt(fd: c_int) -> Option<(&'static Region, u16)> {
+fn adopt(fd: c_int, has_spoken: bool) -> Option<(&'static Region, u16)> {
     let region = mapped()?;
     if is_borrowed() {
         return None;
@@ -203,7 +207,12 @@ fn adopt(fd: c_int) -> Option<(&'static Region, u16)> {
         true => processes::adopt(region, fd, peer),
         false => adopt_for_thread(region, fd, peer),
     };
-    place.map(|place| (region, place))
+    place.map(|place| {
+        if has_spoken {
+            users::spoken_to(&region.connections[usize::from(place)]);
+        }
+        (region, place)
+    })
 }
 
 /// Puts a connection that a thread of this process serves on call.
@@ -318,7 +327,10 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.gate,
         &connection.pinned,
         &connection.protocol,
+        &connection.greeting,
         &connection.in_transaction,
+        &connection.owed,
+        &connection.blocked,
     ];
     words.into_iter().for_each(|word| word.store(0, Relaxed));
     let longs = [
@@ -332,9 +344,9 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.pause_ns,
         &connection.ran,
         &connection.transaction_ns,
+        &connection.answer,
     ];
     longs.into_iter().for_each(|long| long.store(0, Relaxed));
-    connection.answer.store(transactions::BEGINS, Relaxed);
     // No query of its came before it did.
     connection.sent_ns.store(sys::now(), Relaxed);
     // Those of no round: the first query has tokens of its own.
@@ -357,7 +369,7 @@ pub fn forget(fd: c_int) {
     let Some((region, place)) = region().zip(entry.checked_sub(1)) else {
         return;
     };
-    if entry == PENDING {
+    if matches!(entry, PENDING | SPOKEN) {
         return;
     }
     if lock::is_shared(region) {
@@ -377,6 +389,7 @@ impl Locked {
     pub fn free(&mut self, place: u16) {
         let connection = &self.region.connections[usize::from(place)];
         self.release(connection);
+        self.unblock(connection);
         self.dequeue(place);
         self.unpin(connection);
         connection.generation.fetch_add(1, Release);
@@ -418,8 +431,14 @@ pub fn watched_by_server(set: c_int, fd: c_int, event: Option<EpollEvent>) {
 
 /// A part of an answer goes out: whose.
 pub fn sending(fd: c_int) -> Option<&'static Connection> {
-    let (region, place) = known(fd)?;
+    let Some((region, place)) = known(fd) else {
+        if entry(fd) == PENDING && !is_borrowed() {
+            set_entry(fd, SPOKEN);
+        }
+        return None;
+    };
     let connection = &region.connections[usize::from(place)];
+    users::spoken_to(connection);
     if connection.sent.swap(1, Relaxed) == 0 {
         connection.sent_ns.store(sys::now(), Relaxed);
     }
@@ -490,12 +509,16 @@ pub fn begin_query(connection: &Connection, now: u64) {
             .fetch_add(arrived.saturating_sub(before), Relaxed);
     }
     connection.sent.store(0, Relaxed);
-    connection.answer.store(transactions::BEGINS, Relaxed);
+    transactions::ask(connection);
     connection.in_query.store(1, Relaxed);
 }
 
-pub fn end_query(region: &Region, connection: &Connection, now: u64) {
+pub fn end_query(region: &'static Region, connection: &Connection, now: u64) {
     connection.in_query.store(0, Relaxed);
+    if connection.blocked.load(Relaxed) == 1 {
+        // Its slot was taken while it slept, or it could not say that it goes on.
+        locked(region, |lock| lock.unblock(connection));
+    }
     // What was noted before the answer was this query's own arrival, noticed after its worker; what came since is late from now on, for
     // until now its client waits for this one.
     let (ready, answered) = (

@@ -1,12 +1,14 @@
 //! Whether a client is in the midst of a transaction, as its server tells it with each answer: MySQL's status flags in OK and EOF packets,
-//! PostgreSQL's ReadyForQuery. Who is may hold locks for which those wait that it would let go first, so it neither yields, nor rests, nor
-//! pauses until the transaction ends, for a second at most: a client that stays in one for ever would go before none any more.
+//! PostgreSQL's ReadyForQuery. Who is may hold locks. So while the worker of somebody who goes first is blocked inside a query
+//! ([`Region::blocked`]), whoever is in a transaction neither yields nor rests nor pauses: it may be what that one waits for. And nobody
+//! pauses in the first second of a transaction; the next pause makes up for those.
 //!
 //! Under TLS and MySQL's compression nothing is seen of it. Locks that outlive a transaction (LOCK TABLES, GET_LOCK, pg_advisory_lock) are
 //! in no answer.
 
-use super::layout::Connection;
+use super::layout::{Connection, Region};
 use super::sys;
+use super::users::{load, store};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -20,26 +22,41 @@ pub mod protocol {
     pub const POSTGRESQL: u32 = 2;
 }
 
-/// For so long after its beginning nobody is held up in a transaction.
-const SPARED_NS: u64 = 1_000_000_000;
+/// For so long after its beginning nobody pauses in a transaction.
+const UNPAUSED_NS: u64 = 1_000_000_000;
 
-/// Whether a connection is in the first second of a transaction.
-pub fn is_spared(connection: &Connection, now: u64) -> bool {
-    connection.in_transaction.load(Relaxed) == 1
-        && now.saturating_sub(connection.transaction_ns.load(Relaxed)) < SPARED_NS
+/// Whether a connection may hold what somebody waits for that it would let go first.
+pub fn may_block(region: &Region, connection: &Connection) -> bool {
+    connection.in_transaction.load(Relaxed) == 1 && region.blocked.load(Relaxed) > 0
 }
 
-/// What [`Connection::answer`] says before an answer's first byte.
-pub const BEGINS: u64 = IS_FIRST;
-/// An answer whose packets cannot be told apart any more: its rest says nothing.
-const LOST: u64 = u64::MAX;
-/// The next packet is the first of a result; the bits below are how many bytes of a packet are yet to come before it.
-const IS_FIRST: u64 = 1 << 63;
+/// Whether a connection is in the first second of a transaction.
+pub fn has_begun(connection: &Connection, now: u64) -> bool {
+    connection.in_transaction.load(Relaxed) == 1
+        && now.saturating_sub(connection.transaction_ns.load(Relaxed)) < UNPAUSED_NS
+}
 
-/// An error after which the server has rolled the whole transaction back, and does not say so in flags: a deadlock (ER_LOCK_DEADLOCK).
-const DEADLOCK: u16 = 1213;
+/// An answer that goes out begins with the next packet.
+const BEGINS: u64 = MysqlAnswer::IS_FIRST;
+
+/// What a client speaks is known: what its server says from now on is read.
+pub fn begin(connection: &Connection, speaks: u32) {
+    connection.answer.store(BEGINS, Relaxed);
+    connection.protocol.store(speaks, Relaxed);
+}
+
+/// A query came: what is sent from now on is its answer.
+pub fn ask(connection: &Connection) {
+    let kept = connection.answer.load(Relaxed) & MysqlAnswer::BY_HAND;
+    connection.answer.store(kept | BEGINS, Relaxed);
+}
+
+/// Errors after which a server has rolled the whole transaction back, and does not say so in flags: ER_LOCK_TABLE_FULL, ER_LOCK_DEADLOCK,
+/// ER_XA_RBROLLBACK, ER_XA_RBTIMEOUT, ER_XA_RBDEADLOCK, ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
+const ROLLED_BACK: [u16; 6] = [1206, 1213, 1402, 1613, 1614, 3101];
 
 const IN_TRANSACTION: u16 = 1;
+const AUTOCOMMIT: u16 = 2;
 const MORE_RESULTS: u16 = 8;
 
 /// Bytes of an answer went out.
@@ -50,18 +67,16 @@ pub fn sent(connection: &Connection, buffer: *const c_void, length: usize) {
     }
     // SAFETY: the caller has just sent so many bytes from there.
     let bytes = unsafe { core::slice::from_raw_parts(buffer.cast::<u8>(), length) };
-    let said = match protocol {
+    let answer = connection.answer.load(Relaxed);
+    let (answer, said) = match protocol {
         protocol::MYSQL => {
-            let (answer, said) = mysql(connection.answer.load(Relaxed), bytes);
-            connection.answer.store(answer, Relaxed);
-            said
+            let mut reader = MysqlAnswer::resumed(answer, connection);
+            let said = reader.read(bytes);
+            (reader.interrupted(connection), said)
         }
-        _ => {
-            let (answer, said) = postgresql(connection.answer.load(Relaxed), bytes);
-            connection.answer.store(answer, Relaxed);
-            said
-        }
+        _ => postgresql(answer, bytes),
     };
+    connection.answer.store(answer, Relaxed);
     if let Some(is_in) = said {
         let was_in = connection.in_transaction.swap(u32::from(is_in), Relaxed) == 1;
         if is_in && !was_in {
@@ -92,50 +107,140 @@ pub struct Part {
     length: usize,
 }
 
-/// What the last of the packets says that carry the status flags, of those that these bytes hold, and where in the answer they end.
+/// How far a server's answer is read.
 ///
 /// A packet is three bytes of length, a number, and the payload. Which one has flags is known by where it is: the first of a result is OK
 /// where it begins with 0 (a row may begin so, too), and any that begins with 254 is EOF, with the flags after a count of warnings, or with
-/// `CLIENT_DEPRECATE_EOF` built as OK (MariaDB, "OK_Packet" and "EOF_Packet").
-fn mysql(answer: u64, bytes: &[u8]) -> (u64, Option<bool>) {
-    if answer == LOST {
-        return (LOST, None);
+/// `CLIENT_DEPRECATE_EOF` built as OK (MariaDB, "OK_Packet" and "EOF_Packet"). It may go out in whatever pieces.
+struct MysqlAnswer {
+    /// Bytes of a packet that are of no interest and yet to come.
+    left: u32,
+    /// Bytes of the next packet's beginning that went out.
+    held: u8,
+    /// Whether the next packet is the first of a result.
+    is_first: bool,
+    /// Whether the next packet goes on with the payload of the one before, which was of full length.
+    continues: bool,
+    /// Whether the last flags said that statements are not committed by themselves.
+    by_hand: bool,
+    /// That beginning.
+    head: [u8; MysqlAnswer::HEAD],
+}
+
+impl MysqlAnswer {
+    const IS_FIRST: u64 = 1 << 63;
+    const CONTINUES: u64 = 1 << 62;
+    const BY_HAND: u64 = 1 << 61;
+    const HELD: u32 = 32;
+    /// A packet's header, and of its payload what has the flags behind the two longest numbers.
+    const HEAD: usize = 32;
+    const FULL: usize = 0xff_ffff;
+
+    fn resumed(answer: u64, connection: &Connection) -> Self {
+        let mut reader = Self::of(answer);
+        if reader.held > 0 {
+            load(&connection.head, &mut reader.head);
+        }
+        reader
     }
-    let mut is_first = answer & IS_FIRST != 0;
-    let mut at = (answer & !IS_FIRST) as usize;
-    let mut said = None;
-    while at < bytes.len() {
-        let Some(&[low, middle, high, _]) = bytes.get(at..at + 4) else {
-            return (LOST, said);
-        };
-        let length = usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16;
-        let begins = at + 4;
-        at = begins + length;
-        let payload = &bytes[begins.min(bytes.len())..at.min(bytes.len())];
-        let flags = match payload.first() {
-            Some(0) if is_first && !is_prepared(payload) => flags_of_ok(payload),
-            Some(254) if length == 5 => payload
+
+    fn of(answer: u64) -> Self {
+        Self {
+            left: answer as u32,
+            held: (answer >> Self::HELD) as u8 % Self::HEAD as u8,
+            is_first: answer & Self::IS_FIRST != 0,
+            continues: answer & Self::CONTINUES != 0,
+            by_hand: answer & Self::BY_HAND != 0,
+            head: [0; Self::HEAD],
+        }
+    }
+
+    /// As a number, with the beginning kept.
+    fn interrupted(&self, connection: &Connection) -> u64 {
+        if self.held > 0 {
+            store(&connection.head, &self.head[..usize::from(self.held)]);
+        }
+        self.answer()
+    }
+
+    fn answer(&self) -> u64 {
+        let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        u64::from(self.left)
+            | u64::from(self.held) << Self::HELD
+            | bit(self.is_first, Self::IS_FIRST)
+            | bit(self.continues, Self::CONTINUES)
+            | bit(self.by_hand, Self::BY_HAND)
+    }
+
+    /// Whether the last of the packets that end here, and say so, leaves its client in a transaction.
+    fn read(&mut self, bytes: &[u8]) -> Option<bool> {
+        let mut said = None;
+        let mut bytes = bytes;
+        while !bytes.is_empty() {
+            let skipped = bytes.len().min(self.left as usize);
+            self.left -= skipped as u32;
+            bytes = &bytes[skipped..];
+            let held = usize::from(self.held);
+            let taken = bytes.len().min(Self::HEAD - held);
+            let head = &mut self.head;
+            head[held..held + taken].copy_from_slice(&bytes[..taken]);
+            let (there, length) = (held + taken, length(head));
+            let wanted = Self::HEAD.min(4 + length);
+            if there < 4 || there < wanted {
+                // All of them are in the head.
+                self.held = there as u8;
+                break;
+            }
+            // What was held of it is less than is wanted, unless other processes wrote what is shared.
+            bytes = bytes.get(wanted.saturating_sub(held)..).unwrap_or_default();
+            self.left = (4 + length - wanted) as u32;
+            self.held = 0;
+            let payload = *head;
+            said = self.packet(&payload[4..wanted], length).or(said);
+        }
+        said
+    }
+
+    fn packet(&mut self, payload: &[u8], length: usize) -> Option<bool> {
+        let continues = core::mem::replace(&mut self.continues, length == Self::FULL);
+        if continues {
+            return None;
+        }
+        let is_first = core::mem::take(&mut self.is_first);
+        let flags = match payload.first()? {
+            0 if is_first && !is_prepared(payload, length) => flags_of_ok(payload),
+            254 if length == 5 => payload
                 .get(3..5)
                 .map(|flags| u16::from_le_bytes([flags[0], flags[1]])),
             // The first of an answer names another way to log in, unless two zeros follow (a fetch without rows).
-            Some(254) if is_first && payload.get(1..3) != Some(&[0, 0]) => None,
-            Some(254) if (7..0xff_ffff).contains(&length) => flags_of_ok(payload),
+            254 if is_first && payload.get(1..3) != Some(&[0, 0]) => None,
+            254 if (7..Self::FULL).contains(&length) => flags_of_ok(payload),
+            255 => {
+                let number = payload.get(1..3)?;
+                let number = u16::from_le_bytes([number[0], number[1]]);
+                return match ROLLED_BACK.contains(&number) {
+                    true => Some(false),
+                    // It may have begun one, and has no flags.
+                    false => self.by_hand.then_some(true),
+                };
+            }
             _ => None,
-        };
-        if let Some(flags) = flags {
-            said = Some(flags & IN_TRANSACTION != 0);
-        } else if payload.first() == Some(&255) && payload.get(1..3) == Some(&DEADLOCK.to_le_bytes()) {
-            said = Some(false);
-        }
-        is_first = flags.is_some_and(|flags| flags & MORE_RESULTS != 0);
+        }?;
+        self.is_first = flags & MORE_RESULTS != 0;
+        self.by_hand = flags & AUTOCOMMIT == 0;
+        Some(flags & IN_TRANSACTION != 0)
     }
-    let rest = (at - bytes.len()) as u64;
-    (rest | if is_first { IS_FIRST } else { 0 }, said)
 }
 
-/// Whether the first packet of an answer is of a statement that was prepared ("COM_STMT_PREPARE_OK"): 12 bytes, of which the tenth is 0.
-fn is_prepared(payload: &[u8]) -> bool {
-    payload.len() == 12 && payload[9] == 0
+fn length(head: &[u8]) -> usize {
+    usize::from(head[0]) | usize::from(head[1]) << 8 | usize::from(head[2]) << 16
+}
+
+/// Whether the first packet of an answer is of a statement that was prepared ("COM_STMT_PREPARE_OK"): 12 bytes, of which the tenth is 0,
+/// behind numbers of four, two and two. An OK packet is as long only where it has one number of two bytes and one of three.
+fn is_prepared(payload: &[u8], length: usize) -> bool {
+    let is_ok = |first: u8, at: usize, second: u8| payload[1] == first && payload[at] == second;
+    length == 12 && payload[9] == 0 && !is_ok(252, 4, 253) && !is_ok(253, 5, 252)
 }
 
 /// The flags of an OK packet: after its first byte and two numbers.
@@ -200,7 +305,11 @@ mod tests {
     }
 
     fn said(bytes: &[u8]) -> Option<bool> {
-        mysql(BEGINS, bytes).1
+        MysqlAnswer::of(BEGINS).read(bytes)
+    }
+
+    fn error(number: u16) -> Vec<u8> {
+        packet(1, &[&[255], &number.to_le_bytes()[..], b"#42000no"].concat())
     }
 
     #[test]
@@ -209,13 +318,37 @@ mod tests {
         assert_eq!(said(&ok(2)), Some(false));
         // 300 rows changed, and a number given to the first of a new kind.
         let changed = packet(1, &[0, 252, 44, 1, 253, 1, 0, 1, 3, 0, 0, 0]);
-        assert_eq!(said(&changed), None, "as long as a prepared statement's");
-        let changed = packet(1, &[0, 252, 44, 1, 253, 1, 0, 1, 3, 0, 0, 0, b'!']);
-        assert_eq!(said(&changed), Some(true));
-        let error = packet(1, b"\xff\x28\x04#42000no");
-        assert_eq!(said(&error), None);
-        let deadlock = packet(1, b"\xff\xbd\x04#40001Deadlock");
-        assert_eq!(said(&deadlock), Some(false));
+        assert_eq!(said(&changed), Some(true), "as long as a prepared statement's");
+        let changed = packet(1, &[0, 253, 1, 0, 1, 252, 44, 1, 2, 0, 0, 0]);
+        assert_eq!(said(&changed), Some(false));
+        assert_eq!(said(&error(1064)), None);
+        assert_eq!(said(&error(1213)), Some(false), "a deadlock");
+    }
+
+    #[test]
+    fn an_error_may_have_begun_a_transaction_where_nothing_commits_by_itself() {
+        let mut reader = MysqlAnswer::of(BEGINS);
+        // autocommit = 0, and no transaction yet.
+        assert_eq!(reader.read(&ok(0)), Some(false));
+        let mut reader = MysqlAnswer::of(reader.answer() | BEGINS);
+        assert_eq!(reader.read(&error(1062)), Some(true));
+        assert_eq!(reader.read(&error(1213)), Some(false));
+        let mut reader = MysqlAnswer::of(BEGINS);
+        reader.read(&ok(2));
+        assert_eq!(reader.read(&error(1062)), None);
+    }
+
+    #[test]
+    fn what_goes_on_with_a_long_row_is_no_packet_of_its_own() {
+        let mut bytes = packet(1, &[1]);
+        bytes.extend(packet(2, b"\x03def"));
+        bytes.extend(packet(3, &[254, 0, 0, 2, 0]));
+        bytes.extend(packet(4, &vec![7; MysqlAnswer::FULL]));
+        // The rest of its row looks like the end of the result.
+        bytes.extend(packet(5, &[254, 0, 0, 3, 0]));
+        assert_eq!(said(&bytes), Some(false));
+        bytes.extend(packet(6, &[254, 0, 0, 3, 0]));
+        assert_eq!(said(&bytes), Some(true));
     }
 
     #[test]
@@ -269,33 +402,38 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever pieces an answer goes out, it says the same, as long as no piece ends within a packet's length.
+        /// In whatever pieces an answer goes out, it says the same.
         #[test]
         fn an_answer_in_pieces_says_the_same(
             lengths in proptest::collection::vec(1_usize..400, 0..20),
             is_in: bool,
-            cut in 0.0..1.0_f64,
+            sizes in proptest::collection::vec(1_usize..40, 1..20),
         ) {
             let row = |length: &usize| [vec![0; 1], vec![7; *length]].concat();
             let all: Vec<Vec<u8>> = lengths.iter().map(row).collect();
             let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
-            let bytes = rows(&all, 2 | u16::from(is_in));
+            let mut bytes = rows(&all, 2 | MORE_RESULTS | u16::from(!is_in));
+            bytes.extend(ok(2 | u16::from(is_in)));
             prop_assert_eq!(said(&bytes), Some(is_in));
-            let (first, second) = bytes.split_at((cut * bytes.len() as f64) as usize);
-            let (answer, early) = mysql(BEGINS, first);
-            let (end, late) = mysql(answer, second);
-            if answer == LOST {
-                prop_assert_eq!(late, None);
-            } else {
-                prop_assert_eq!(end, 0);
-                prop_assert_eq!(late.or(early), Some(is_in));
+            let (mut answer, mut head, mut last) = (BEGINS, [0; MysqlAnswer::HEAD], None);
+            let mut rest = &bytes[..];
+            for size in sizes.iter().cycle() {
+                let (piece, after) = rest.split_at(rest.len().min(*size));
+                let mut reader = MysqlAnswer::of(answer);
+                reader.head = head;
+                last = reader.read(piece).or(last);
+                (answer, head, rest) = (reader.answer(), reader.head, after);
+                if rest.is_empty() {
+                    break;
+                }
             }
+            prop_assert_eq!(answer, 0);
+            prop_assert_eq!(last, Some(is_in));
         }
 
         #[test]
         fn nothing_that_is_sent_stops_it(answer: u64, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let answer = answer % (1 << 25);
-            mysql(answer, &bytes);
+            MysqlAnswer::of(answer).read(&bytes);
             postgresql(answer, &bytes);
         }
     }

@@ -201,6 +201,7 @@ pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
     let gave = locked(region, |lock| {
         lock.release(connection);
         region.given_back.fetch_add(1, Relaxed);
+        lock.block(connection);
         lock.dispatch();
     });
     let result = body();
@@ -208,8 +209,11 @@ pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
         // It may hold what others wait for, so it waits for no slot: for a while one more runs than may.
         locked(region, |lock| {
             // Somebody else may have closed the connection meanwhile: its place is another's then.
-            if connection.generation.load(Acquire) == generation && connection.slot.load(Acquire) == 0 {
-                lock.take_slot(connection);
+            if connection.generation.load(Acquire) == generation {
+                lock.unblock(connection);
+                if connection.slot.load(Acquire) == 0 {
+                    lock.take_slot(connection);
+                }
             }
         });
     }

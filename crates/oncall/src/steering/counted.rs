@@ -20,6 +20,8 @@ pub struct Totals {
     pub running: u32,
     /// Connections that have a query and no slot now.
     pub waiting: u32,
+    /// Connections that go before those that yield, and are blocked inside a query now.
+    pub blocked: u32,
     /// Connections now.
     pub connections: u32,
     /// Rounds ended.

@@ -7,7 +7,7 @@
 //! use headroom_runtime::live::undo::{self, Remains};
 //!
 //! # fn main() -> Result<(), headroom_console::Failure> {
-//! let run_dir = undo::take(&undo::default_run_dir(), Remains::NONE)?;
+//! let run_dir = undo::take(&undo::run_dir(None)?, Remains::NONE)?;
 //! undo::protect(run_dir, &Roots::default(), Place::Inside)?;
 //! // Machines are opened and limited here.
 //! undo::keep();
@@ -16,10 +16,10 @@
 //! ```
 
 use crate::live::guard::{self, namespace::Place};
+use anyhow::Context;
 use headroom_console::Failure;
-use headroom_node::Roots;
 use headroom_node::restore::{self, LedgerError, Left, RunDir};
-use std::ffi::OsString;
+use headroom_node::{Roots, ours};
 use std::path::{Path, PathBuf};
 
 /// What this crate does not know how to take away from a run folder: what dead demos left in it.
@@ -48,24 +48,17 @@ pub struct Removed {
     pub failed: Vec<anyhow::Error>,
 }
 
-/// Where this user's runs keep the record of what is to be put back.
-pub fn default_run_dir() -> PathBuf {
-    if is_root() {
-        return PathBuf::from("/run/headroom");
-    }
-    run_dir_in(std::env::var_os("XDG_RUNTIME_DIR"))
-}
-
-/// That of who is not root: a variable that is empty, or no absolute path, says nothing (XDG Base Directory Specification).
-fn run_dir_in(runtime_dir: Option<OsString>) -> PathBuf {
-    let given = runtime_dir.map(PathBuf::from).filter(|dir| dir.is_absolute());
-    given.unwrap_or_else(std::env::temp_dir).join("headroom")
-}
-
-fn is_root() -> bool {
-    // The owner of this process's directory in /proc is its effective user.
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+/// A run folder as it was given, or else this user's ([`ours::folder`]): the same whatever folder a process is in.
+///
+/// # Errors
+/// A relative one, where this process's own folder is gone; an empty one.
+pub fn run_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let Some(given) = given else {
+        return Ok(ours::folder());
+    };
+    std::path::absolute(given)
+        .with_context(|| format!("--run-dir {}: a folder is wanted", given.display()))
+        .map_err(Failure::usage)
 }
 
 /// Takes a run folder for this process, and takes away what dead demos left in it: what those changed on their emulated
@@ -133,19 +126,4 @@ pub fn keep() {
     }
     restore::global().disown();
     guard::supervisor::end();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_runtime_folder_that_is_empty_or_relative_is_none() {
-        let in_temporary = std::env::temp_dir().join("headroom");
-        for nothing in [None, Some(""), Some("run/user/7")] {
-            assert_eq!(run_dir_in(nothing.map(OsString::from)), in_temporary);
-        }
-        let of_user = run_dir_in(Some("/run/user/7".into()));
-        assert_eq!(of_user, Path::new("/run/user/7/headroom"));
-    }
 }

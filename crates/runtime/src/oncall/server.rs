@@ -6,6 +6,7 @@ use super::log::ServerLog;
 use super::signals::{PassedOn, send};
 use headroom_console::{Stop, say};
 use headroom_node::Roots;
+use headroom_node::ours::{self, NotOurs};
 use headroom_oncall::{Inherited, LIBRARY, Levers, Steering, VARIABLE, ignore_in};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use std::ffi::{OsStr, OsString};
@@ -40,6 +41,9 @@ pub enum StartError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// The run folder can be changed by others, who could put another library there.
+    #[error(transparent)]
+    NotOurs(#[from] NotOurs),
     /// The folder's name has what separates libraries for the loader.
     #[error("{path}: the loader separates preloaded libraries at spaces and colons: give --run-dir a folder without either", path = path.display())]
     Separator {
@@ -86,7 +90,7 @@ impl Folder {
     /// Makes it, with the library. Whoever the server runs as must be able to read that.
     ///
     /// # Errors
-    /// [`StartError::Folder`].
+    /// [`StartError::Folder`], [`StartError::NotOurs`], [`StartError::Separator`], [`StartError::NoExec`].
     pub fn make(run_dir: &Path) -> Result<Self, StartError> {
         let path = run_dir.join(format!("oncall-{}", std::process::id()));
         // Whatever becomes of it, nothing of it is left.
@@ -100,6 +104,12 @@ impl Folder {
         {
             return Err(StartError::Separator { path });
         }
+        // A server of root's may be executed as another user, who must find the library; another user's server cannot.
+        let mode = match rustix::process::geteuid().is_root() {
+            true => 0o755,
+            false => 0o700,
+        };
+        ours::make(run_dir, mode)?;
         sweep(run_dir);
         let make = || {
             // Of one that had this number and was killed: what still has its files open or mapped keeps them.

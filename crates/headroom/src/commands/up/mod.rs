@@ -60,7 +60,7 @@ pub struct UpArgs {
     #[command(flatten)]
     pub run: RunArgs,
     /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
-    /// and $XDG_RUNTIME_DIR/headroom for others.
+    /// and $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// The guard.
@@ -85,7 +85,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
         let savings = savings::of_machine(&roots, &probe(&roots));
         return say::result(savings::example(EXAMPLE, &savings).trim_end());
     }
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     if args.check {
         return conclude(args.run.json, check::checked(args, &run_dir));
     }

@@ -80,7 +80,7 @@ impl Wrapped<'_> {
         let context = start::context(slo, plant, vec![figures.clone()]);
         // Whatever is wrong with the laws is said before the server is started.
         drop(start::stack(law, document, &context, &config.control)?);
-        let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+        let run_dir = undo::run_dir(args.run_dir.as_deref())?;
         let folder = Folder::make(&run_dir).map_err(Failure::usage)?;
         let steering = Steering::create(&folder.region()).map_err(Failure::usage)?;
         // Root's server may be another user's by now, or become one.

@@ -8,18 +8,12 @@ use headroom_runtime::live::undo;
 use headroom_runtime::oncall::wrapped::{self, Wrapped, WrappedAt, WrappedError};
 use headroom_runtime::oncall::{Ended, Folder, PassedOn, Server};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often places of forked workers that ended are looked for, whoever commands.
 const TEND_EVERY: Duration = Duration::from_secs(1);
-
-fn run_dir(args: &WrapArgs) -> anyhow::Result<PathBuf> {
-    let given = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
-    // Whoever attaches may be in another folder.
-    Ok(std::path::absolute(given)?)
-}
 
 /// Runs the server until it ends, for another run to command.
 ///
@@ -31,7 +25,7 @@ pub(super) fn run(
     arguments: &[OsString],
     signals: PassedOn,
 ) -> Result<Ended, Failure> {
-    let run_dir = run_dir(args)?;
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     let of_file = || {
         file.file_name()
             .unwrap_or_default()
@@ -40,8 +34,8 @@ pub(super) fn run(
     };
     let name = args.name.clone().unwrap_or_else(of_file);
     let at = WrappedAt::named(&run_dir, &name).map_err(Failure::usage)?;
-    let mut offer = at.take().map_err(Failure::usage)?;
     let folder = Folder::make(&run_dir).map_err(Failure::usage)?;
+    let mut offer = at.take().map_err(Failure::usage)?;
     let steering = Steering::create_for_others(&folder.region()).map_err(Failure::usage)?;
     let steering = Arc::new(steering.distrusting(rustix::process::geteuid().is_root()));
     let inherited = Inherited::open(steering.path()).map_err(|error| Failure::Run(error.into()))?;
@@ -88,7 +82,7 @@ pub(super) fn run(
 /// # Errors
 /// A run directory that is not there or cannot be read, servers of other users; standard output that cannot be written.
 pub(super) fn list(args: &WrapArgs) -> Result<(), Failure> {
-    let run_dir = run_dir(args)?;
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     let all = wrapped::all(&run_dir).map_err(|error| Failure::Run(error.into()))?;
     if all.is_empty() {
         let run_dir = run_dir.display();

@@ -87,7 +87,7 @@ pub struct DemoArgs {
     #[arg(long, default_value = "out", value_name = "DIR")]
     pub out: PathBuf,
     /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
-    /// and $XDG_RUNTIME_DIR/headroom for others.
+    /// and $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// What the demo runs on with --single.
@@ -212,7 +212,7 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
         .compressed_to(Seconds::new(args.duration.unwrap_or(DAY_S)))
         .map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
     let run_dir = undo::take(&run_dir, emulator::REMAINS)?;
     let demo_machine = DemoMachine::prepare(args, &run_dir)?;

@@ -118,7 +118,7 @@ pub fn perform(
     let emulated = hardware::emulated(&figures, real);
     emulated.validate().map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
     let run_dir = undo::take(&run_dir, emulator::REMAINS)?;
     let folder = emulator::demo_folder(&run_dir)?;

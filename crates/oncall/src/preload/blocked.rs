@@ -1,0 +1,54 @@
+//! Whoever goes first may wait inside a query for what one has that lets it go first: a lock of the server. So it is counted who does, and
+//! meanwhile all that may have one ([`transactions::may_block`]) let nobody go first (priority inheritance, as far as can be seen from outside).
+
+use super::areas;
+use super::layout::Connection;
+use super::lists::{self, LATE, LATER, NEXT, NOW};
+use super::rounds::Locked;
+use super::transactions;
+use core::sync::atomic::Ordering::Relaxed;
+
+impl Locked {
+    /// A worker is blocked inside a query, whatever it waits for.
+    pub fn block(&mut self, connection: &Connection) {
+        let goes_first = connection.yields.load(Relaxed) == 0 && connection.quota.load(Relaxed) != 0;
+        if goes_first && connection.blocked.swap(1, Relaxed) == 0 {
+            let before = self.region.blocked.fetch_add(1, Relaxed);
+            if before == 0 {
+                self.promote();
+            }
+        }
+    }
+
+    /// It goes on, or is gone.
+    pub fn unblock(&mut self, connection: &Connection) {
+        if connection.blocked.swap(0, Relaxed) == 1 {
+            self.region.blocked.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Counts them anew, after a holder of the lock ended in the midst of a change.
+    pub fn count_blocked(&mut self) {
+        let taken = |connection: &&Connection| connection.generation.load(Relaxed) % 2 == 1;
+        let all = self.region.connections.iter().filter(taken);
+        let blocked = all.filter(|connection| connection.blocked.load(Relaxed) == 1);
+        self.region.blocked.store(blocked.count() as u32, Relaxed);
+    }
+
+    /// Puts those in line that yield, and may be what somebody waits for, among those that do not. When nobody waits any more, they are
+    /// found out as their turn comes.
+    fn promote(&mut self) {
+        for gate in 0..areas::count(self.region, self.now) {
+            for (list, to) in [(LATE, NOW), (LATER, NEXT)] {
+                let mut next = self.lists.first(lists::of(gate, list));
+                while let Some(place) = next {
+                    next = self.lists.next(place);
+                    let connection = &self.region.connections[usize::from(place)];
+                    if transactions::may_block(self.region, connection) {
+                        self.lists.push(lists::of(gate, to), place);
+                    }
+                }
+            }
+        }
+    }
+}
