@@ -100,6 +100,8 @@ pub struct Region {
     /// Connections that go before those that yield, and whose workers are blocked inside a query: perhaps by one that yields, which
     /// does not while it may hold what they wait for.
     pub blocked: AtomicU32,
+    /// 1 where some may pause in the midst of a transaction.
+    pub pausing: AtomicU32,
     /// Queries let go without a slot: a timeout, a signal, or a lease that ended.
     pub without_slot: AtomicU64,
     /// Connections that came while the table was full.
@@ -255,6 +257,8 @@ pub struct Connection {
     pub owed: AtomicU32,
     /// 1 where it is counted in [`Region::blocked`].
     pub blocked: AtomicU32,
+    /// What its worker sleeps on in a pause, where it has 1; something else ends the pause.
+    pub pausing: AtomicU32,
     /// When the last query ended, or the first byte of the answer to this one went out, or the connection was accepted: what its client
     /// sent since came later.
     pub sent_ns: AtomicU64,

@@ -432,6 +432,26 @@ fn in_a_transaction_nobody_pauses_and_the_next_pause_makes_up_for_it() {
         "{outside:?} {later:?}"
     );
     assert!(inside * 3 < outside, "{inside:?} {outside:?}");
+    tell(&mut client, IN_TRANSACTION);
+    // A long transaction pauses, until somebody waits for what it may hold.
+    give(
+        &server,
+        &client,
+        Turns {
+            pause: Duration::from_secs(60),
+            ..turns
+        },
+    );
+    thread::sleep(Duration::from_millis(1_100));
+    client.ask("spin 1");
+    client.say("spin 1");
+    thread::sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    let (mut holder, mut waiter) = waiting_for_lock(&server);
+    client.hear();
+    assert!(began.elapsed() < Duration::from_secs(30));
+    holder.ask("give");
+    waiter.hear();
 }
 
 /// A pause of a minute ends with what it was for.

@@ -11,6 +11,7 @@
 //! workers from a thread that is no client's. A forked child begins with those that the worker had before.
 
 use super::layout::{AREAS, CPU_WORDS, Connection, MAX_CONNECTIONS, Region};
+use super::lock;
 use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, locked};
 use super::sys::{self, PollFd};
 use super::table;
@@ -127,26 +128,37 @@ pub fn pause(region: &'static Region, connection: &Connection, fd: c_int, until:
         return false;
     }
     connection.owed.store(0, Relaxed);
+    let is_shared = lock::is_shared(region);
     loop {
         let end = pause_ends(region, connection, owed, now)
             .map_or(0, |end| until.map_or(end, |until| until.min(end)));
         if end <= now || connection.generation.load(Acquire) != generation {
             return false;
         }
-        if core::mem::take(&mut has_slot) {
-            locked(region, |lock| {
+        let began = locked(region, |lock| {
+            if core::mem::take(&mut has_slot) {
                 lock.release(connection);
                 lock.dispatch();
-            });
+            }
+            lock.begin_pause(connection)
+        });
+        // In a transaction it may hold what somebody waits for since.
+        if began == Some(false) {
+            return false;
         }
+        let look = end.min(now + LOOK_NS);
+        let result = sys::cancellable(|| sys::futex_wait(&connection.pausing, 1, Some(look), is_shared));
+        connection.pausing.store(0, Relaxed);
         let mut poll = PollFd {
             fd,
             events: sys::POLLRDHUP,
             revents: 0,
         };
-        let result = sys::cancellable(|| sys::poll_for(&mut poll, (end - now).min(LOOK_NS)));
-        if result != 0 {
-            return result == -sys::EINTR;
+        if result == -sys::EINTR {
+            return true;
+        }
+        if sys::poll_for(&mut poll, 0) != 0 {
+            return false;
         }
         now = sys::now();
     }

@@ -5,6 +5,7 @@ use super::areas;
 use super::layout::Connection;
 use super::lists::{self, LATE, LATER, NEXT, NOW};
 use super::rounds::Locked;
+use super::sys;
 use super::transactions;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,6 +17,7 @@ impl Locked {
             let before = self.region.blocked.fetch_add(1, Relaxed);
             if before == 0 {
                 self.promote();
+                self.end_pauses();
             }
         }
     }
@@ -33,6 +35,33 @@ impl Locked {
         let all = self.region.connections.iter().filter(taken);
         let blocked = all.filter(|connection| connection.blocked.load(Relaxed) == 1);
         self.region.blocked.store(blocked.count() as u32, Relaxed);
+    }
+
+    /// A worker begins to pause: whether it may, for nobody waits for what it may hold.
+    pub fn begin_pause(&mut self, connection: &Connection) -> bool {
+        if transactions::may_block(self.region, connection) {
+            return false;
+        }
+        connection.pausing.store(1, Relaxed);
+        if connection.in_transaction.load(Relaxed) == 1 {
+            self.region.pausing.store(1, Relaxed);
+        }
+        true
+    }
+
+    /// Ends the pauses of those that may be what somebody waits for.
+    fn end_pauses(&mut self) {
+        if self.region.pausing.swap(0, Relaxed) == 0 {
+            return;
+        }
+        let top = self.lists.top.load(Relaxed) as usize;
+        for connection in self.region.connections.iter().take(top) {
+            let is_pausing = connection.pausing.load(Relaxed) == 1;
+            if is_pausing && transactions::may_block(self.region, connection) {
+                connection.pausing.store(0, Relaxed);
+                sys::futex_wake(&connection.pausing, self.is_shared);
+            }
+        }
     }
 
     /// Puts those in line that yield, and may be what somebody waits for, among those that do not. When nobody waits any more, they are

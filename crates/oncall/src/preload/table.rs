@@ -331,6 +331,7 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.in_transaction,
         &connection.owed,
         &connection.blocked,
+        &connection.pausing,
     ];
     words.into_iter().for_each(|word| word.store(0, Relaxed));
     let longs = [
