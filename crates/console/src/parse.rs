@@ -5,7 +5,7 @@
 //! that now lacks the key, what is said of what stands in) is no mistake of its own and is not said.
 
 use crate::cuts::Cuts;
-use crate::place::{Place, Step, place_of};
+use crate::place::{Place, Step, is_alike, place_of};
 use crate::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_units::Seconds;
 use serde::de::DeserializeOwned;
@@ -79,7 +79,9 @@ impl Document {
             }
             (Some(key), Some(place)) => format!("{place}.{key}: is missing: add it to `{place}`{quoted}"),
             (None, Some(place)) if !place.0.is_empty() => {
-                let remedy = remedy(place, why).or_else(|| list_remedy(place, why));
+                let remedy = remedy(place, why)
+                    .or_else(|| list_remedy(place, why))
+                    .or_else(|| meant(why));
                 format!("{place}: {why}{quoted}{}", remedy.unwrap_or_default())
             }
             _ => format!("{why}{quoted}"),
@@ -101,6 +103,24 @@ fn plain(why: &str) -> String {
         }
         _ => why.to_owned(),
     }
+}
+
+/// Which of the names that may stand there was meant, where one is nearly what does: "unknown field `a`, expected one of `b`, `c`", or
+/// "\"a\" is no law: choose one of b, c".
+fn meant(why: &str) -> Option<String> {
+    let of_key = why
+        .strip_prefix("unknown field `")
+        .and_then(|rest| rest.split_once("`, expected "));
+    let of_value = || why.strip_prefix('"')?.split_once("\" is no ");
+    let (written, rest) = of_key.or_else(of_value)?;
+    let names = rest.rsplit_once("one of ").map_or(rest, |(_, names)| names);
+    let names = names.split(", ").map(|name| name.trim_matches('`'));
+    let bare = |name: &str| name.to_lowercase().replace(['-', '_', ' '], "");
+    let near = |name: &&str| bare(name) == bare(written) || is_alike(name, written);
+    let nearest = names
+        .filter(near)
+        .min_by_key(|name| strsim::levenshtein(name, written))?;
+    Some(format!("; did you mean `{nearest}`?"))
 }
 
 /// The key that a table lacks, where an error is about that.

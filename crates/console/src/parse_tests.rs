@@ -270,3 +270,18 @@ fn of_very_many_mistakes_the_first_are_said() {
         "{text}"
     );
 }
+
+#[test]
+fn a_name_that_is_nearly_one_that_may_stand_there_is_suggested() {
+    let of_key = |key: &str| {
+        meant(&format!(
+            "unknown field `{key}`, expected one of `name`, `on-call`, `reef`"
+        ))
+    };
+    assert_eq!(of_key("oncall").as_deref(), Some("; did you mean `on-call`?"));
+    assert_eq!(of_key("nane").as_deref(), Some("; did you mean `name`?"));
+    assert_eq!(of_key("policy"), None);
+    let law = meant("\"on_call\" is no law: choose one of fixed, on-call, reef");
+    assert_eq!(law.as_deref(), Some("; did you mean `on-call`?"));
+    assert_eq!(meant("invalid type: string \"x\", expected u32"), None);
+}

@@ -115,8 +115,10 @@ pub struct ClassObservation {
     pub latency: Option<[Seconds; 4]>,
     /// The targets of each connection's P95, P99 and P99.9; `None` where the class has none.
     pub targets: [Option<Seconds>; 3],
-    /// Connections that missed an SLO of theirs.
+    /// Connections that missed an SLO of theirs: by their last queries, or by one that is not answered yet ([`Self::stalled`]).
     pub missed: u64,
+    /// Connections without an answer in this period whose query waits for longer than each of their targets.
+    pub stalled: u64,
 }
 
 impl OncallObservation {

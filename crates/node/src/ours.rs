@@ -46,8 +46,10 @@ pub enum NotOurs {
         mode: u32,
     },
     /// It cannot be followed.
-    #[error("{part}: {source}: give --run-dir a folder that this user can make and write", part = part.display())]
+    #[error("cannot {action} {part}: {source}; give --run-dir a directory that this user may write", part = part.display())]
     Io {
+        /// What was tried.
+        action: &'static str,
         /// The part of it.
         part: PathBuf,
         /// What the kernel said.
@@ -80,6 +82,7 @@ fn folder_in(runtime_dir: Option<OsString>) -> PathBuf {
 pub fn make(dir: &Path, mode: u32) -> Result<(), NotOurs> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(dir);
     made.map_err(|source| NotOurs::Io {
+        action: "make",
         part: dir.to_owned(),
         source,
     })?;
@@ -119,7 +122,11 @@ impl Walk<'_> {
     fn follow(&mut self) -> Result<(), NotOurs> {
         let io = |part: &Path| {
             let part = part.to_owned();
-            move |source| NotOurs::Io { part, source }
+            move |source| NotOurs::Io {
+                action: "read",
+                part,
+                source,
+            }
         };
         let absolute = std::path::absolute(self.path).map_err(io(self.path))?;
         // The parts that are still to be looked at, the next one last.

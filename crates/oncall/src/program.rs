@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,11 @@ pub enum Unfit {
     /// It is none for Linux.
     #[error("{0}: it is neither a program for this machine (ELF) nor a script (#!)")]
     NoProgram(PathBuf),
+    /// A script's interpreter is not there.
+    #[error(
+        "{0}: its first line names {1:?} as its interpreter, and there is no such file{2}: correct the line, or install that program"
+    )]
+    NoInterpreter(PathBuf, PathBuf, &'static str),
     /// A statically linked program loads no library.
     #[error(
         "{0}: it is linked statically, so that no library can be preloaded into it: use the distribution's dynamically linked package"
@@ -50,7 +56,7 @@ impl Unfit {
     /// the shell would start it.
     pub const fn shell_status(&self) -> Option<u8> {
         match self {
-            Self::Missing(_) | Self::NoFile(_) => Some(127),
+            Self::Missing(_) | Self::NoFile(_) | Self::NoInterpreter(..) => Some(127),
             Self::Folder(_) | Self::NotExecutable(_) | Self::Unreadable(..) | Self::NoProgram(_) => Some(126),
             Self::Static(_) | Self::Go(_) | Self::SetUser(_) => None,
         }
@@ -99,9 +105,20 @@ pub fn check(file: &Path) -> Result<(), Unfit> {
         return Err(Unfit::SetUser(file.to_owned()));
     }
     let open = fs::File::open(file).map_err(unreadable)?;
-    let mut first = [0; 2];
-    if read_at(&open, 0, &mut first).map_err(unreadable)? == 2 && first == *b"#!" {
-        return Ok(());
+    let mut first = [0; MAX_FIRST_LINE];
+    let length = read_at(&open, 0, &mut first).map_err(unreadable)?;
+    if let Some(line) = first[..length].strip_prefix(b"#!") {
+        return match interpreter(line) {
+            Some(path) if !path.exists() => {
+                let ends_as_elsewhere = path.as_os_str().as_encoded_bytes().ends_with(b"\r");
+                let why = match ends_as_elsewhere {
+                    true => ", for the line ends with a carriage return, as Windows writes it",
+                    false => "",
+                };
+                Err(Unfit::NoInterpreter(file.to_owned(), path, why))
+            }
+            _ => Ok(()),
+        };
     }
     let elf = Elf::of(&open).map_err(unreadable)?;
     let elf = elf.ok_or_else(|| Unfit::NoProgram(file.to_owned()))?;
@@ -110,6 +127,19 @@ pub fn check(file: &Path) -> Result<(), Unfit> {
         false if elf.has_loader() => Ok(()),
         false => Err(Unfit::Static(file.to_owned())),
     }
+}
+
+/// The kernel reads as much of a script's first line (BINPRM_BUF_SIZE).
+const MAX_FIRST_LINE: usize = 256;
+
+/// The program that a script's first line names, after its `#!`.
+fn interpreter(line: &[u8]) -> Option<PathBuf> {
+    let line = line.split(|byte| *byte == b'\n').next()?;
+    let word = line
+        .trim_ascii_start()
+        .split(|byte| b" \t".contains(byte))
+        .next()?;
+    (!word.is_empty()).then(|| PathBuf::from(std::ffi::OsStr::from_bytes(word)))
 }
 
 /// Whether whoever executes a file of this mode and this owner becomes another user or group: then the loader preloads nothing. Where

@@ -292,10 +292,7 @@ impl Steering {
     pub fn in_flight(&self) -> (u64, Option<Seconds>) {
         let (now, mut count, mut oldest) = (now_ns(), 0, None::<u64>);
         for connection in self.region().connections.iter().filter(|one| is_taken(one)) {
-            let since = match connection.in_query.load(Relaxed) {
-                1 => connection.query_ns.load(Relaxed),
-                _ => connection.ready_ns.load(Relaxed),
-            };
+            let since = counted::asked_at(connection);
             if since != 0 {
                 count += 1;
                 oldest = Some(oldest.map_or(since, |oldest| oldest.min(since)));

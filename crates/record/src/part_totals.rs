@@ -74,7 +74,8 @@ impl PartTotals {
 
     fn add_class(&mut self, class: &Part, length: Seconds) {
         let has_queries = class.get(Sensor::ServiceRate).is_some_and(|rate| rate > 0.0);
-        if !has_queries {
+        // A query that waits beyond its targets is one, too.
+        if !has_queries && class.state.as_deref() != Some("missed") {
             return;
         }
         let totals: &mut ClassTotals = entry(&mut self.classes, &class.name);

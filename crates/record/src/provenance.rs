@@ -22,7 +22,10 @@ pub struct Provenance {
     pub host: String,
     /// When it began, UTC.
     pub date: String,
-    /// [`fingerprint`] of the configuration or scenario, whose text is in the record.
+    /// The machine's processors and kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// The SHA-256 of the text of the configuration or scenario, which is in the record: of a file, as `sha256sum` prints it.
     pub configuration: Option<String>,
     /// [`fingerprint`] of what was offered: the rates of the traces, or the instants of the requests, with their seeds.
     /// `None` where that is live traffic.
@@ -75,6 +78,7 @@ impl Provenance {
             commit: commit.map(str::to_owned),
             host: host(),
             date: utc_text(unix_ms(SystemTime::now())),
+            machine: machine(),
             configuration: None,
             load: None,
             load_note: None,
@@ -91,10 +95,10 @@ impl Provenance {
         self
     }
 
-    /// With the fingerprint of the configuration or scenario.
+    /// With the hash of the configuration or scenario; without any where there is no text.
     #[must_use]
     pub fn configured_by(mut self, text: &str) -> Self {
-        self.configuration = Some(fingerprint([text.as_bytes()]));
+        self.configuration = (!text.is_empty()).then(|| sha256(text.as_bytes()));
         self
     }
 
@@ -155,6 +159,7 @@ impl Provenance {
             ("program", Some(self.program())),
             ("date", Some(self.date.clone())),
             ("host", Some(self.host.clone())),
+            ("machine", self.machine.clone()),
             ("configuration", hash(&self.configuration)),
             ("load", hash(&self.load).or_else(|| self.load_note.clone())),
             ("meter", self.meter.clone()),
@@ -172,6 +177,24 @@ impl Provenance {
 pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or("unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+/// The processors and the kernel of this machine; `None` where /proc does not say.
+fn machine() -> Option<String> {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let count = cpus.lines().filter(|line| line.starts_with("processor")).count();
+    let model = cpus.lines().find(|line| line.starts_with("model name"));
+    let model = model
+        .and_then(|line| line.split_once(':'))
+        .map_or("", |(_, name)| name.trim());
+    let each = [count.to_string(), model.to_owned()].join(" x ");
+    Some(format!(
+        "{}, Linux {}, {}",
+        each.trim_end_matches(" x "),
+        release.trim(),
+        std::env::consts::ARCH
+    ))
 }
 
 /// The SHA-256 of some bytes, in hexadecimal digits.
@@ -235,8 +258,13 @@ mod tests {
         assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
         assert_eq!(quoted(""), "''");
         let own = Provenance::of_this_process("0.1.0", None);
+        assert_eq!(own.clone().configured_by("").configuration, None);
         let named = own.configured_by("a = 1").lines();
         let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["command", "program", "date", "host", "configuration"]);
+        let wanted = ["command", "program", "date", "host", "machine", "configuration"];
+        assert_eq!(names, wanted);
+        // `printf 'a = 1' | sha256sum`.
+        let hash = "b5bc1ffd90912fb18bef6e7d80909192c7a6492896320156d67fbaf104c6544a";
+        assert!(named[5].1.ends_with(hash), "{named:?}");
     }
 }

@@ -6,7 +6,7 @@ use crate::limits::Limits;
 use crate::model::{PeriodRecord, RunId, RunMeta};
 use crate::schema;
 use crate::summary::RunSummary;
-use crate::writer::{Message, Writer};
+use crate::writer::{Message, OpenFile, Writer};
 use hdrhistogram::Histogram;
 use headroom_units::Ratio;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,17 @@ impl Shared {
     }
 
     /// Counts a failure, and says it once: a disk that stays full does not fill the log as well.
+    /// Rows were written to a file that is not where it was opened any more: nobody will find them.
+    pub(crate) fn lost(&self, rows: u64, why: String) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.unwritten.fetch_add(rows, Ordering::Relaxed);
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        if failing.as_ref() != Some(&why) {
+            tracing::error!("the flight recorder writes where nobody will look: {why}");
+            *failing = Some(why);
+        }
+    }
+
     pub(crate) fn failed(&self, rows: u64, doing: &'static str, error: &rusqlite::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.unwritten.fetch_add(rows, Ordering::Relaxed);
@@ -114,7 +125,8 @@ impl Recorder {
         let connection = schema::open_writer(path)?;
         let (sender, receiver) = mpsc::sync_channel(MAX_QUEUE);
         let shared = Arc::new(Shared::default());
-        let writer = Writer::new(connection, limits, Arc::clone(&shared)).map_err(Error::open(path))?;
+        let file = OpenFile::at(path);
+        let writer = Writer::new(connection, file, limits, Arc::clone(&shared)).map_err(Error::open(path))?;
         let thread = thread::Builder::new()
             .name("recorder".to_owned())
             .spawn(move || writer.run(&receiver))

@@ -212,7 +212,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
                 1,
             ),
             numbers(
-                &format!("class {name}: time with a connection over its SLO"),
+                &format!("class {name}: of its time with queries, with a connection over its SLO"),
                 "%",
                 &missed,
                 1,

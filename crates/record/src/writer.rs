@@ -12,6 +12,8 @@ use crate::totals::RunTotals;
 use headroom_units::Ratio;
 use rusqlite::{Connection, ToSql, TransactionBehavior, params};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -52,8 +54,44 @@ impl OpenRun {
     }
 }
 
+/// The file that was opened, and which one it was.
+pub(crate) struct OpenFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl OpenFile {
+    pub(crate) fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            identity: identity(path),
+        }
+    }
+
+    /// Why nobody will find in it what is written from now on.
+    fn misplaced(&self) -> Option<String> {
+        let now = identity(&self.path);
+        let path = self.path.display();
+        match (self.identity, now) {
+            (Some(_), None) => Some(format!(
+                "{path} was removed or renamed since the start: move it back, or start again, which makes another"
+            )),
+            (Some(then), Some(now)) if then != now => Some(format!(
+                "{path} is another file than at the start: move the first one back, or start again"
+            )),
+            _ => None,
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let about = std::fs::metadata(path).ok()?;
+    Some((about.dev(), about.ino()))
+}
+
 pub(crate) struct Writer {
     connection: Connection,
+    file: OpenFile,
     limits: Limits,
     shared: Arc<Shared>,
     open: BTreeMap<i64, OpenRun>,
@@ -62,10 +100,16 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(connection: Connection, limits: Limits, shared: Arc<Shared>) -> rusqlite::Result<Self> {
+    pub(crate) fn new(
+        connection: Connection,
+        file: OpenFile,
+        limits: Limits,
+        shared: Arc<Shared>,
+    ) -> rusqlite::Result<Self> {
         let ages = Ages::at_opening(&connection, unix_ms(SystemTime::now()))?;
         Ok(Self {
             connection,
+            file,
             limits,
             shared,
             open: BTreeMap::new(),
@@ -151,7 +195,7 @@ impl Writer {
         match result {
             Ok(()) => {
                 self.rows_since_prune += rows;
-                self.shared.written(rows);
+                self.written(rows);
             }
             Err(error) => {
                 for (run, ..) in periods.iter() {
@@ -163,6 +207,13 @@ impl Writer {
             }
         }
         periods.clear();
+    }
+
+    fn written(&self, rows: u64) {
+        match self.file.misplaced() {
+            None => self.shared.written(rows),
+            Some(why) => self.shared.lost(rows, why),
+        }
     }
 
     fn insert_rows(&mut self, periods: &[(i64, Box<PeriodRecord>, Buckets)]) -> rusqlite::Result<()> {
@@ -256,7 +307,7 @@ impl Writer {
             }
         }
         if !self.open.is_empty() {
-            self.shared.written(0);
+            self.written(0);
         }
     }
 

@@ -64,9 +64,9 @@ pub struct WrapArgs {
     /// How long a worker that has queries left in the round waits for its client's next one, microseconds; 0 gives its slot up at once.
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub linger: Option<u64>,
-    /// Answer metrics, status and health on this address.
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    pub admin: Option<SocketAddr>,
+    /// Answer metrics, status, health and the list of connections on this address; "off" for none, whatever the configuration says.
+    #[arg(long, value_name = "ADDRESS", value_parser = admin)]
+    pub admin: Option<AdminAt>,
     /// The flight recorder's database.
     #[arg(long, value_name = "FILE")]
     pub db: Option<PathBuf>,
@@ -97,7 +97,9 @@ pub struct WrapArgs {
 }
 
 /// More queries of a connection in a round are worth a note.
-const MOST_BATCH: u32 = 1_000;
+const MOST_BATCH: u32 = 100;
+/// So is a longer target, in milliseconds.
+const MOST_TARGET_MS: f64 = 60_000.0;
 /// So is a shorter target, in milliseconds: to read a query and to answer it takes two system calls and a switch.
 const LEAST_TARGET_MS: f64 = 0.1;
 
@@ -114,9 +116,23 @@ fn delay(text: &str) -> Result<f64, String> {
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| "write an IP address with a port, as 127.0.0.1:9187".to_owned())
+/// Where the admin port is to be.
+#[derive(Clone, Copy, Debug)]
+pub enum AdminAt {
+    /// Nowhere.
+    Off,
+    /// At this address.
+    Address(SocketAddr),
+}
+
+fn admin(text: &str) -> Result<AdminAt, String> {
+    match text {
+        "off" => Ok(AdminAt::Off),
+        _ => text
+            .parse()
+            .map(AdminAt::Address)
+            .map_err(|_| "write an IP address with a port, as 127.0.0.1:9187, or off".to_owned()),
+    }
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -166,7 +182,11 @@ impl WrapArgs {
         if let Some(db) = &self.db {
             config.record.db.clone_from(db);
         }
-        config.admin.listen = self.admin.or(config.admin.listen);
+        config.admin.listen = match self.admin {
+            Some(AdminAt::Off) => None,
+            Some(AdminAt::Address(address)) => Some(address),
+            None => config.admin.listen,
+        };
         if let Some(setting) = self.by_hand(cores) {
             config.law = LawConfig {
                 names: LawName::CONSTANT.into(),
@@ -246,6 +266,17 @@ impl WrapArgs {
                      8 are enough for the caches"
                 )
             }),
+            (target_ms > MOST_TARGET_MS).then(|| {
+                format!(
+                    "slo.target_ms is {target_ms}: more than a minute, so that the law may hold queries back as it likes; it is in milliseconds"
+                )
+            }),
+            config.admin.listen.filter(|address| !address.ip().is_loopback()).map(|address| {
+                format!(
+                    "the admin port, {address}, answers whoever reaches it, and its /connections says each client's address and user: an address of \
+                     127.0.0.0/8 answers this machine alone"
+                )
+            }),
             (target_ms < LEAST_TARGET_MS).then(|| {
                 format!(
                     "slo.target_ms is {target_ms}: no server of a thread or process for each client answers 99 % of its queries in less than \
@@ -315,7 +346,8 @@ pub fn run(args: &WrapArgs) -> Result<(), Failure> {
     let cpus = processors(&Roots::default(), "self")?;
     let cores = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     let (config, document) = args.configured(cores)?;
-    for doubt in args.doubts(&config, cores) {
+    let of_classes = config.oncall.notes(&config.law, &document);
+    for doubt in args.doubts(&config, cores).into_iter().chain(of_classes) {
         say::note!("note: {doubt}");
     }
     let wrapped = run::Wrapped {

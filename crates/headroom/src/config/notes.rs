@@ -33,6 +33,9 @@ impl Config {
                 self.law.names
             ));
         }
+        if let Some(oncall) = &self.oncall {
+            notes.extend(oncall.notes(&self.law, document));
+        }
         let mut laws = self.law.names.iter().map(|name| name.as_str());
         let of_batches = laws.find(|name| ["batching", "batching-dvfs", "seek"].contains(name));
         if let (Some(law), Some(gateway), true) = (of_batches, &self.gateway, has_batcher) {

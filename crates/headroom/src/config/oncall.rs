@@ -1,8 +1,8 @@
 //! `[oncall]`: a server on call, of `headroom wrap` and of a run that attaches to one.
 
 use headroom_console::{Document, Mistakes};
-use headroom_control::LawConfig;
 use headroom_control::oncall::law::{AreaLawName, AreasTuning, PolicyName, TableRow};
+use headroom_control::{LawConfig, LawName};
 use headroom_runtime::oncall::wrapped::WrappedAt;
 use headroom_runtime::oncall::{Class, MAX_IN_METRICS, REST};
 use serde::Deserialize;
@@ -109,6 +109,76 @@ impl OncallConfig {
         self.check_policy("reef", reef.policy, &reef.table, document, mistakes);
         self.check_areas("on-call", &on_call.areas, document, mistakes);
         self.check_areas("reef", &reef.areas, document, mistakes);
+    }
+
+    /// What is written of classes and does nothing, under the laws in force.
+    pub fn notes(&self, law: &LawConfig, document: &Document) -> Vec<String> {
+        let mut notes = Vec::new();
+        let runs = |name: LawName| law.names.iter().any(|one| one == name);
+        let in_force = [
+            (
+                "on-call",
+                runs(LawName::ON_CALL) || runs(LawName::JOINT),
+                law.on_call.policy,
+                law.on_call.areas.law,
+            ),
+            ("reef", runs(LawName::REEF), law.reef.policy, law.reef.areas.law),
+        ];
+        let laws: Vec<_> = in_force
+            .iter()
+            .filter(|(_, is_in_force, ..)| *is_in_force)
+            .collect();
+        let divides = laws
+            .iter()
+            .any(|(.., areas)| matches!(areas, AreaLawName::Reef | AreaLawName::Demeter));
+        let keeps =
+            |kept: [PolicyName; 2]| divides || laws.iter().any(|(_, _, policy, _)| kept.contains(policy));
+        let (percentiles, disengagement) = (
+            keeps([PolicyName::Pslo, PolicyName::Paced]),
+            keeps([PolicyName::Utslo, PolicyName::Paced]),
+        );
+        for class in &self.class {
+            let unkept = [
+                (class.has_percentile() && !percentiles, "its SLO of a percentile"),
+                (
+                    class.disengagement.is_some() && !disengagement,
+                    "its disengagement",
+                ),
+            ];
+            for (_, what) in unkept.into_iter().filter(|(is_unkept, _)| *is_unkept) {
+                let why = match laws.first() {
+                    None => format!("the law {} gives no class turns", law.names),
+                    Some((name, _, policy, _)) => {
+                        format!("law.{name}.policy is {policy}, which does not go by it")
+                    }
+                };
+                let name = laws.first().map_or("on-call", |(name, ..)| *name);
+                notes.push(format!(
+                    "class {}: {what} is watched and reported, and nothing is done to keep it: {why}; write policy = \"paced\" in [law.{name}]{}",
+                    class.name,
+                    if laws.is_empty() { ", and no law by hand" } else { "" }
+                ));
+            }
+        }
+        for (at, class) in self.class.iter().enumerate() {
+            let before = self.class[..at].iter();
+            if let Some(first) = before.clone().find(|first| class.is_within(first)) {
+                notes.push(format!(
+                    "class {}: no connection is ever in it, for all its clients are of class {}, which comes before it: write it first",
+                    class.name, first.name
+                ));
+            }
+        }
+        for (name, is_in_force, ..) in in_force {
+            let table = format!("law.{name}");
+            if !is_in_force && document.has(&table, "policy") {
+                notes.push(format!(
+                    "law.{name}.policy is written and does nothing: the law in force is {}; write it in that law's table, or name = \"{name}\" in [law]",
+                    law.names
+                ));
+            }
+        }
+        notes
     }
 
     /// A policy that would have nothing to go by: it must not look as if it did something.

@@ -174,6 +174,41 @@ mod tests {
     }
 
     #[test]
+    fn a_class_that_nothing_is_done_for_is_said_not_to_be_kept() {
+        let gold = "[[oncall.class]]\nname = \"gold\"\nclients = [\"10.0.0.0/8\"]\np99_ms = 4\n";
+        let notes = |text: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("wrap.toml");
+            std::fs::write(&file, text).unwrap();
+            let (config, document) = WrapConfig::read(Some(&file), |names| names).unwrap();
+            config.oncall.notes(&config.law, &document).join("\n")
+        };
+        let kept = |law: &str| notes(&format!("{gold}{law}"));
+        assert!(kept("").contains("class gold: its SLO of a percentile is watched and reported"));
+        assert!(kept("").contains("law.on-call.policy is fair"));
+        assert!(kept("[law]\nname = \"fixed\"\n").contains("the law fixed gives no class turns"));
+        assert_eq!(kept("[law.on-call]\npolicy = \"paced\"\n"), "");
+        assert_eq!(
+            kept("[law]\nname = \"joint\"\n[law.on-call]\npolicy = \"pslo\"\n"),
+            ""
+        );
+        assert_eq!(kept("[law.on-call.areas]\nlaw = \"reef\"\n"), "");
+        let elsewhere = kept("[law.reef]\npolicy = \"paced\"\n");
+        assert!(
+            elsewhere.contains("class gold")
+                && elsewhere.contains("law.reef.policy is written and does nothing"),
+            "{elsewhere}"
+        );
+        let shadowed = notes(&format!(
+            "{gold}[[oncall.class]]\nname = \"app\"\nclients = [\"10.2.0.0/16\"]\n[law.on-call]\npolicy = \"paced\"\n"
+        ));
+        assert!(
+            shadowed.contains("class app: no connection is ever in it") && shadowed.contains("class gold"),
+            "{shadowed}"
+        );
+    }
+
+    #[test]
     fn mistakes_are_named_with_their_line() {
         let wrong =
             "[oncall]\nlinger_us = 2000000\n[[oncall.class]]\nname = \"rest\"\nclients = [\"unix\"]\n";

@@ -1,5 +1,6 @@
 //! What was counted, of a server and of each of its connections.
 
+use super::now_ns;
 use crate::layout::{Connection, bucket_start};
 use headroom_units::Seconds;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -112,6 +113,16 @@ pub struct ConnectionTotals {
     pub between: Seconds,
     /// The last latencies, at most [`crate::layout::KEPT`], in no order.
     pub recent: Vec<Seconds>,
+    /// For how long a query was noticed that is not answered yet; `None` where there is none.
+    pub unanswered: Option<Seconds>,
+}
+
+/// When the query was noticed that a connection has and that is not answered yet; 0 where there is none.
+pub(super) fn asked_at(connection: &Connection) -> u64 {
+    match connection.in_query.load(Relaxed) {
+        1 => connection.query_ns.load(Relaxed),
+        _ => connection.ready_ns.load(Relaxed),
+    }
 }
 
 pub(super) fn is_taken(connection: &Connection) -> bool {
@@ -153,6 +164,9 @@ pub(super) fn described(place: usize, connection: &Connection) -> Option<Connect
         recent: kept
             .map(|us| Seconds::new(f64::from(us.load(Relaxed)) / 1e6))
             .collect(),
+        unanswered: Some(asked_at(connection))
+            .filter(|at| *at != 0)
+            .map(|at| seconds(now_ns().saturating_sub(at))),
     };
     // Another connection may have come to its place while it was read.
     (generation % 2 == 1 && connection.generation.load(Acquire) == generation).then_some(totals)

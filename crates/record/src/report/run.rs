@@ -53,7 +53,8 @@ pub(crate) fn render(run: &RunData) -> String {
     body.push_str(&periods(run));
     let _ = writeln!(
         body,
-        "<details><summary>The configuration in force</summary><pre>{}</pre></details>",
+        "<details><summary>The configuration at the start</summary><p>Flags of the command, which stands below, go before it; what is not \
+         written has the default of the program's version; what a SIGHUP changed is among the decisions.</p><pre>{}</pre></details>",
         escape(&run.info.meta.config)
     );
     body.push_str(&provenance(std::slice::from_ref(summary)));
@@ -122,7 +123,24 @@ fn verdict(run: &RunData) -> String {
                 figure(always_on.get())
             )
         });
-    format!("{kept}{energy}.{model}")
+    format!("{kept}{energy}.{}{model}", of_classes(run))
+}
+
+/// How the classes of connections kept their own SLOs.
+fn of_classes(run: &RunData) -> String {
+    let all = run.summary.classes.iter();
+    let with_slo = all.filter_map(|(name, class)| Some((name, class.missed?)));
+    let (missed, kept): (Vec<_>, Vec<_>) = with_slo.partition(|(_, missed)| *missed > Ratio::ZERO);
+    let share = |(name, missed): &(&String, Ratio)| format!("{name} in {} %", figure(missed.as_percent()));
+    match (missed.as_slice(), kept.len()) {
+        ([], 0) => String::new(),
+        ([], 1) => format!(" Its class {} kept its own SLOs.", kept[0].0),
+        ([], count) => format!(" Its {count} classes kept their own SLOs."),
+        (missed, _) => format!(
+            " Classes missed their own SLOs: {} of the time in which they had queries.",
+            missed.iter().map(share).collect::<Vec<_>>().join(", ")
+        ),
+    }
 }
 
 /// How many periods were judged, and how many of them had nothing to judge.
@@ -438,10 +456,17 @@ fn periods(run: &RunData) -> String {
         )
     };
     let mut head = heads(&[("n", "period"), ("n", "at")]);
-    let titled = run
-        .columns
-        .iter()
-        .map(|(key, _)| headed(&run.title(key), key.unit()));
+    // The SLO may itself be of the P50 or the P99, whose column would be there twice.
+    let mut titles = Vec::new();
+    let once = |key: Key| {
+        let title = run.title(key);
+        let is_first = !titles.contains(&title);
+        titles.push(title);
+        is_first.then_some(key)
+    };
+    let keys: Vec<Key> = run.columns.iter().map(|(key, _)| key).filter_map(once).collect();
+    let columns = || run.columns.iter().filter(|(key, _)| keys.contains(key));
+    let titled = columns().map(|(key, _)| headed(&run.title(key), key.unit()));
     head.extend(titled.map(|title| ("n", escape(&title))));
     head.push(("", "why".to_owned()));
     let lines = run.moments.iter().enumerate().map(|(row, moment)| {
@@ -449,7 +474,7 @@ fn periods(run: &RunData) -> String {
             ("n", moment.index.to_string()),
             ("n at", scale::clock(moment.at_s)),
         ];
-        line.extend(run.columns.iter().map(|(key, column)| {
+        line.extend(columns().map(|(key, column)| {
             let value = column.get(row).and_then(|point| point.shown(key.is_peak()));
             let late = key == Key::Slo && moment.over;
             (number(late), value.map_or_else(|| NONE.to_owned(), figure))

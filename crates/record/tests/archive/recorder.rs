@@ -184,3 +184,27 @@ fn every_field_of_a_period_is_read_back_as_it_was_recorded() {
     assert_eq!(line["energy_source"], "measured");
     assert_eq!((&line["seen"]["a"], &line["rules"]), (&1.into(), &"rule".into()));
 }
+
+#[test]
+fn a_file_that_is_renamed_or_replaced_while_it_is_written_is_said_to_be_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.db");
+    let aside = folder.path().join("aside.db");
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    record_day(&recorder, "fixed", 3);
+    assert_eq!(recorder.health().failing, None);
+    std::fs::rename(&path, &aside).unwrap();
+    record_day(&recorder, "fixed", 3);
+    let failing = recorder.health().failing.unwrap();
+    assert!(
+        failing.contains("runs.db was removed or renamed") && recorder.health().unwritten == 3,
+        "{failing}"
+    );
+    std::fs::write(&path, "another").unwrap();
+    record_day(&recorder, "fixed", 1);
+    let failing = recorder.health().failing.unwrap();
+    assert!(failing.contains("is another file"), "{failing}");
+    std::fs::rename(&aside, &path).unwrap();
+    record_day(&recorder, "fixed", 1);
+    assert_eq!(recorder.health().failing, None);
+}

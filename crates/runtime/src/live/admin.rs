@@ -5,7 +5,7 @@ use super::guard::supervisor;
 use super::metrics::Metrics;
 use super::tick::{Levers, Tick};
 use crate::door::Watched;
-use crate::oncall::{ConnectionSeries, Connections};
+use crate::oncall::{BY_EVENTS, ConnectionSeries, Connections, NO_CLIENT};
 use crate::resize::UNRELIABLE;
 use anyhow::Context;
 use bytes::Bytes;
@@ -55,6 +55,8 @@ struct Last {
     unready: Option<String>,
     /// Why the decision is not in force.
     not_carried_out: Vec<String>,
+    /// Servers that are to be on call and are not.
+    unhelped: Vec<String>,
     failing: Failing,
     comparisons: VecDeque<Comparison>,
     json: String,
@@ -103,6 +105,7 @@ impl Status {
             at: Instant::now(),
             unready: Some("no period has ended yet".to_owned()),
             not_carried_out: Vec::new(),
+            unhelped: Vec::new(),
             failing: Failing::default(),
             comparisons: VecDeque::new(),
             json: serde_json::json!({ "law": law }).to_string(),
@@ -189,6 +192,7 @@ impl Status {
             at: Instant::now(),
             unready: unready(tick, failing),
             not_carried_out: tick.not_carried_out.clone(),
+            unhelped: unhelped(tick),
             failing,
             comparisons,
             json: json.to_string(),
@@ -234,8 +238,22 @@ impl Status {
             .into_iter()
             .chain(unrecorded)
             .chain(not_carried_out)
+            .chain(last.unhelped.iter().cloned())
             .collect()
     }
+}
+
+/// Which servers are to be on call and are not, a line each.
+fn unhelped(tick: &Tick) -> Vec<String> {
+    let state = |part: &Part| {
+        let state = part.state.as_deref();
+        state
+            .filter(|state| [NO_CLIENT, BY_EVENTS].contains(state))
+            .map(str::to_owned)
+    };
+    tick.parts_of(Role::Node)
+        .filter_map(|part| Some(format!("{} is not on call: {}\n", part.name, state(part)?)))
+        .collect()
 }
 
 /// Why a period is none that a service can rely on.

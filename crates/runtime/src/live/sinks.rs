@@ -120,6 +120,19 @@ impl Sink for &View {
     }
 }
 
+/// A latency about the target crosses it in every other period: so many lines say it until the next that is due, which counts the periods.
+const MOST_CHANGES: u32 = 4;
+
+/// Milliseconds with as many digits as tell a latency from a target of a few of them, or of less than one.
+fn millis(time: Seconds, target: Option<Seconds>) -> String {
+    let digits = match target.unwrap_or(time).as_millis() {
+        ms if ms < 1.0 => 3,
+        ms if ms < 10.0 => 1,
+        _ => 0,
+    };
+    format!("{:.digits$}", time.as_millis())
+}
+
 /// Writes a line to standard error every so many periods.
 pub struct Lines {
     law: String,
@@ -128,17 +141,20 @@ pub struct Lines {
     over: u64,
     /// Whether the period before was over the target.
     is_over: bool,
+    /// Lines for that since the last that was due.
+    changes: u32,
     news: Newsroom,
 }
 
 impl Lines {
-    /// A line every `every` periods, and whenever the latency has got over the target, or back under it; and what is news.
+    /// A line every `every` periods, and up to four more where the latency has got over the target, or back under it; and what is news.
     pub fn new(law: &str, every: Option<u64>) -> Self {
         Self {
             law: law.to_owned(),
             every: every.map(|every| every.max(1)),
             over: 0,
             is_over: false,
+            changes: 0,
             news: Newsroom::default(),
         }
     }
@@ -158,17 +174,19 @@ impl Sink for Lines {
         for one in &news {
             say::note!("{:>6.0} s  {one}", tick.at.get());
         }
-        let due = |every: u64| has_changed || (tick.observation.period + 1).is_multiple_of(every);
-        if !self.every.is_some_and(due) {
-            return;
+        let is_due = |every: u64| (tick.observation.period + 1).is_multiple_of(every);
+        match self.every {
+            Some(every) if is_due(every) => self.changes = 0,
+            Some(_) if has_changed && self.changes < MOST_CHANGES => self.changes += 1,
+            _ => return,
         }
         let latency = latency.map_or("-".to_owned(), |latency| match latency.missed {
             true => "missed".to_owned(),
-            false => format!("{:.0}", latency.at_slo.as_millis()),
+            false => millis(latency.at_slo, tick.target),
         });
         let target = tick
             .target
-            .map_or("-".to_owned(), |target| format!("{:.0}", target.as_millis()));
+            .map_or("-".to_owned(), |target| millis(target, tick.target));
         let power = tick.observation.power.map_or("- W".to_owned(), |power| {
             format!("{:.1} ({})", power.value, power.source)
         });
@@ -180,7 +198,7 @@ impl Sink for Lines {
         let oncall = tick.observation.oncall.as_ref();
         let oldest = oncall.and_then(|oncall| oncall.oldest_waiting);
         let oldest = oldest.map_or_else(String::new, |oldest| {
-            format!("  oldest waits {:.0} ms", oldest.as_millis())
+            format!("  oldest waits {} ms", millis(oldest, Some(oldest)))
         });
         say::note!(
             "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {}  {power}  {} periods late  {why}",
@@ -190,5 +208,19 @@ impl Sink for Lines {
             tick.observation.in_force,
             self.over,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_target_is_not_rounded_away() {
+        let ms =
+            |ms: f64, target_ms: f64| millis(Seconds::from_millis(ms), Some(Seconds::from_millis(target_ms)));
+        assert_eq!((ms(0.4, 0.5), ms(3.26, 4.0)), ("0.400".into(), "3.3".into()));
+        assert_eq!(ms(52.3, 100.0), "52");
+        assert_eq!(millis(Seconds::from_millis(0.25), None), "0.250");
     }
 }

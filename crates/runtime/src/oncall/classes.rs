@@ -67,6 +67,21 @@ impl<'de> Deserialize<'de> for Clients {
 }
 
 impl Clients {
+    /// Whether all of them are among others.
+    fn are_within(&self, others: &Self) -> bool {
+        match (self, others) {
+            (Self::Network(IpAddr::V4(inner), bits), Self::Network(IpAddr::V4(network), outer)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(*outer)).unwrap_or(0);
+                bits >= outer && (u32::from(*network) ^ u32::from(*inner)) & mask == 0
+            }
+            (Self::Network(IpAddr::V6(inner), bits), Self::Network(IpAddr::V6(network), outer)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(*outer)).unwrap_or(0);
+                bits >= outer && (u128::from(*network) ^ u128::from(*inner)) & mask == 0
+            }
+            _ => self == others,
+        }
+    }
+
     fn hold(&self, connection: &ConnectionTotals) -> bool {
         match (self, connection.client.map(|client| client.ip())) {
             (Self::Unix, client) => client.is_none(),
@@ -149,6 +164,12 @@ impl Class {
     /// Whether it has any SLO.
     pub fn has_slo(&self) -> bool {
         self.has_percentile() || self.disengagement.is_some()
+    }
+
+    /// Whether all its clients are another class's, too.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let mut clients = self.clients.iter();
+        clients.all(|clients| other.clients.iter().any(|others| clients.are_within(others)))
     }
 
     /// What is wrong with it, by its key.
@@ -270,7 +291,13 @@ impl Classes {
             let (sum, latencies) = &mut sums[at.unwrap_or(self.classes.len())];
             sum.connections += 1;
             sum.queries += queries;
-            sum.missed += u64::from(slos.iter().any(Kept::is_violated));
+            let longest = at.and_then(|at| self.classes[at].slos().map(|(_, target)| target).last());
+            let is_stalled = queries == 0
+                && longest
+                    .zip(connection.unanswered)
+                    .is_some_and(|(longest, unanswered)| unanswered > longest);
+            sum.stalled += u64::from(is_stalled);
+            sum.missed += u64::from(is_stalled || slos.iter().any(Kept::is_violated));
             latencies.extend_from_slice(&connection.recent);
             each.push(Connection {
                 id,
@@ -387,6 +414,7 @@ mod tests {
             fd: 7,
             tid: None,
             in_transaction: None,
+            unanswered: None,
             queries,
             latency: Seconds::from_millis(recent_ms.iter().sum()),
             between: Seconds::ZERO,
@@ -404,6 +432,27 @@ mod tests {
             p999_ms: Some(60.0),
             disengagement: None,
         }
+    }
+
+    #[test]
+    fn a_connection_whose_query_waits_beyond_its_targets_misses_them() {
+        let mut classes = Classes::new(vec![Class {
+            p99_ms: Some(5.0),
+            p999_ms: None,
+            ..gold()
+        }]);
+        let observe = |classes: &mut Classes, queries, unanswered: Option<f64>| {
+            let one = ConnectionTotals {
+                unanswered: unanswered.map(Seconds::from_millis),
+                ..connection(1, Some("10.1.0.1:7"), queries, &[1.0])
+            };
+            let of = classes.observe(&[one]).1.swap_remove(0);
+            (of.missed, of.stalled)
+        };
+        assert_eq!(observe(&mut classes, 1, Some(900.0)), (0, 0), "it had an answer");
+        assert_eq!(observe(&mut classes, 1, Some(900.0)), (1, 1));
+        assert_eq!(observe(&mut classes, 1, Some(4.0)), (0, 0));
+        assert_eq!(observe(&mut classes, 1, None), (0, 0));
     }
 
     /// It is one with an SLO from its first period on, for a policy to let it go first.

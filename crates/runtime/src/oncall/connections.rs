@@ -261,6 +261,7 @@ mod tests {
             fd: 7,
             tid: Some(100 + place as u32),
             in_transaction: None,
+            unanswered: None,
             queries,
             latency: Seconds::from_millis(queries as f64),
             between: Seconds::from_millis(10.0 * queries as f64),

@@ -71,6 +71,11 @@ pub struct OncallDevice {
     has_warned: bool,
 }
 
+/// The state of a server that is to be on call, and of which no client was seen.
+pub const NO_CLIENT: &str = "no client seen yet";
+/// That of one that serves many clients with one thread.
+pub const BY_EVENTS: &str = "driven by events, as without us";
+
 /// The rule of what came of classes that were read again.
 const CLASSES: &str = "oncall-classes";
 
@@ -193,12 +198,20 @@ impl OncallDevice {
         divided.map_err(|error| anyhow!("the server's cores cannot be divided: {error}"))
     }
 
+    /// The server's state: what is commanded says nothing where nobody does it.
+    fn state(&self) -> &'static str {
+        let seen = &self.before.0;
+        match self.in_force.get(Lever::Concurrency) {
+            None => "not on call",
+            Some(_) if seen.owner != 0 => "on call",
+            Some(_) if seen.event_driven > 0 => BY_EVENTS,
+            Some(_) => NO_CLIENT,
+        }
+    }
+
     fn parts(&self, period: &mut DevicePeriod, observation: &OncallObservation, length: Seconds) {
         let server = Part::new(self.options.name.clone(), Role::Node)
-            .in_state(match self.in_force.get(Lever::Concurrency) {
-                Some(_) => "on call",
-                None => "not on call",
-            })
+            .in_state(self.state())
             .set_to(&self.in_force)
             .with(Sensor::Connections, Some(observation.connections as f64))
             .with(Sensor::WaitingForSlot, Some(observation.waiting as f64))
@@ -235,13 +248,14 @@ fn part_of(class: &ClassObservation, length: Seconds) -> Part {
     for (sensor, target) in targets.into_iter().zip(class.targets) {
         part = part.with(sensor, target.map(Seconds::get));
     }
-    part.with(Sensor::MissedSlo, Some(class.missed as f64))
-        .in_state(match (class.queries, class.missed) {
+    part.with(Sensor::MissedSlo, Some(class.missed as f64)).in_state(
+        match (class.queries, class.missed, class.stalled) {
             // What was answered before says nothing of this period.
-            (0, _) => "no queries",
-            (_, 0) => "kept",
+            (0, _, 0) => "no queries",
+            (_, 0, _) => "kept",
             _ => "missed",
-        })
+        },
+    )
 }
 
 impl Device for OncallDevice {
@@ -283,9 +297,9 @@ impl Device for OncallDevice {
             let share = period.cpu_time.zip(all).filter(|(_, all)| *all > Seconds::ZERO);
             period.utilisation = share.map(|(used, all)| Ratio::new(used / all).min(Ratio::new(1.0)));
         }
+        self.before = (now, cost);
         self.parts(period, &observation, length);
         period.oncall = Some(observation);
-        self.before = (now, cost);
     }
 
     fn in_force(&self) -> Setting {
@@ -446,6 +460,21 @@ mod tests {
     }
 
     #[test]
+    fn a_server_without_a_client_is_not_said_to_be_on_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut device, _steering) = device(folder.path());
+        let mut decision = Decision::of(Setting::from([(Lever::Concurrency, 2.0)]));
+        device.apply(&mut decision).unwrap();
+        let mut period = DevicePeriod::default();
+        device.observe(&mut period);
+        assert_eq!(period.parts[0].state.as_deref(), Some(NO_CLIENT));
+        for (owner, event_driven, state) in [(0, 3, BY_EVENTS), (7, 0, "on call"), (7, 3, "on call")] {
+            (device.before.0.owner, device.before.0.event_driven) = (owner, event_driven);
+            assert_eq!(device.state(), state);
+        }
+    }
+
+    #[test]
     fn a_class_says_whether_it_kept_its_slos_and_of_none_without_queries() {
         let class = |queries, missed| ClassObservation {
             name: "gold".to_owned(),
@@ -458,11 +487,18 @@ mod tests {
                 Some(Seconds::from_millis(60.0)),
             ],
             missed,
+            stalled: 0,
         };
         let part = |queries, missed| part_of(&class(queries, missed), Seconds::new(0.5));
         for (queries, missed, state) in [(9, 0, "kept"), (9, 2, "missed"), (0, 2, "no queries")] {
             assert_eq!(part(queries, missed).state.as_deref(), Some(state));
         }
+        let stalled = ClassObservation {
+            stalled: 1,
+            ..class(0, 1)
+        };
+        let stalled = part_of(&stalled, Seconds::new(0.5));
+        assert_eq!(stalled.state.as_deref(), Some("missed"));
         let gold = part(9, 2);
         let values = [
             (Sensor::ServiceRate, Some(18.0)),

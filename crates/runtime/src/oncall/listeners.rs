@@ -53,6 +53,20 @@ pub fn listeners(roots: &Roots, root: u32, folder: &str) -> Vec<Listener> {
         .collect()
 }
 
+/// Those that have the library of a folder loaded, wherever they are in the tree of processes, with their names: what a server left behind
+/// that has ended. Of other users' none, where this one may not look at them.
+pub fn survivors(roots: &Roots, folder: &str) -> Vec<(u32, String)> {
+    let library = format!("/{folder}/{}", super::server::LIBRARY_FILE);
+    let all = fs::read_dir(roots.proc_("")).into_iter().flatten().flatten();
+    all.filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let maps = fs::read_to_string(entry.path().join("maps")).ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        maps.contains(&library).then(|| (pid, name.trim_end().to_owned()))
+    })
+    .collect()
+}
+
 /// One process, where it listens; what has ended meanwhile, or may not be looked at, does not.
 fn listener(roots: &Roots, pid: u32, folder: &str) -> Option<Listener> {
     let process = roots.proc_(pid.to_string());

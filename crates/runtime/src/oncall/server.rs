@@ -2,6 +2,7 @@
 
 use super::costs::ProgramCounts;
 use super::doubts::Doubts;
+use super::listeners::survivors;
 use super::log::ServerLog;
 use super::signals::{PassedOn, send};
 use headroom_console::{Stop, say};
@@ -24,6 +25,11 @@ use std::time::{Duration, Instant};
 const SAY_AFTER: Duration = Duration::from_secs(5);
 /// How often it is looked whether it can be helped, and whether its log has become too long.
 const EVERY: Duration = Duration::from_secs(2);
+
+/// What still runs so long after the server has ended goes on.
+const SURVIVE_FOR: Duration = Duration::from_millis(500);
+/// Processes that are named in a line.
+const MOST_NAMED: usize = 4;
 
 /// The library's file in its folder.
 pub const LIBRARY_FILE: &str = "libheadroom_oncall.so";
@@ -151,18 +157,20 @@ impl Drop for Folder {
     }
 }
 
-/// Takes away the folders of those that were killed. A server of theirs that still runs has what it needs of them mapped.
-fn sweep(run_dir: &Path) {
+/// Takes away the folders of those that were killed, and says which. A server of theirs that still runs has what it needs of them mapped.
+pub fn sweep(run_dir: &Path) -> Vec<PathBuf> {
+    let mut gone = Vec::new();
     for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix("oncall-"));
         let is_dead = pid
             .and_then(|pid| pid.parse::<u32>().ok())
             .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-        if is_dead {
-            let _ = fs::remove_dir_all(entry.path());
+        if is_dead && fs::remove_dir_all(entry.path()).is_ok() {
+            gone.push(entry.path());
         }
     }
+    gone
 }
 
 /// How a server ended.
@@ -311,12 +319,47 @@ impl Server {
         if let Some(Err(error)) = waited {
             anyhow::bail!("the server (pid {}) cannot be waited for: {error}", self.pid());
         }
-        Ok(Ended(self.child.wait()?))
+        let ended = Ended(self.child.wait()?);
+        say_survivors(&self.folder);
+        Ok(ended)
     }
 
     fn send(&self, signal: Signal) -> rustix::io::Result<()> {
         send(self.pid(), signal)
     }
+}
+
+/// Says which processes of a server go on after its end, as where a script started it in its background: nobody steers them any more, or sends
+/// them what this program is sent.
+fn say_survivors(folder: &Path) {
+    let Some(name) = folder.file_name().and_then(OsStr::to_str) else {
+        return;
+    };
+    let look = || survivors(&Roots::default(), name);
+    if look().is_empty() {
+        return;
+    }
+    // Those that end with it may take their time.
+    std::thread::sleep(SURVIVE_FOR);
+    let left = look();
+    if left.is_empty() {
+        return;
+    }
+    let each: Vec<String> = left
+        .iter()
+        .take(MOST_NAMED)
+        .map(|(pid, name)| format!("{name} (pid {pid})"))
+        .collect();
+    let more = match left.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    say::note!(
+        "warning: what was started has ended, and {}{more} of it still runs, as without us: nothing regulates or records it any more, and no \
+         signal reaches it from here. Have the server stay in the foreground: exec it at the end of a script, without & and without an \
+         option to detach",
+        each.join(", ")
+    );
 }
 
 /// Sleeps until a child of this program has ended, and leaves its exit status to whoever asks for it.

@@ -55,6 +55,19 @@ pub enum PolicyName {
     Table,
 }
 
+impl std::fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fair => "fair",
+            Self::Apples => "apples",
+            Self::Pslo => "pslo",
+            Self::Utslo => "utslo",
+            Self::Paced => "paced",
+            Self::Table => "table",
+        })
+    }
+}
+
 /// A class in a table of the user's own.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -132,9 +145,8 @@ impl Parameters for OncallTuning {
             Bound::Between(0.0, 1024.0).check(format!("table.{name}.tokens"), f64::from(row.tokens))
         });
         let missing = (self.policy == PolicyName::Table && self.table.is_empty()).then(|| {
-            Err(OutOfRange::new(
+            Err(OutOfRange::missing(
                 "table",
-                0.0,
                 "one row or more, as in gold = { tokens = 8 }, where the policy is `table`",
             ))
         });
@@ -265,7 +277,10 @@ mod tests {
             &[
                 (r#"{"max_batch": 0}"#, "max_batch is 0"),
                 (r#"{"max_delay_ms": -1}"#, "max_delay_ms is -1"),
-                (r#"{"policy": "table"}"#, "table is 0: it must be one row or more"),
+                (
+                    r#"{"policy": "table"}"#,
+                    "table is missing: it must be one row or more",
+                ),
                 (
                     r#"{"policy": "table", "table": {"gold": {"tokens": 8, "share": 0}}}"#,
                     "table.gold.share is 0",

@@ -4,6 +4,7 @@ use super::WrapArgs;
 use crate::config::wrap::WrapConfig;
 use anyhow::anyhow;
 use headroom_console::{Document, Failure, Mistakes, say};
+use headroom_control::LawConfig;
 use headroom_node::cpu::CpuList;
 use headroom_runtime::oncall::ClassTable;
 use signal_hook::consts::signal::SIGHUP;
@@ -11,7 +12,7 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Keys that are named in a line.
+/// Keys that are named in a line, and lines of a kind.
 const MOST_NAMED: usize = 8;
 
 /// Reads the classes of a configuration again at each SIGHUP, in a thread that lives as long as the process. What comes of it is said in the log,
@@ -29,6 +30,7 @@ pub(super) fn at_hangup(
     let mut signals = Signals::new([SIGHUP])?;
     let cores = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     let (args, at_start, law) = (args.clone(), at_start.clone(), config.law.clone());
+    let in_force = law.clone();
     let of = file.clone();
     let read = move || {
         // One that nobody writes to would be waited for, and no later signal heard.
@@ -49,7 +51,7 @@ pub(super) fn at_hangup(
             for _ in signals.forever() {
                 let read = read();
                 let is_refused = read.is_err();
-                for line in outcome(&file, read, &at_start, &classes) {
+                for line in outcome(&file, read, (&at_start, &in_force), &classes) {
                     match is_refused {
                         true => tracing::warn!("{line}"),
                         false => say::note!("{line}"),
@@ -65,7 +67,7 @@ pub(super) fn at_hangup(
 fn outcome(
     file: &Path,
     read: Result<(WrapConfig, Document), Failure>,
-    at_start: &Document,
+    (at_start, in_force): (&Document, &LawConfig),
     classes: &ClassTable,
 ) -> Vec<String> {
     let (config, document) = match read {
@@ -74,12 +76,26 @@ fn outcome(
     };
     let mut others = document.changed(at_start);
     others.retain(|key| !key.starts_with("oncall.class"));
+    let notes = config.oncall.notes(in_force, &document);
     let mut lines = classes.replace(config.oncall.class);
-    match lines.is_empty() {
+    let has_none = lines.is_empty();
+    match has_none {
         true => lines.push(format!("the classes of {} are what they were", file.display())),
-        false => lines
-            .iter_mut()
-            .for_each(|line| *line = format!("{}: {line}", file.display())),
+        false => {
+            shorten(&mut lines, "change");
+            lines
+                .iter_mut()
+                .for_each(|line| *line = format!("{}: {line}", file.display()));
+        }
+    }
+    if !has_none {
+        let mut notes = notes;
+        shorten(&mut notes, "note");
+        lines.extend(
+            notes
+                .into_iter()
+                .map(|note| format!("{}: {note}", file.display())),
+        );
     }
     if !others.is_empty() {
         let more = match others.len().saturating_sub(MOST_NAMED) {
@@ -94,6 +110,18 @@ fn outcome(
         ));
     }
     lines
+}
+
+/// Leaves the first lines of very many, and says how many it leaves out.
+fn shorten(lines: &mut Vec<String>, of: &str) {
+    let more = lines.len().saturating_sub(MOST_NAMED);
+    lines.truncate(MOST_NAMED);
+    if more > 0 {
+        lines.push(format!(
+            "{more} more {of}{} of this kind",
+            if more == 1 { "" } else { "s" }
+        ));
+    }
 }
 
 #[cfg(test)]
@@ -112,7 +140,7 @@ mod tests {
         let class = "[[oncall.class]]\nname = \"gold\"\nclients = [\"unix\"]\np99_ms = ";
         let (start, document) = read(&format!("{class}4\n")).unwrap();
         let classes = ClassTable::from(start.oncall.class.clone());
-        let said = |text: &str| outcome(&file, read(text), &document, &classes).join("\n");
+        let said = |text: &str| outcome(&file, read(text), (&document, &start.law), &classes).join("\n");
         assert!(said(&format!("{class}4\n")).ends_with("are what they were"));
         let changed = said(&format!("{class}2\n"));
         assert!(
@@ -124,6 +152,17 @@ mod tests {
             more.contains("wrap.toml: slo.target_ms: not as at the start"),
             "{more}"
         );
+        let many: String = (0..20)
+            .map(|at| format!("[[oncall.class]]\nname = \"c{at}\"\nclients = [\"user:u{at}\"]\n"))
+            .collect();
+        let many = said(&format!("{class}2\n{many}"));
+        assert!(
+            many.contains("class c7: new") && !many.contains("class c8"),
+            "{many}"
+        );
+        assert!(many.contains("12 more changes of this kind"), "{many}");
+        assert!(many.contains("law.on-call.policy is fair"), "{many}");
+        said(&format!("{class}2\n"));
         let refused = said(&format!("{class}-1\n"));
         assert!(
             refused.starts_with("the classes stay as they were: "),

@@ -76,6 +76,15 @@ impl Wrapped<'_> {
         let plant = start::with_ranges(Plant::left_alone(Cores::new(self.cpus.len() as f64)), &LEVERS)
             .map_err(|error| Failure::Run(error.into()))?;
         let pays = break_even(&roots, Some(self.cpus), &figures);
+        let is_short = |delay_ms: &f64| {
+            let delay = Seconds::from_millis(*delay_ms);
+            delay > Seconds::ZERO && delay < pays.length
+        };
+        if let Some(delay) = args.delay.filter(is_short) {
+            say::note!(
+                "note: --delay {delay}: an idle period pays from {pays} on, and a shorter one costs latency and saves nothing: give it that, or 0"
+            );
+        }
         let law = &with_break_even(&config.law, pays.length);
         let context = start::context(slo, plant, vec![figures.clone()]);
         // Whatever is wrong with the laws is said before the server is started.
@@ -152,12 +161,18 @@ impl Wrapped<'_> {
             }
         }
         say_totals(&steering);
-        if outcome?.is_some() {
-            say::note!(
+        let db = &config.record.db;
+        match outcome? {
+            Some(_) if !db.exists() => say::note!(
+                "warning: there is no record: {} was removed or renamed while it was written",
+                db.display()
+            ),
+            Some(_) => say::note!(
                 "the record: {}; `headroom report latest{}` draws it",
-                config.record.db.display(),
-                start::elsewhere(&config.record.db)
-            );
+                db.display(),
+                start::elsewhere(db)
+            ),
+            None => {}
         }
         Ok(ended)
     }

@@ -1,7 +1,7 @@
 //! Where the library is that a server loads: nobody else may put another there.
 
 use crate::bad_input::as_nobody;
-use crate::common::{assert_has, headroom, root_or_skipped};
+use crate::common::{assert_has, headroom, root_or_skipped, until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::{Command, Output};
@@ -93,4 +93,24 @@ fn a_relative_folder_holds_wherever_the_server_goes() {
         .current_dir(folder.path());
     let (code, said) = said(&mut command);
     assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn release_takes_away_what_a_killed_wrap_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let mut wrap = headroom(format!("wrap --run-dir {at} --db {at}/record.db -- sleep 5"))
+        .spawn()
+        .unwrap();
+    let left = folder.path().join(format!("oncall-{}", wrap.id()));
+    until("the server runs", || left.join("region").exists().then_some(()));
+    let release = || {
+        let output = headroom(format!("release --run-dir {at}")).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(!release().contains("oncall-") && left.exists());
+    wrap.kill().unwrap();
+    wrap.wait().unwrap();
+    assert_has(release(), &["oncall-", "taken away"]);
+    assert!(!left.exists());
 }

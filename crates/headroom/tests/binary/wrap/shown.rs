@@ -28,11 +28,19 @@ fn what_no_shell_would_start_ends_as_in_a_shell_with_the_remedy() {
     fs::write(&text, "hello").unwrap();
     fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
     let missing = folder.path().join("missing");
+    let script = folder.path().join("script");
+    fs::write(&script, "#!/no/such/sh\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let windows = folder.path().join("windows");
+    fs::write(&windows, "#!/bin/sh\r\ntrue\r\n").unwrap();
+    fs::set_permissions(&windows, fs::Permissions::from_mode(0o755)).unwrap();
     for (server, status, parts) in [
         (folder.path(), 126, ["a folder", "name the server's file"]),
         (&plain, 126, ["may not be executed", "chmod +x"]),
         (&text, 126, ["neither a program", "script"]),
         (&missing, 127, ["no such file", "check the path"]),
+        (&script, 127, ["/no/such/sh", "correct the line"]),
+        (&windows, 127, ["/bin/sh\\r", "carriage return"]),
         (
             Path::new("no-such-server"),
             127,

@@ -1,7 +1,7 @@
 //! Signals to `wrap` at the worst time, and what a server begins with.
 
 use super::wrapped;
-use crate::common::{Program, command, headroom, process, wait};
+use crate::common::{Program, assert_has, command, headroom, process, wait};
 use rustix::process::Signal;
 use std::fs;
 use std::time::Duration;
@@ -120,4 +120,21 @@ fn a_server_without_handlers_ends_at_a_signal() {
     program.signal(Signal::TERM);
     assert_eq!(program.wait().code(), Some(143), "{}", program.err());
     assert_eq!(wrapped(folder.path(), "", &["true"]).0, Some(0));
+}
+
+/// A script that ends before the server that it has started.
+#[test]
+fn a_server_that_goes_on_after_what_started_it_is_said_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let mut command = headroom(format!("wrap --run-dir {at} --db {at}/record.db -- sh -c"));
+    command.arg("sleep 3 > /dev/null 2>&1 & sleep 0.3");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_has(&said, &["sleep (pid ", "still runs, as without us", "exec it"]);
+    let mut command = headroom(format!("wrap --run-dir {at} --db {at}/record.db -- sh -c"));
+    let output = command.arg("sleep 0.3").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("still runs"), "{said}");
 }
