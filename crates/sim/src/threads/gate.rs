@@ -16,8 +16,10 @@
 //! - `retry`: when its tokens are used up, it asks for its next turn only after so long (AppleS' sleep); who does not yield, only while
 //!   somebody waits, which is looked at every [`LOOK_S`].
 //!
-//! The live runtime differs in this: it does not hold a connection back in these ways in the first second of a transaction, and here a query is a
-//! transaction of its own; who has no tokens has a turn after 20 s there, and here where its policy gives it one by then; a pause of less than
+//! While the worker of one that does not yield waits for something inside a query, none of these holds back who is in a transaction, which may have
+//! the row that it waits for; and in a transaction's first second nobody pauses, but its next pause makes up for those, within [`MOST_OWED_S`].
+//!
+//! The live runtime differs in this: it ends a pause in a transaction when somebody begins to wait, which here ends when it would have; who has no tokens has a turn after 20 s there, and here where its policy gives it one by then; a pause of less than
 //! 1 ms is none there; who has waited for a second is not one that yields any more once the areas are divided anew; areas without a C of their
 //! own share one there, and each has it here; and there a round in which nobody was let in is counted.
 
@@ -70,6 +72,9 @@ const NEVER: usize = 2;
 const DRAINS: f64 = 4.0;
 /// Whether somebody waits is looked at so often in the pause of who does not yield.
 const LOOK_S: f64 = 0.05;
+/// Nobody pauses for so long after a transaction began, and pauses that were spared so are made up for by one that is at most so long.
+const UNPAUSED_S: f64 = 1.0;
+const MOST_OWED_S: f64 = 1.0;
 /// Of the mean hold of a slot, the weight of the newest.
 const NEWEST: f64 = 1.0 / 128.0;
 
@@ -149,6 +154,12 @@ pub(super) struct Gate {
     waits: Vec<bool>,
     since_s: Vec<f64>,
     ready_s: Vec<f64>,
+    /// Since when each is in a transaction; and pauses that it was spared in one.
+    transaction_s: Vec<Option<f64>>,
+    owed: Vec<u32>,
+    /// Who goes first and waits for something inside a query, and how many do.
+    blocked: Vec<bool>,
+    blocked_now: usize,
     /// When each took its slot, and for how long slots are held in the mean, seconds.
     took_s: Vec<f64>,
     held_s: f64,
@@ -184,6 +195,10 @@ impl Gate {
             waits: vec![false; count],
             since_s: vec![0.0; count],
             ready_s: vec![0.0; count],
+            transaction_s: vec![None; count],
+            owed: vec![0; count],
+            blocked: vec![false; count],
+            blocked_now: 0,
             took_s: vec![0.0; count],
             held_s: 0.0,
             looks_s: Vec::new(),
@@ -333,7 +348,30 @@ impl Gate {
 
     /// One that goes first pauses for others, and one that yields for the server.
     fn has_reason_to_pause(&self, connection: u32) -> bool {
-        self.turns[connection as usize].yields || self.waiting() > self.asleep
+        let has_reason = self.turns[connection as usize].yields || self.waiting() > self.asleep;
+        has_reason && !self.may_block(connection)
+    }
+
+    /// A connection's transaction goes on, or has ended, with the query that was answered.
+    pub(super) fn transact(&mut self, now_s: f64, connection: u32, goes_on: bool) {
+        let since_s = &mut self.transaction_s[connection as usize];
+        *since_s = goes_on.then(|| since_s.unwrap_or(now_s));
+    }
+
+    /// Whether a connection may have what somebody waits for whom it would let go first.
+    fn may_block(&self, connection: u32) -> bool {
+        self.blocked_now > 0 && self.transaction_s[connection as usize].is_some()
+    }
+
+    /// The line in which a connection waits.
+    fn line_of(&self, connection: u32) -> usize {
+        let turn = &self.turns[connection as usize];
+        match (turn.tokens, turn.yields) {
+            _ if self.may_block(connection) => FIRM,
+            (0, _) => NEVER,
+            (_, true) => YIELDS,
+            (_, false) => FIRM,
+        }
     }
 
     fn ask(&mut self, now_s: f64, connection: u32) {
@@ -352,12 +390,7 @@ impl Gate {
     /// The same, or in the next round where this one lets nobody new in.
     fn place_in(&mut self, came: u64, connection: u32, is_open: bool) {
         let has_tokens = self.tokens_left(connection) > 0 && is_open;
-        let turn = &self.turns[connection as usize];
-        let line = match (turn.tokens, turn.yields) {
-            (0, _) => NEVER,
-            (_, true) => YIELDS,
-            (_, false) => FIRM,
-        };
+        let line = self.line_of(connection);
         let ring = &mut self.rings[self.ring_of[connection as usize] as usize];
         let lines = if has_tokens { &mut ring.now } else { &mut ring.next };
         lines[line].insert((came, connection));
@@ -370,7 +403,12 @@ impl Gate {
         if self.round_of[index] != round {
             self.round_of[index] = round;
             let takes_part = self.takes_part_from(connection, round) == round;
-            self.left[index] = if takes_part { self.turns[index].tokens } else { 0 };
+            let least = u32::from(self.may_block(connection));
+            self.left[index] = if takes_part {
+                self.turns[index].tokens.max(least)
+            } else {
+                0
+            };
         }
         self.left[index]
     }
@@ -441,6 +479,14 @@ impl Gate {
         for line in [FIRM, YIELDS] {
             while let Some(first) = self.rings[at].now[line].first().copied() {
                 let (_, connection) = first;
+                let line_of = self.line_of(connection);
+                if line == FIRM && line_of != FIRM {
+                    // Nobody waits any more for what it may have.
+                    let ring = &mut self.rings[at];
+                    ring.now[FIRM].remove(&first);
+                    ring.now[line_of].insert(first);
+                    continue;
+                }
                 let ring = &self.rings[at];
                 let is_left_out =
                     line == YIELDS && self.settings.delay_s <= 0.0 && !ring.next[FIRM].is_empty();
@@ -467,7 +513,7 @@ impl Gate {
     /// The first round from this one on in which a connection takes part.
     fn takes_part_from(&self, connection: u32, round: u64) -> u64 {
         let (turn, ran) = (&self.turns[connection as usize], self.ran[connection as usize]);
-        let rests = !turn.again && ran > 0 && ran + 1 == round;
+        let rests = !turn.again && ran > 0 && ran + 1 == round && !self.may_block(connection);
         let round = round + u64::from(rests);
         if turn.share >= 1.0 {
             return round;
@@ -525,12 +571,23 @@ impl Gate {
             (true, false) if self.lingers && self.is_on_call() => Answered::Lingers,
             (left, _) => {
                 if !left && self.has_reason_to_pause(connection) {
-                    self.ready_s[index] = now_s + self.turns[index].retry_s;
+                    self.pause_from(now_s, index);
                 }
                 self.leave(connection);
                 Answered::Leaves
             }
         }
+    }
+
+    /// A connection asks for its next turn only after its pause.
+    fn pause_from(&mut self, now_s: f64, index: usize) {
+        let retry_s = self.turns[index].retry_s;
+        if self.transaction_s[index].is_some_and(|since_s| now_s - since_s < UNPAUSED_S) {
+            self.owed[index] += u32::from(retry_s > 0.0);
+            return;
+        }
+        let owed = f64::from(std::mem::take(&mut self.owed[index]));
+        self.ready_s[index] = now_s + (retry_s * (owed + 1.0)).min(retry_s.max(MOST_OWED_S));
     }
 
     /// The query that a lingering worker waited for is there.
@@ -552,11 +609,22 @@ impl Gate {
     pub(super) fn lend(&mut self, connection: u32) {
         self.given_back += 1;
         self.rings[self.slot_of[connection as usize] as usize].in_use -= 1;
+        let turn = &self.turns[connection as usize];
+        if !turn.yields && turn.tokens > 0 {
+            self.blocked[connection as usize] = true;
+            self.blocked_now += 1;
+            if self.blocked_now == 1 {
+                self.refresh();
+            }
+        }
     }
 
     /// A worker that waited for something takes its slot again.
     pub(super) fn take_again(&mut self, connection: u32) {
         self.rings[self.slot_of[connection as usize] as usize].in_use += 1;
+        if std::mem::take(&mut self.blocked[connection as usize]) {
+            self.blocked_now -= 1;
+        }
     }
 }
 

@@ -50,6 +50,72 @@ fn slots_go_round_and_none_without_tokens_has_a_turn() {
     assert_eq!(gate.waiting(), 4);
 }
 
+/// One that goes first waits for something inside a query: whoever is in a transaction may have it.
+#[test]
+fn while_one_that_goes_first_is_blocked_none_in_a_transaction_yields_or_goes_without_a_turn() {
+    let mut gate = ring(2, 5, 0.0);
+    let yields = |id| Grant {
+        yields: true,
+        ..grant(id, 1)
+    };
+    with(&mut gate, &[yields(1), yields(2), grant(3, 0)]);
+    assert_eq!(gate.wait(0.0, 4), None);
+    assert_eq!(gate.admit(0.0), Some(4));
+    [1, 3]
+        .into_iter()
+        .for_each(|connection| gate.transact(0.0, connection, true));
+    (0..4).for_each(|connection| assert_eq!(gate.wait(0.0, connection), None));
+    gate.set(
+        Settings {
+            concurrency: Some(1),
+            ..gate.settings().clone()
+        },
+        &[yields(1), yields(2), grant(3, 0)],
+    );
+    gate.lend(4);
+    // 2 yields still: it is in no transaction.
+    assert_eq!(order(&mut gate, 6), [0, 1, 3, 0, 1, 3]);
+    gate.take_again(4);
+    assert_eq!(gate.answered(0.0, 4, false), Answered::Leaves);
+    assert_eq!(order(&mut gate, 4), [0, 0, 0, 0]);
+}
+
+#[test]
+fn in_the_first_second_of_a_transaction_nobody_pauses_and_the_next_pause_makes_up_for_it() {
+    let mut gate = ring(1, 1, 0.0);
+    let paced = Grant {
+        yields: true,
+        retry: Seconds::from_millis(250.0),
+        ..grant(0, 1)
+    };
+    with(&mut gate, &[paced]);
+    assert_eq!(gate.wait(0.0, 0), None);
+    let mut answered = |now_s: f64, goes_on: bool| {
+        assert_eq!(gate.admit(now_s), Some(0));
+        gate.transact(now_s, 0, goes_on);
+        assert_eq!(gate.answered(now_s, 0, false), Answered::Leaves);
+        let ready_s = gate.wait(now_s, 0);
+        if let Some(ready_s) = ready_s {
+            assert_eq!(gate.wake(ready_s, 0), None);
+        }
+        ready_s
+    };
+    for at_s in [0.125, 0.25, 0.375] {
+        assert_eq!(answered(at_s, true), None);
+    }
+    // Its own and three that were spared.
+    assert_eq!(answered(0.5, false), Some(1.5));
+    assert_eq!(answered(2.0, false), Some(2.25));
+    assert_eq!(answered(3.0, true), None);
+    // A second after the transaction began it pauses in it.
+    assert_eq!(answered(4.5, true), Some(5.0));
+    assert_eq!(answered(6.0, false), Some(6.25));
+    for at in 0..8 {
+        assert_eq!(answered(7.0 + f64::from(at) / 16.0, true), None);
+    }
+    assert_eq!(answered(7.75, false), Some(8.75), "a second at most");
+}
+
 #[test]
 fn a_share_is_one_of_the_rounds_and_whoever_may_not_again_rests_one() {
     let mut gate = ring(1, 3, 0.0);

@@ -63,6 +63,11 @@ impl Drawer {
         think.sample(&mut self.rng)
     }
 
+    /// Whether the transaction goes on after the query that was drawn last.
+    pub(super) const fn is_in_transaction(&self) -> bool {
+        self.position != 0
+    }
+
     /// The transaction ends here: the row that it locks in a query before its last.
     pub(super) fn abort(&mut self) -> Option<u32> {
         self.position = 0;

@@ -464,7 +464,10 @@ impl<'a> World<'a> {
         }
         let more = !thread.sent_s.is_empty();
         let next = match &mut self.gate {
-            Some(gate) if !thread.is_other => gate.answered(self.now_s, number, more),
+            Some(gate) if !thread.is_other => {
+                gate.transact(self.now_s, number, thread.drawer.is_in_transaction());
+                gate.answered(self.now_s, number, more)
+            }
             _ if more => Answered::Serves,
             _ => Answered::Leaves,
         };

@@ -41,6 +41,9 @@ impl World<'_> {
         });
         thread.steps.clear();
         let row = thread.drawer.abort().or(unlocks);
+        if let Some(gate) = &mut self.gate {
+            gate.transact(self.now_s, number, false);
+        }
         let Some(row) = row.filter(|_| !is_to_lock) else {
             return;
         };
