@@ -45,6 +45,10 @@ pub fn size(text: &str) -> Result<ByteSize, String> {
 pub fn name(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("an empty name finds nothing again: give one, or leave the option out".to_owned()),
+        "latest" => Err("latest is how the newest run is found: give another name".to_owned()),
+        number if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err("runs are found by their numbers, so a name has more than digits".to_owned())
+        }
         _ => Ok(text.to_owned()),
     }
 }

@@ -34,13 +34,18 @@ impl Law for Fixed {
     fn decide(&mut self, _seen: &Observation) -> Decision {
         let allocation = self.plant.full_allocation();
         let (cores, cap) = (allocation.cores.get(), allocation.cap.get());
+        // Of a plant that cannot be capped the cap is no figure.
+        let text = match self.levers.contains(&Lever::Cap) {
+            true => format!("all {cores} cores, and a cap of {cap:.1} W that limits nothing"),
+            false => "everything is left on".to_owned(),
+        };
         Decision {
             setting: self.plant.full(),
             expected_rate: None,
             reflex: None,
             reasons: vec![Reason::new(
                 "everything-on",
-                format!("all {cores} cores, and a cap of {cap:.1} W that limits nothing"),
+                text,
                 &[("cores", cores), ("cap_w", cap)],
             )],
             ..Decision::default()

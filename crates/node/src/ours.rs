@@ -15,6 +15,10 @@ use std::path::{Component, Path, PathBuf};
 const MAX_LINKS: usize = 40;
 /// The sticky bit.
 const STICKY: u32 = 0o1000;
+/// Numbers below are of programs, whose groups have members.
+const FIRST_OF_PEOPLE: u32 = 1000;
+/// Folders that are root's everywhere, and in which all users have theirs.
+const OF_ALL: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// Why a path is not only this user's and root's to change.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +39,8 @@ pub enum NotOurs {
     /// A part of it can be written by others.
     #[error(
         "{part} can be written by others (mode {mode:04o}), who could put something else in the place of {path}, and what is there is run \
-         and written with your rights: chmod go-w {part}, or give --run-dir another folder", path = path.display(), part = part.display()
+         and written with your rights: give --run-dir a folder elsewhere, or chmod go-w {part}, where it is yours (a container's emptyDir is \
+         open to all in the pod: have an init container change its mode)", path = path.display(), part = part.display()
     )]
     Writable {
         /// The path.
@@ -80,6 +85,13 @@ fn folder_in(runtime_dir: Option<OsString>) -> PathBuf {
 /// # Errors
 /// [`NotOurs`].
 pub fn make(dir: &Path, mode: u32) -> Result<(), NotOurs> {
+    // Nothing is left where it would be refused.
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    if let Some(above) = absolute.ancestors().skip(1).find(|above| above.exists())
+        && !absolute.exists()
+    {
+        check_above(above)?;
+    }
     let made = DirBuilder::new().recursive(true).mode(mode).create(dir);
     made.map_err(|source| NotOurs::Io {
         action: "make",
@@ -89,17 +101,17 @@ pub fn make(dir: &Path, mode: u32) -> Result<(), NotOurs> {
     check(dir)
 }
 
+/// The same of a folder in which another is to be made.
+fn check_above(path: &Path) -> Result<(), NotOurs> {
+    Walk::of(path, true).follow()
+}
+
 /// Sees that nobody but this user and root can change a file or folder, or put another in its place.
 ///
 /// # Errors
 /// [`NotOurs`].
 pub fn check(path: &Path) -> Result<(), NotOurs> {
-    Walk {
-        path,
-        whole: whole_range(),
-        links: 0,
-    }
-    .follow()
+    Walk::of(path, false).follow()
 }
 
 /// Whether this user namespace has all users, so that the owner of whatever is seen in it is known.
@@ -114,11 +126,22 @@ fn is_whole(map: &str) -> bool {
 
 struct Walk<'a> {
     path: &'a Path,
+    /// Whether all of it is above what is meant.
+    is_above: bool,
     whole: bool,
     links: usize,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn of(path: &'a Path, is_above: bool) -> Self {
+        Self {
+            path,
+            is_above,
+            whole: whole_range(),
+            links: 0,
+        }
+    }
+
     fn follow(&mut self) -> Result<(), NotOurs> {
         let io = |part: &Path| {
             let part = part.to_owned();
@@ -143,7 +166,8 @@ impl Walk<'_> {
                 _ => at.push(&part),
             }
             let about = fs::symlink_metadata(&at).map_err(io(&at))?;
-            self.see_owner(&at, &about, ahead.is_empty())?;
+            let is_end = ahead.is_empty() && !self.is_above;
+            self.see_owner(&at, &about, is_end)?;
             if about.is_symlink() {
                 self.links += 1;
                 if self.links > MAX_LINKS {
@@ -154,9 +178,12 @@ impl Walk<'_> {
                 push_parts(&mut ahead, &target);
                 continue;
             }
-            let is_end = ahead.is_empty();
-            let is_sticky = about.mode() & STICKY != 0 && !is_end;
-            if !is_sticky && is_writable_by_others(&about) {
+            let is_harmless = match is_end {
+                true => false,
+                // Its owner can rename what is in it, whatever the sticky bit says.
+                false => about.mode() & STICKY != 0 && self.is_known(&at, &about),
+            };
+            if !is_harmless && is_writable_by_others(&at, &about, is_end) {
                 return Err(NotOurs::Writable {
                     path: self.path.to_owned(),
                     part: at,
@@ -165,6 +192,11 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a folder's owner is one of this user namespace, or it is one that each system has for all users.
+    fn is_known(&self, at: &Path, about: &Metadata) -> bool {
+        self.whole || about.uid() != overflow_uid() || OF_ALL.iter().any(|folder| at == Path::new(folder))
     }
 
     fn see_owner(&self, part: &Path, about: &Metadata, is_end: bool) -> Result<(), NotOurs> {
@@ -190,15 +222,53 @@ fn push_parts(ahead: &mut Vec<OsString>, path: &Path) {
     ahead.append(&mut parts);
 }
 
-/// A group that has its user's number is that user's alone, as Debian's and Red Hat's `useradd` make it, and their mask lets it write.
-fn is_writable_by_others(about: &Metadata) -> bool {
+/// Whether others than its owner may write to a folder or file. Above a run folder one of a group that is this user's alone may: Debian's and
+/// Red Hat's `useradd` make such groups, and their mask lets them write.
+fn is_writable_by_others(at: &Path, about: &Metadata, is_end: bool) -> bool {
     let is_private =
-        about.gid() == 0 || (about.gid() == getegid().as_raw() && getegid().as_raw() == geteuid().as_raw());
-    let others = match is_private {
-        true => 0o002,
-        false => 0o022,
+        || !is_end && about.uid() == geteuid().as_raw() && is_own_group(about.gid()) && !has_list(at);
+    match about.mode() & 0o022 {
+        0 => false,
+        0o020 => !is_private(),
+        _ => true,
+    }
+}
+
+/// Whether a group is this user's primary one, and nobody else's, as far as the files say.
+fn is_own_group(group: u32) -> bool {
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    group == getegid().as_raw()
+        && group >= FIRST_OF_PEOPLE
+        && is_alone_in(
+            &read("/etc/passwd"),
+            &read("/etc/group"),
+            geteuid().as_raw(),
+            group,
+        )
+}
+
+/// The same by the texts of passwd(5) and group(5).
+fn is_alone_in(users: &str, groups: &str, user: u32, group: u32) -> bool {
+    let fields = |line: &str| -> Vec<String> { line.split(':').map(str::to_owned).collect() };
+    let users = users.lines().map(fields).filter(|of| of.len() > 3);
+    let of_group: Vec<_> = users.filter(|of| of[3] == group.to_string()).collect();
+    let name = match of_group.as_slice() {
+        [one] if one[2] == user.to_string() => &one[0],
+        _ => return false,
     };
-    about.mode() & others != 0
+    let groups = groups.lines().map(fields).filter(|of| of.len() > 3);
+    groups
+        .filter(|of| of[2] == group.to_string())
+        .all(|of| of[3].split(',').all(|member| member.is_empty() || member == name))
+}
+
+/// Whether a file has a list of those who may do what with it (acl(5)), whose mask stands where the group's rights do.
+fn has_list(at: &Path) -> bool {
+    let mut none = [0_u8; 0];
+    !matches!(
+        rustix::fs::getxattr(at, "system.posix_acl_access", &mut none[..]),
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP)
+    )
 }
 
 /// The number that stands for users that a namespace does not have.
@@ -231,6 +301,17 @@ mod tests {
         }
         let of_user = folder_in(Some("/run/user/7".into()));
         assert_eq!(of_user, Path::new("/run/user/7/headroom"));
+    }
+
+    #[test]
+    fn a_group_is_ones_own_where_nobody_else_is_in_it() {
+        let users = "root:x:0:0::/:/bin/sh\nanna:x:1000:1000::/:/bin/sh\nben:x:1001:1001::/:/bin/sh\nsync:x:4:65534::/:\nnobody:x:65534:65534::/:\n";
+        let groups = "root:x:0:\nanna:x:1000:\nben:x:1001:anna\nnogroup:x:65534:\n";
+        assert!(is_alone_in(users, groups, 1000, 1000));
+        assert!(!is_alone_in(users, groups, 1001, 1001), "anna is a member");
+        assert!(!is_alone_in(users, groups, 65_534, 65_534), "sync has it too");
+        assert!(!is_alone_in(users, groups, 1000, 1001));
+        assert!(!is_alone_in("", "", 1000, 1000));
     }
 
     #[test]
@@ -296,10 +377,11 @@ mod tests {
         check(&link).unwrap();
         std::os::unix::fs::lchown(&link, Some(65_534), None).unwrap();
         assert!(matches!(check(&link), Err(NotOurs::Owner { part, .. }) if part == link));
-        // A group of others is not this user's own, whatever its number.
+        // Programs' groups have members, root's too.
         let shared = folder_of(base, "shared", 0o775, None);
-        check(&shared).unwrap();
-        chown(&shared, None, Some(12_345)).unwrap();
-        assert!(matches!(check(&shared), Err(NotOurs::Writable { .. })));
+        for group in [0, 12_345] {
+            chown(&shared, None, Some(group)).unwrap();
+            assert!(matches!(check(&shared), Err(NotOurs::Writable { .. })));
+        }
     }
 }

@@ -24,9 +24,9 @@ pub const CPU_WORDS: usize = 16;
 pub const LISTS: usize = 4;
 
 /// Bytes of a user's name that are kept.
-pub const USER: usize = 32;
+pub const USER: usize = 128;
 /// Bytes of a message's beginning that are kept, where it comes or goes in pieces.
-pub const HEAD: usize = 128;
+pub const HEAD: usize = 256;
 
 /// The environment's variable that names the region's file.
 pub const VARIABLE: &str = "HEADROOM_ONCALL";
@@ -100,6 +100,8 @@ pub struct Region {
     /// Connections that go before those that yield, and whose workers are blocked inside a query: perhaps by one that yields, which
     /// does not while it may hold what they wait for.
     pub blocked: AtomicU32,
+    /// Until when these count: a while after the last of them began to wait.
+    pub blocked_until_ns: AtomicU64,
     /// 1 where some may pause in the midst of a transaction.
     pub pausing: AtomicU32,
     /// Queries let go without a slot: a timeout, a signal, or a lease that ended.

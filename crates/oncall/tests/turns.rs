@@ -291,17 +291,34 @@ fn in_a_while(server: &Server, asked: &mut Client) -> (u64, u64) {
     })
 }
 
+/// Of one that a policy has seen.
+const FIRST: Turns = Turns {
+    batch: Some(1),
+    yields: false,
+    rests: false,
+    pause: Duration::ZERO,
+};
+
 /// One that goes first waits inside a query for another connection, until with the lock of the server's that it wants is given back.
 fn waiting_for_lock(server: &Server) -> (Client, Client) {
     let (mut holder, mut waiter) = (server.connect(), server.connect());
     holder.hear();
     waiter.hear();
     holder.ask("take");
+    waiter.ask("spin 1");
+    give(server, &waiter, FIRST);
     waiter.say("take");
     server.until("it waits inside its query", |server| {
-        server.steering.totals().given_back > 0
+        server.steering.totals().blocked == 1
     });
     (holder, waiter)
+}
+
+/// The lock is given back, and again by who waited for it.
+fn hand_over(holder: &mut Client, waiter: &mut Client) {
+    holder.ask("give");
+    waiter.hear();
+    waiter.ask("give");
 }
 
 /// Whoever is in a transaction may hold what somebody waits for that it would let go first: then it does not. Otherwise it does, or who stays
@@ -327,25 +344,31 @@ fn while_one_that_goes_first_waits_in_a_query_nobody_in_a_transaction_yields_res
     give(&server, &client, yields);
     let (own, others) = in_a_while(&server, &mut client);
     assert!(own * 4 < others, "{own} {others}");
-    let (mut holder, mut waiter) = waiting_for_lock(&server);
     for turns in [yields, rests, none] {
+        let (mut holder, mut waiter) = waiting_for_lock(&server);
         give(&server, &client, turns);
         let (own, others) = in_a_while(&server, &mut client);
         assert!(own * 2 > others, "{turns:?}: {own} {others}");
+        hand_over(&mut holder, &mut waiter);
     }
     // One that commits each of its statements holds nothing.
+    let (mut holder, mut waiter) = waiting_for_lock(&server);
     give(&server, &client, Turns::default());
     tell(&mut client, NO_TRANSACTION);
     give(&server, &client, yields);
     let (own, others) = in_a_while(&server, &mut client);
     assert!(own * 4 < others, "{own} {others}");
     tell(&mut client, IN_TRANSACTION);
-    holder.ask("give");
-    waiter.hear();
+    hand_over(&mut holder, &mut waiter);
     let (own, others) = in_a_while(&server, &mut client);
     assert!(own * 4 < others, "nobody waits any more: {own} {others}");
-    // One that is closed while it waits is counted no more.
-    drop(waiter);
+    // Whoever waits for long waits for something else.
+    let (mut holder, mut waiter) = waiting_for_lock(&server);
+    give(&server, &client, yields);
+    thread::sleep(Duration::from_millis(2_100));
+    let (own, others) = in_a_while(&server, &mut client);
+    assert!(own * 4 < others, "{own} {others}");
+    hand_over(&mut holder, &mut waiter);
     server.until("nobody is counted", |server| {
         server.steering.totals().blocked == 0
     });
@@ -392,6 +415,8 @@ fn one_that_yields_in_a_transaction_is_let_go_when_one_that_goes_first_begins_to
         };
         // As long as nobody waits it has its turn after a second.
         let before = ask(&mut client);
+        waiter.ask("spin 1");
+        give(&server, &waiter, FIRST);
         client.say("spin 1");
         thread::sleep(Duration::from_millis(50));
         let began = Instant::now();

@@ -58,6 +58,8 @@ impl OpenRun {
 pub(crate) struct OpenFile {
     path: PathBuf,
     identity: Option<(u64, u64)>,
+    /// Whether it was found not to be there when it was looked at last.
+    is_lost: bool,
 }
 
 impl OpenFile {
@@ -65,6 +67,7 @@ impl OpenFile {
         Self {
             path: path.to_owned(),
             identity: identity(path),
+            is_lost: false,
         }
     }
 
@@ -174,6 +177,8 @@ impl Writer {
             },
         );
         self.persist(id)?;
+        // What was just written goes where the file is, too.
+        self.file.is_lost = false;
         self.persist_all();
         self.prune();
         Ok(RunId(id))
@@ -185,17 +190,22 @@ impl Writer {
         if periods.is_empty() {
             return;
         }
+        let is_lost = self.is_lost(periods.len() as u64);
         for (run, period, buckets) in periods.iter() {
             if let Some(open) = self.open.get_mut(run) {
                 open.totals.add_buckets(period, buckets);
             }
+        }
+        if is_lost {
+            periods.clear();
+            return;
         }
         let result = self.insert_rows(periods);
         let rows = periods.len() as u64;
         match result {
             Ok(()) => {
                 self.rows_since_prune += rows;
-                self.written(rows);
+                self.shared.written(rows);
             }
             Err(error) => {
                 for (run, ..) in periods.iter() {
@@ -209,11 +219,23 @@ impl Writer {
         periods.clear();
     }
 
-    fn written(&self, rows: u64) {
-        match self.file.misplaced() {
-            None => self.shared.written(rows),
-            Some(why) => self.shared.lost(rows, why),
+    /// Whether the file is not where it was opened. Nothing is written then: what its log (WAL) has goes into it, for the log stays under the
+    /// file's name, and whoever puts another there would have it replayed into that.
+    fn is_lost(&mut self, rows: u64) -> bool {
+        let Some(why) = self.file.misplaced() else {
+            self.file.is_lost = false;
+            return false;
+        };
+        if !std::mem::replace(&mut self.file.is_lost, true) {
+            let emptied = self
+                .connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            if let Err(error) = emptied {
+                tracing::warn!(%error, "what was written last may be missing from the flight recorder's file");
+            }
         }
+        self.shared.lost(rows, why);
+        true
     }
 
     fn insert_rows(&mut self, periods: &[(i64, Box<PeriodRecord>, Buckets)]) -> rusqlite::Result<()> {
@@ -300,6 +322,9 @@ impl Writer {
     }
 
     fn persist_all(&mut self) {
+        if self.open.is_empty() || self.is_lost(0) {
+            return;
+        }
         for &run in self.open.keys() {
             if let Err(error) = self.persist(run) {
                 self.shared.failed(0, "writing a run's totals", &error);
@@ -307,7 +332,7 @@ impl Writer {
             }
         }
         if !self.open.is_empty() {
-            self.written(0);
+            self.shared.written(0);
         }
     }
 
@@ -327,6 +352,9 @@ impl Writer {
     }
 
     fn close(&mut self, run: i64, state: &str, ended_at_ms: Option<i64>) {
+        if self.is_lost(0) {
+            return;
+        }
         let result = self.persist(run).and_then(|()| {
             self.connection.execute(
                 "UPDATE runs SET state = ?2, ended_at = ?3 WHERE id = ?1",
@@ -339,6 +367,9 @@ impl Writer {
     }
 
     fn prune(&mut self) {
+        if self.file.is_lost {
+            return;
+        }
         self.rows_since_prune = 0;
         let now_ms = unix_ms(SystemTime::now());
         if let Err(error) = prune(

@@ -286,7 +286,7 @@ impl Sensor {
             Self::TargetP999 => ("target_p999", "Target of P99.9", "seconds", ("ms", 1e-3), 1),
             Self::MissedSlo => (
                 "missed_slo",
-                "Connections that missed an SLO",
+                "Connections over an SLO, by their last queries or one that waits",
                 "connections",
                 ("", 1.0),
                 0,

@@ -75,6 +75,10 @@ impl Quotas {
         let measured = count(|state| state.measured);
         let estimated = count(|state| state.estimated && !state.measured);
         let violated = measured + estimated > 0;
+        // Longer turns are taken from those that ask beside. With nobody there they are taken from one's own kind, whose tails they make.
+        let others_ask = connections
+            .iter()
+            .any(|of| of.queries > 0 && !states.contains_key(&of.id));
         let grant = |of: &Connection| {
             let (Some(state), Some(guarded)) = (states.get(&of.id), self.of.get_mut(&of.id)) else {
                 return match violated {
@@ -87,7 +91,10 @@ impl Quotas {
                 };
             };
             let quota = match (violated, state.measured || state.estimated) {
-                (true, true) => guarded.quota.saturating_mul(2).min(l.saturating_mul(MAX_QUOTA)),
+                (true, true) if others_ask => {
+                    guarded.quota.saturating_mul(2).min(l.saturating_mul(MAX_QUOTA))
+                }
+                (true, true) => (guarded.quota / 2).max(MIN_QUOTA),
                 (true, false) => guarded.quota,
                 (false, _) => guarded.quota.saturating_sub(1).max(MIN_QUOTA),
             };

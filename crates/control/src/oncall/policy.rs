@@ -105,6 +105,14 @@ impl Kept {
         }
     }
 
+    /// No query of its connection is answered any more, and one waits for longer than each target: the SLO is missed, whatever was before.
+    pub fn stall(&mut self) {
+        match self {
+            Self::Percentile { violations, .. } => *violations = Ratio::new(1.0),
+            Self::Disengagement { measured, .. } => *measured = Ratio::new(1.0),
+        }
+    }
+
     /// Whether it was missed as measured, with the margin that AppleS takes: where the violation ratio x 1.05 exceeds what may be.
     pub fn is_violated(&self) -> bool {
         match self {
@@ -239,8 +247,8 @@ impl Policy for Apples {
     }
 }
 
-/// A user's own table: tokens and share of turns by the name of a class. A class that is not in it has no turn but the one
-/// that [`Running`] gives.
+/// A user's own table: tokens and share of turns by the name of a class. A class that is not in it has one token and all of its turns; one
+/// with no tokens has no turn but the one that [`Running`] gives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table(pub BTreeMap<String, (u32, f64)>);
 
@@ -251,7 +259,7 @@ impl Policy for Table {
 
     fn decide(&mut self, connections: &[Connection]) -> Grants {
         let grant = |of: &Connection| {
-            let (tokens, share) = self.0.get(&of.class).copied().unwrap_or((0, 1.0));
+            let (tokens, share) = self.0.get(&of.class).copied().unwrap_or((1, 1.0));
             Grant {
                 share,
                 again: true,

@@ -244,9 +244,18 @@ impl WrapArgs {
     /// What of the levers by hand, and of the target, nobody can want without knowing what it does.
     fn doubts(&self, config: &WrapConfig, cores: u32) -> Vec<String> {
         let target_ms = config.slo.target_ms;
-        let concurrency = self.concurrency.filter(|concurrency| *concurrency > 4 * cores);
-        let delay = self.delay.filter(|delay| *delay >= target_ms);
-        let batch = self.batch.filter(|batch| *batch > MOST_BATCH);
+        // By a flag or in the file, the setting of the law that has no other.
+        let is_by_hand = config.law.names.iter().any(|law| law == LawName::CONSTANT);
+        let by_hand = |lever| config.law.constant.setting.get(lever).filter(|_| is_by_hand);
+        let concurrency =
+            by_hand(Lever::Concurrency).filter(|concurrency| *concurrency > f64::from(4 * cores));
+        let delay = by_hand(Lever::RoundDelay)
+            .map(|delay| delay * 1e3)
+            .filter(|delay| *delay >= target_ms);
+        let batch = by_hand(Lever::QueryBatch).filter(|batch| *batch > f64::from(MOST_BATCH));
+        let is_fixed = config.law.names.iter().all(|law| law == LawName::FIXED);
+        let has_no_linger = is_fixed || by_hand(Lever::QueryBatch) == Some(1.0);
+        let linger = self.linger.filter(|linger| *linger > 0 && has_no_linger);
         let doubts = [
             concurrency.map(|concurrency| {
                 format!(
@@ -256,15 +265,23 @@ impl WrapArgs {
             }),
             delay.map(|delay| {
                 format!(
-                    "--delay {delay}: who comes after the end of a round waits for so many milliseconds, and the target is {target_ms}: it cannot \
-                     be kept"
+                    "a round delay of {delay} ms: who comes after the end of a round waits for so long, and the target is {target_ms} ms: it cannot \
+                     be kept (--delay is in milliseconds, round_delay of [law.constant] in seconds)"
                 )
             }),
             batch.map(|batch| {
                 format!(
-                    "--batch {batch}: a connection that always has its next query ready keeps its worker's slot for so many, and all others wait; \
+                    "{batch} queries in a round: a connection that always has its next query ready keeps its worker's slot for so many, and all others wait; \
                      8 are enough for the caches"
                 )
+            }),
+            linger.map(|linger| {
+                format!("--linger {linger} does nothing: a worker lingers while its connection has queries left in the round, of several")
+            }),
+            (config.oncall.connections_in_metrics > 0 && config.admin.listen.is_none()).then(|| {
+                "oncall.connections_in_metrics is written and does nothing: there is no admin port, where they would be read: give --admin, or \
+                 [admin] listen"
+                    .to_owned()
             }),
             (target_ms > MOST_TARGET_MS).then(|| {
                 format!(

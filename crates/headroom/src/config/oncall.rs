@@ -169,6 +169,43 @@ impl OncallConfig {
                 ));
             }
         }
+        let names: Vec<&str> = self
+            .class
+            .iter()
+            .map(|class| class.name.as_str())
+            .chain([REST])
+            .collect();
+        for (name, policy, table) in [
+            ("on-call", law.on_call.policy, &law.on_call.table),
+            ("reef", law.reef.policy, &law.reef.table),
+        ] {
+            if policy != PolicyName::Table && !table.is_empty() {
+                notes.push(format!(
+                    "law.{name}.table is written and does nothing: law.{name}.policy is {policy}; write policy = \"table\" for it"
+                ));
+            }
+            if policy != PolicyName::Table || !laws.iter().any(|(one, ..)| *one == name) {
+                continue;
+            }
+            for class in &names {
+                match table.get(*class).map(|row| row.tokens) {
+                    None => notes.push(format!(
+                        "class {class} has no row in law.{name}.table: its connections have one query in a round; write {class} = {{ tokens = 1 }}"
+                    )),
+                    Some(0) => notes.push(format!(
+                        "law.{name}.table.{class} has 0 tokens: its connections have one turn in 20 s, also while nobody else asks"
+                    )),
+                    Some(_) => {}
+                }
+            }
+        }
+        let weighs = laws.iter().any(|(_, _, policy, _)| *policy == PolicyName::Fair);
+        for class in self.class.iter().filter(|class| class.weight != 1.0 && !weighs) {
+            notes.push(format!(
+                "class {}: its weight does nothing: the policy fair alone goes by weights",
+                class.name
+            ));
+        }
         for (name, is_in_force, ..) in in_force {
             let table = format!("law.{name}");
             if !is_in_force && document.has(&table, "policy") {

@@ -122,12 +122,16 @@ pub fn pause(region: &'static Region, connection: &Connection, fd: c_int, until:
     if !pauses(region, connection, now) {
         return false;
     }
-    let owed = connection.owed.load(Relaxed);
+    let spared = connection.owed.load(Relaxed);
     if transactions::has_begun(connection, now) {
-        connection.owed.store(owed.saturating_add(1), Relaxed);
+        connection.owed.store(spared.saturating_add(1), Relaxed);
         return false;
     }
-    connection.owed.store(0, Relaxed);
+    // Who is in a transaction may have locks: what it owes is for after it.
+    let owed = match connection.in_transaction.load(Relaxed) {
+        0 => spared,
+        _ => 0,
+    };
     let is_shared = lock::is_shared(region);
     loop {
         let end = pause_ends(region, connection, owed, now)
@@ -145,6 +149,9 @@ pub fn pause(region: &'static Region, connection: &Connection, fd: c_int, until:
         // In a transaction it may hold what somebody waits for since.
         if began == Some(false) {
             return false;
+        }
+        if owed > 0 {
+            connection.owed.store(0, Relaxed);
         }
         let look = end.min(now + LOOK_NS);
         let result = sys::cancellable(|| sys::futex_wait(&connection.pausing, 1, Some(look), is_shared));
@@ -169,7 +176,7 @@ fn pause_ends(region: &Region, connection: &Connection, owed: u32, now: u64) -> 
     // One that goes first pauses for others; one that yields, for the server.
     let has_reason = connection.yields.load(Relaxed) == 1 || region.waiting.load(Relaxed) > 0;
     let pauses =
-        pauses(region, connection, now) && has_reason && !transactions::may_block(region, connection);
+        pauses(region, connection, now) && has_reason && !transactions::may_block(region, connection, now);
     let pause = connection.pause_ns.load(Relaxed);
     let all = pause
         .saturating_mul(u64::from(owed) + 1)

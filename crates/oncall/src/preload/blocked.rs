@@ -2,20 +2,33 @@
 //! meanwhile all that may have one ([`transactions::may_block`]) let nobody go first (priority inheritance, as far as can be seen from outside).
 
 use super::areas;
-use super::layout::Connection;
+use super::layout::{COMMON, Connection};
 use super::lists::{self, LATE, LATER, NEXT, NOW};
 use super::rounds::Locked;
 use super::sys;
 use super::transactions;
 use core::sync::atomic::Ordering::Relaxed;
 
+/// A wait counts for so long: longer ones are for a client that thinks, a timer, another server.
+pub const COUNTS_NS: u64 = 2_000_000_000;
+
+/// Whether a policy has a connection go before others that yield. Of one that it has not seen yet, as of a client that is not logged in,
+/// nothing is known.
+pub fn goes_first(connection: &Connection) -> bool {
+    let quota = connection.quota.load(Relaxed);
+    connection.yields.load(Relaxed) == 0 && quota != 0 && quota != COMMON
+}
+
 impl Locked {
     /// A worker is blocked inside a query, whatever it waits for.
     pub fn block(&mut self, connection: &Connection) {
-        let goes_first = connection.yields.load(Relaxed) == 0 && connection.quota.load(Relaxed) != 0;
-        if goes_first && connection.blocked.swap(1, Relaxed) == 0 {
+        if goes_first(connection) && connection.blocked.swap(1, Relaxed) == 0 {
             let before = self.region.blocked.fetch_add(1, Relaxed);
-            if before == 0 {
+            let until = self
+                .region
+                .blocked_until_ns
+                .swap(self.now.saturating_add(COUNTS_NS), Relaxed);
+            if before == 0 || until <= self.now {
                 self.promote();
                 self.end_pauses();
             }
@@ -39,7 +52,7 @@ impl Locked {
 
     /// A worker begins to pause: whether it may, for nobody waits for what it may hold.
     pub fn begin_pause(&mut self, connection: &Connection) -> bool {
-        if transactions::may_block(self.region, connection) {
+        if transactions::may_block(self.region, connection, self.now) {
             return false;
         }
         connection.pausing.store(1, Relaxed);
@@ -57,7 +70,7 @@ impl Locked {
         let top = self.lists.top.load(Relaxed) as usize;
         for connection in self.region.connections.iter().take(top) {
             let is_pausing = connection.pausing.load(Relaxed) == 1;
-            if is_pausing && transactions::may_block(self.region, connection) {
+            if is_pausing && transactions::may_block(self.region, connection, self.now) {
                 connection.pausing.store(0, Relaxed);
                 sys::futex_wake(&connection.pausing, self.is_shared);
             }
@@ -73,7 +86,7 @@ impl Locked {
                 while let Some(place) = next {
                     next = self.lists.next(place);
                     let connection = &self.region.connections[usize::from(place)];
-                    if transactions::may_block(self.region, connection) {
+                    if transactions::may_block(self.region, connection, self.now) {
                         self.lists.push(lists::of(gate, to), place);
                     }
                 }

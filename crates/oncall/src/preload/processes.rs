@@ -16,7 +16,7 @@ use super::lock;
 use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, locked, state, under};
 use super::sys;
 use super::table::{self, attach, begin_query, end_query};
-use super::waits::blocking;
+use super::waits::blocking_for_client;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicU32};
@@ -159,7 +159,7 @@ pub fn wait<R>(
     let is_in_query = connection.in_query.load(Relaxed) == 1;
     if is_in_query && connection.sent.load(Relaxed) == 0 {
         // The rest of a query, or what the server asked for in its midst: as any other wait.
-        return blocking(ordinarily);
+        return blocking_for_client(ordinarily);
     }
     let now = sys::now();
     if is_in_query {
@@ -197,7 +197,7 @@ pub fn read(
     let may_wait = !never_waits && sys::is_blocking(fd);
     if is_in_query && connection.sent.load(Relaxed) == 0 {
         return Some(match may_wait && !sys::is_readable(fd) {
-            true => blocking(ordinarily),
+            true => blocking_for_client(ordinarily),
             false => ordinarily(),
         });
     }

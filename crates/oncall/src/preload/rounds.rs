@@ -144,7 +144,7 @@ impl Locked {
         if before != round {
             // One turn is enough of two rounds in a row; with nobody else in line the next begins at once.
             let rests = connection.rests.load(Relaxed) == 1
-                && !transactions::may_block(self.region, connection)
+                && !transactions::may_block(self.region, connection, self.now)
                 && connection.ran.load(Relaxed) == round;
             let tokens = if rests { 0 } else { self.quota(connection) };
             connection.tokens.store(tokens, Relaxed);
@@ -172,7 +172,7 @@ impl Locked {
 
     /// Whether a connection lets others go first.
     fn yields(&self, connection: &Connection) -> bool {
-        connection.yields.load(Relaxed) == 1 && !transactions::may_block(self.region, connection)
+        connection.yields.load(Relaxed) == 1 && !transactions::may_block(self.region, connection, self.now)
     }
 
     fn has_waited(&self, connection: &Connection, longer_than: u64) -> bool {
@@ -188,7 +188,7 @@ impl Locked {
                 .unwrap_or(i32::MAX)
                 .max(1),
             quota => {
-                let is_spared = transactions::may_block(self.region, connection);
+                let is_spared = transactions::may_block(self.region, connection, self.now);
                 let has_one = is_spared || self.has_waited(connection, STARVED_NS);
                 quota.max(i32::from(has_one))
             }
@@ -542,7 +542,8 @@ impl Locked {
                 && self.now.saturating_sub(connection.since_ns.load(Relaxed)) > long;
             if is_asleep || is_long {
                 self.release(connection);
-                if is_asleep && is_in_query {
+                // Who has begun to answer waits for its own client.
+                if is_asleep && is_in_query && connection.sent.load(Relaxed) == 0 {
                     self.block(connection);
                 }
                 self.region.reclaimed.fetch_add(1, Relaxed);

@@ -26,8 +26,10 @@ pub mod protocol {
 const UNPAUSED_NS: u64 = 1_000_000_000;
 
 /// Whether a connection may hold what somebody waits for that it would let go first.
-pub fn may_block(region: &Region, connection: &Connection) -> bool {
-    connection.in_transaction.load(Relaxed) == 1 && region.blocked.load(Relaxed) > 0
+pub fn may_block(region: &Region, connection: &Connection, now: u64) -> bool {
+    connection.in_transaction.load(Relaxed) == 1
+        && region.blocked.load(Relaxed) > 0
+        && now < region.blocked_until_ns.load(Relaxed)
 }
 
 /// Whether a connection is in the first second of a transaction.

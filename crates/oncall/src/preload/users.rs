@@ -130,21 +130,19 @@ fn postgresql(bytes: &[u8]) -> Said<'_> {
     if asked >> 16 != 3 || !(9..=LONGEST).contains(&length) {
         return Said::Nobody;
     }
-    let is_whole = bytes.len() >= length;
-    let mut words = bytes[8..length.min(bytes.len())].split(|byte| *byte == 0);
-    // What comes after the last zero is the beginning of a word, or nothing.
-    while let (Some(name), Some(value)) = (words.next(), words.next()) {
-        if name == b"user" && (is_whole || words.clone().next().is_some()) {
-            return match is_name(value) {
-                true => Said::User(protocol::POSTGRESQL, value),
-                false => Said::Nobody,
-            };
+    if bytes.len() < length {
+        return Said::More;
+    }
+    let mut words = bytes[8..length].split(|byte| *byte == 0);
+    let mut user = None;
+    // An empty name is the end, and of several users the server takes the last.
+    while let (Some(name @ [_, ..]), Some(value)) = (words.next(), words.next()) {
+        if name == b"user" {
+            user = Some(value);
         }
     }
-    match is_whole {
-        true => Said::Nobody,
-        false => Said::More,
-    }
+    user.filter(|user| is_name(user))
+        .map_or(Said::Nobody, |user| Said::User(protocol::POSTGRESQL, user))
 }
 
 /// MySQL: the packet's length, its number, which is 1, then "Protocol::HandshakeResponse41": capabilities, the longest packet, the character
@@ -181,9 +179,17 @@ fn mysql(bytes: &[u8]) -> Said<'_> {
     };
     let name = payload.get(begins..).unwrap_or_default();
     match name.iter().position(|byte| *byte == 0) {
-        Some(end) if is_name(&name[..end]) => Said::User(speaks, &name[..end]),
+        Some(end) if is_name(unquoted(&name[..end])) => Said::User(speaks, unquoted(&name[..end])),
         Some(_) => Said::Nobody,
         None => missing,
+    }
+}
+
+/// A name without the quotes that MariaDB takes off.
+fn unquoted(name: &[u8]) -> &[u8] {
+    match name {
+        [b'\'', inner @ .., b'\''] => inner,
+        name => name,
     }
 }
 
@@ -230,7 +236,8 @@ mod tests {
         let unread = Said::User(protocol::UNKNOWN, b"sbtest");
         assert_eq!(mysql(&handshake(USUAL | 0x20, 0, b"sbtest")), unread);
         assert_eq!(mysql(&packet(1, b"\x85\xa4\0\0\x01sbtest\0")), unread);
-        let message = startup(b"database\0shop\0user\0anna\0\0");
+        assert_eq!(mysql(&handshake(USUAL, 0, b"'sbtest'")), sbtest);
+        let message = startup(b"user\0gold\0database\0shop\0user\0anna\0\0");
         let anna = Said::User(protocol::POSTGRESQL, b"anna");
         assert_eq!(postgresql(&message), anna);
         for asked in [80_877_103_u32, 80_877_104] {

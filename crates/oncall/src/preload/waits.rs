@@ -2,6 +2,7 @@
 //! its slot is somebody else's.
 
 use super::areas;
+use super::blocked::goes_first;
 use super::courtesy;
 use super::layout::{Connection, Region};
 use super::rounds::{HOME, Locked, is_closed, is_look_due, locked, state};
@@ -181,27 +182,51 @@ fn park(lock: &mut Locked, connection: &Connection, place: u16, (fd, is_there): 
     }
 }
 
-/// The connection whose slot the calling thread holds inside a query.
-pub fn held() -> Option<(&'static Region, &'static Connection)> {
+/// The connection whose query the calling thread serves.
+fn serving() -> Option<(&'static Region, &'static Connection)> {
     let region = region()?;
     let connection = &region.connections[own_place().checked_sub(1)?];
-    let holds = connection.slot.load(Relaxed) == 1
-        && connection.in_query.load(Relaxed) == 1
+    let serves = connection.in_query.load(Relaxed) == 1
         // The place may be another's since its connection was closed.
         && connection.tid.load(Relaxed) == sys::thread();
-    holds.then_some((region, connection))
+    serves.then_some((region, connection))
 }
 
-/// Runs something that may block: the calling worker's slot is somebody else's meanwhile.
+/// The connection whose slot the calling thread holds inside a query.
+pub fn held() -> Option<(&'static Region, &'static Connection)> {
+    serving().filter(|(_, connection)| connection.slot.load(Relaxed) == 1)
+}
+
+/// Runs something that may block in the midst of a query: the calling worker's slot is somebody else's meanwhile.
 pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
-    let Some((region, connection)) = held() else {
+    // One that has lost its slot, as a long query does, may be waited for as well.
+    let waits = serving().filter(|(region, connection)| {
+        connection.slot.load(Relaxed) == 1 || goes_first(connection) && is_closed(region, sys::now())
+    });
+    away(waits, true, body)
+}
+
+/// The same of what waits for the connection's own client, for the rest of a query or until it takes its answer: for nobody who yields.
+pub fn blocking_for_client<R>(body: impl FnOnce() -> R) -> R {
+    away(held(), false, body)
+}
+
+fn away<R>(
+    waits: Option<(&'static Region, &'static Connection)>,
+    is_for_others: bool,
+    body: impl FnOnce() -> R,
+) -> R {
+    let Some((region, connection)) = waits else {
         return body();
     };
     let generation = connection.generation.load(Acquire);
+    let had_slot = connection.slot.load(Relaxed) == 1;
     let gave = locked(region, |lock| {
         lock.release(connection);
-        region.given_back.fetch_add(1, Relaxed);
-        lock.block(connection);
+        region.given_back.fetch_add(u64::from(had_slot), Relaxed);
+        if is_for_others {
+            lock.block(connection);
+        }
         lock.dispatch();
     });
     let result = body();
@@ -211,7 +236,7 @@ pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
             // Somebody else may have closed the connection meanwhile: its place is another's then.
             if connection.generation.load(Acquire) == generation {
                 lock.unblock(connection);
-                if connection.slot.load(Acquire) == 0 {
+                if had_slot && connection.slot.load(Acquire) == 0 {
                     lock.take_slot(connection);
                 }
             }

@@ -134,10 +134,13 @@ fn of_classes(run: &RunData) -> String {
     let share = |(name, missed): &(&String, Ratio)| format!("{name} in {} %", figure(missed.as_percent()));
     match (missed.as_slice(), kept.len()) {
         ([], 0) => String::new(),
-        ([], 1) => format!(" Its class {} kept its own SLOs.", kept[0].0),
-        ([], count) => format!(" Its {count} classes kept their own SLOs."),
+        ([], 1) => format!(
+            " Each connection of class {} kept its SLOs, by its last queries.",
+            kept[0].0
+        ),
+        ([], count) => format!(" Each connection of its {count} classes kept its SLOs, by its last queries."),
         (missed, _) => format!(
-            " Classes missed their own SLOs: {} of the time in which they had queries.",
+            " By its last queries a connection missed an SLO of its class: of {} of the time in which the class had queries.",
             missed.iter().map(share).collect::<Vec<_>>().join(", ")
         ),
     }

@@ -200,10 +200,13 @@ fn a_file_that_is_renamed_or_replaced_while_it_is_written_is_said_to_be_lost() {
         failing.contains("runs.db was removed or renamed") && recorder.health().unwritten == 3,
         "{failing}"
     );
+    let log = || std::fs::metadata(folder.path().join("runs.db-wal")).map_or(0, |about| about.len());
+    assert_eq!(log(), 0, "it would be replayed into whatever comes to that place");
     std::fs::write(&path, "another").unwrap();
     record_day(&recorder, "fixed", 1);
     let failing = recorder.health().failing.unwrap();
     assert!(failing.contains("is another file"), "{failing}");
+    assert_eq!((log(), std::fs::read(&path).unwrap()), (0, b"another".to_vec()));
     std::fs::rename(&aside, &path).unwrap();
     record_day(&recorder, "fixed", 1);
     assert_eq!(recorder.health().failing, None);

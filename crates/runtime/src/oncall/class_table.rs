@@ -78,7 +78,7 @@ fn changes(before: &[Class], after: &[Class]) -> Vec<String> {
             Some(old) if old != *class => {
                 let (was, is) = (slos(&old), slos(class));
                 changes.push(match was == is {
-                    true => format!("class {}: other clients, weight or disengagement", class.name),
+                    true => format!("class {}: {}", class.name, others(old_of(before, class), class)),
                     false => format!("class {}: {is} (was {was})", class.name),
                 });
             }
@@ -90,6 +90,35 @@ fn changes(before: &[Class], after: &[Class]) -> Vec<String> {
             .push("classes: another order, and a connection is in the first that has its client".to_owned());
     }
     changes
+}
+
+fn old_of<'a>(before: &'a [Class], class: &'a Class) -> &'a Class {
+    before.iter().find(|old| old.name == class.name).unwrap_or(class)
+}
+
+/// What has changed of a class beside its percentiles.
+fn others(old: &Class, new: &Class) -> String {
+    let clients = |class: &Class| {
+        class
+            .clients
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let disengagement = |class: &Class| {
+        class.disengagement.as_ref().map_or("none".to_owned(), |slo| {
+            format!("{} by {:?}", slo.at_most, slo.points)
+        })
+    };
+    let all = [
+        ("clients", clients(old), clients(new)),
+        ("weight", old.weight.to_string(), new.weight.to_string()),
+        ("disengagement", disengagement(old), disengagement(new)),
+    ];
+    let changed = all.iter().filter(|(_, old, new)| old != new);
+    let each = changed.map(|(what, old, new)| format!("{what} {new} (was {old})"));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 fn slos(class: &Class) -> String {
@@ -157,7 +186,7 @@ mod tests {
             ..class("gold", 30.0)
         };
         let said = table.replace(vec![heavier.clone(), class("new", 5.0)]);
-        assert_eq!(said, ["class gold: other clients, weight or disengagement"]);
+        assert_eq!(said, ["class gold: weight 2 (was 1)"]);
         let said = table.replace(vec![class("new", 5.0), heavier]);
         assert_eq!(said.len(), 1, "{said:?}");
     }

@@ -5,12 +5,14 @@ use headroom_control::ClassObservation;
 use headroom_control::oncall::policy::{Connection, Kept};
 use headroom_control::oncall::tail::{Disengagement, TailError, TailSlo};
 use headroom_oncall::ConnectionTotals;
+use headroom_oncall::layout::{KEPT, USER};
 use headroom_units::{Ratio, Seconds};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The class of connections that no other has.
 pub const REST: &str = "rest";
@@ -28,6 +30,16 @@ pub enum Clients {
     User(String),
 }
 
+impl std::fmt::Display for Clients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix => f.write_str("unix"),
+            Self::Network(address, bits) => write!(f, "{address}/{bits}"),
+            Self::User(user) => write!(f, "user:{user}"),
+        }
+    }
+}
+
 impl std::str::FromStr for Clients {
     type Err = String;
 
@@ -36,7 +48,14 @@ impl std::str::FromStr for Clients {
             return Ok(Self::Unix);
         }
         if let Some(user) = text.strip_prefix("user:").filter(|user| !user.is_empty()) {
-            return Ok(Self::User(user.to_owned()));
+            return match user.len() < USER {
+                true => Ok(Self::User(user.to_owned())),
+                false => Err(format!(
+                    "{user:?} is {} bytes long, and of a user's name {} are kept: name its network",
+                    user.len(),
+                    USER - 1
+                )),
+            };
         }
         let wrong = || {
             format!(
@@ -219,9 +238,21 @@ pub struct Classes {
     table: ClassTable,
     /// Those of the last observation.
     classes: Arc<[Class]>,
-    before: HashMap<u64, (u64, Seconds)>,
+    before: HashMap<u64, Before>,
     budgets: Budgets,
 }
+
+/// A connection at the last observation.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    queries: u64,
+    latency: Seconds,
+    /// When it had a query last.
+    asked: Instant,
+}
+
+/// After so long without a query a connection's last ones say nothing of how it is served.
+const STALE: Duration = Duration::from_secs(5);
 
 /// The name of the class that a connection is in.
 pub(super) fn class_of<'a>(classes: &'a [Class], connection: &ConnectionTotals) -> &'a str {
@@ -277,17 +308,30 @@ impl Classes {
             })
             .collect();
         let before = std::mem::take(&mut self.before);
+        let at_now = Instant::now();
         let mut each = Vec::with_capacity(connections.len());
         for connection in connections {
             let at = place_of(&self.classes, connection);
-            let (id, now) = (id(connection), (connection.queries, connection.latency));
-            let then = before.get(&id).copied().unwrap_or((0, Seconds::ZERO));
-            self.before.insert(id, now);
-            let queries = now.0.saturating_sub(then.0);
-            let cv = variation(&connection.recent);
-            let slos = at.map_or_else(Vec::new, |at| {
-                self.budgets.kept((at, &self.classes[at]), &connection.recent, cv)
+            let id = id(connection);
+            let then = before.get(&id).copied().unwrap_or(Before {
+                queries: 0,
+                latency: Seconds::ZERO,
+                asked: at_now,
             });
+            let queries = connection.queries.saturating_sub(then.queries);
+            let has_asked = queries > 0 || connection.unanswered.is_some();
+            let now = Before {
+                queries: connection.queries,
+                latency: connection.latency,
+                asked: if has_asked { at_now } else { then.asked },
+            };
+            self.before.insert(id, now);
+            let is_stale = at_now.saturating_duration_since(now.asked) > STALE;
+            let cv = variation(&connection.recent);
+            let mut slos = match at.filter(|_| !is_stale) {
+                Some(at) => self.budgets.kept((at, &self.classes[at]), &connection.recent, cv),
+                None => Vec::new(),
+            };
             let (sum, latencies) = &mut sums[at.unwrap_or(self.classes.len())];
             sum.connections += 1;
             sum.queries += queries;
@@ -296,6 +340,9 @@ impl Classes {
                 && longest
                     .zip(connection.unanswered)
                     .is_some_and(|(longest, unanswered)| unanswered > longest);
+            if is_stalled {
+                slos.iter_mut().for_each(Kept::stall);
+            }
             sum.stalled += u64::from(is_stalled);
             sum.missed += u64::from(is_stalled || slos.iter().any(Kept::is_violated));
             latencies.extend_from_slice(&connection.recent);
@@ -304,7 +351,7 @@ impl Classes {
                 class: sum.name.clone(),
                 weight: at.map_or(1.0, |at| self.classes[at].weight),
                 queries,
-                mean: (queries > 0).then(|| (now.1 - then.1) / queries as f64),
+                mean: (queries > 0).then(|| (now.latency - then.latency) / queries as f64),
                 cv,
                 slos,
                 tokens: 0,
@@ -351,7 +398,15 @@ impl Budgets {
 
     /// How a connection's last latencies keep its class's SLOs: one that had no answer yet misses none.
     fn kept(&mut self, (index, class): (usize, &Class), recent: &[Seconds], cv: Option<Ratio>) -> Vec<Kept> {
-        let missed = |target: Seconds| recent.iter().filter(|latency| **latency > target).count() as f64;
+        let missed = |target: Seconds| {
+            let late = recent.iter().filter(|latency| **latency > target).count();
+            // One of few says nothing of one in a hundred.
+            if late == 1 && recent.len() < KEPT {
+                0.0
+            } else {
+                late as f64
+            }
+        };
         let slos = class.slos().enumerate();
         let table = class
             .disengagement

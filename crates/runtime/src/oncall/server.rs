@@ -311,7 +311,7 @@ impl Server {
         if waited.is_none() {
             say::note!(
                 "the server (pid {}) has not ended yet, and serves as without us until it does: the law and the record have ended. Each further \
-                 signal is passed on to it; PostgreSQL waits for its clients at SIGTERM, and ends them at SIGINT; runuser and su take SIGTERM alone, and leave SIGINT to the terminal",
+                 signal is passed on to it; mariadbd ends at SIGTERM, and not at SIGINT (Ctrl-C); PostgreSQL waits for its clients at SIGTERM, and ends them at SIGINT; runuser and su take SIGTERM alone, and leave SIGINT to the terminal",
                 self.pid()
             );
             waited = end.recv().ok();

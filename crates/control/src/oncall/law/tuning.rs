@@ -142,7 +142,16 @@ impl Parameters for OncallTuning {
     fn outside(&self) -> Vec<OutOfRange> {
         let rows = self.table.iter().map(|(name, row)| {
             Bound::Positive.check(format!("table.{name}.share"), row.share)?;
-            Bound::Between(0.0, 1024.0).check(format!("table.{name}.tokens"), f64::from(row.tokens))
+            Bound::Between(0.0, 1024.0).check(format!("table.{name}.tokens"), f64::from(row.tokens))?;
+            // A live server keeps to a share of the turns by fewer queries in each.
+            match row.tokens > 0 && f64::from(row.tokens) * row.share < 1.0 {
+                true => Err(OutOfRange::new(
+                    format!("table.{name}.share"),
+                    row.share,
+                    "so large that a turn has a query: at least 1 / tokens; give all rows more tokens",
+                )),
+                false => Ok(()),
+            }
         });
         let missing = (self.policy == PolicyName::Table && self.table.is_empty()).then(|| {
             Err(OutOfRange::missing(

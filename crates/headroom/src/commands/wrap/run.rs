@@ -22,8 +22,9 @@ use headroom_runtime::oncall::{
     ClassTable, Connections, Draw, Ended, Folder, LEVERS, OncallDevice, OncallOptions, OncallTelemetry,
     PassedOn, ProgramCounts, Server, ServerCosts, ServerLog, meter,
 };
-use headroom_units::{Cores, Seconds};
+use headroom_units::{Cores, Lever, Seconds, Setting};
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,20 @@ fn by_law(law: &LawConfig) -> String {
     } else {
         format!("was started: its workers go on call with its first client, by the law {laws}")
     }
+}
+
+/// The setting that holds where no law moves any.
+fn law_by_hand(law: &LawConfig) -> Option<&Setting> {
+    law.names
+        .iter()
+        .all(|law| law == LawName::CONSTANT)
+        .then_some(&law.constant.setting)
+}
+
+/// Which file is at a path.
+fn file_id(path: &Path) -> Option<(u64, u64)> {
+    let about = std::fs::metadata(path).ok()?;
+    Some((about.dev(), about.ino()))
 }
 
 /// A server to run.
@@ -76,13 +91,12 @@ impl Wrapped<'_> {
         let plant = start::with_ranges(Plant::left_alone(Cores::new(self.cpus.len() as f64)), &LEVERS)
             .map_err(|error| Failure::Run(error.into()))?;
         let pays = break_even(&roots, Some(self.cpus), &figures);
-        let is_short = |delay_ms: &f64| {
-            let delay = Seconds::from_millis(*delay_ms);
-            delay > Seconds::ZERO && delay < pays.length
-        };
-        if let Some(delay) = args.delay.filter(is_short) {
+        let by_hand = law_by_hand(&config.law).and_then(|setting| setting.get(Lever::RoundDelay));
+        let delay = by_hand.map(Seconds::new).filter(|delay| *delay > Seconds::ZERO);
+        if let Some(delay) = delay.filter(|delay| *delay < pays.length) {
             say::note!(
-                "note: --delay {delay}: an idle period pays from {pays} on, and a shorter one costs latency and saves nothing: give it that, or 0"
+                "note: a round delay of {} ms: an idle period pays from {pays} on, and a shorter one costs latency and saves nothing: give it that, or 0",
+                delay.as_millis()
             );
         }
         let law = &with_break_even(&config.law, pays.length);
@@ -112,6 +126,7 @@ impl Wrapped<'_> {
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             opened.map(|(recorder, admin)| (recorder, admin, ahead))
         })?;
+        let opened = file_id(&config.record.db);
         let stop = Stop::default();
         // Without a view the server says what it says where it always did.
         let log = args.has_view().then(|| ServerLog::make(&run_dir));
@@ -163,8 +178,8 @@ impl Wrapped<'_> {
         say_totals(&steering);
         let db = &config.record.db;
         match outcome? {
-            Some(_) if !db.exists() => say::note!(
-                "warning: there is no record: {} was removed or renamed while it was written",
+            Some(_) if file_id(db) != opened => say::note!(
+                "warning: the record of this run is not at {}: it was removed, renamed or replaced while it was written",
                 db.display()
             ),
             Some(_) => say::note!(
@@ -245,6 +260,17 @@ impl Wrapped<'_> {
         let mut device = OncallDevice::new(Arc::clone(steering), options, Box::new(costs));
         let mut draw = Draw::new(meter)?;
         let mut telemetry = OncallTelemetry::new(Arc::clone(steering));
+        let folder = std::env::current_dir().map_or_else(
+            |_| "a folder that is gone".to_owned(),
+            |at| at.display().to_string(),
+        );
+        notes.push(format!(
+            "the server: {} in {folder}, on processors {}",
+            std::path::absolute(self.file)
+                .unwrap_or_else(|_| self.file.to_owned())
+                .display(),
+            self.cpus
+        ));
         for note in &notes {
             say::note!("note: {note}");
         }

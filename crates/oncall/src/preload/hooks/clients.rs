@@ -6,7 +6,7 @@ use super::super::processes;
 use super::super::sets;
 use super::super::sys::{self, EpollEvent, PollFd, TimeSpec};
 use super::super::table;
-use super::super::waits::{self, Waited, blocking};
+use super::super::waits::{self, Waited, blocking, blocking_for_client};
 use super::{aside, result};
 use core::ffi::{c_int, c_ulong, c_void};
 
@@ -54,7 +54,7 @@ fn wait_for_one(
     match aside(|| waits::wait(region, place, poll, patience)) {
         Waited::As(raw) => result(raw) as c_int,
         Waited::Ordinarily => {
-            let ready = blocking(ordinarily);
+            let ready = blocking_for_client(ordinarily);
             if ready > 0 {
                 aside(|| table::came(region, place));
             }
@@ -88,6 +88,7 @@ fn polling(
         let client = client.filter(|(region, _)| may_linger || lock::is_shared(region));
         return match client {
             Some(client) => wait_for_one(client, one, patience, ordinarily),
+            None if table::is_client(one.fd) => blocking_for_client(ordinarily),
             None => blocking(ordinarily),
         };
     }
@@ -206,7 +207,7 @@ fn selecting(
             0
         }
         Waited::Ordinarily => {
-            let ready = blocking(ordinarily);
+            let ready = blocking_for_client(ordinarily);
             if ready > 0 {
                 aside(|| table::came(region, place));
             }
@@ -276,7 +277,7 @@ fn epolling(
     };
     // EPOLLIN is 1: who waits until it can send is in the midst of an answer.
     if watched.fd != fd || watched.events & 1 == 0 {
-        return blocking(ordinarily);
+        return blocking_for_client(ordinarily);
     }
     let patience = u64::try_from(milliseconds).ok().map(|ms| ms * 1_000_000);
     processes::wait(
