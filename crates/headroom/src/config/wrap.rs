@@ -192,7 +192,10 @@ mod tests {
             kept("[law]\nname = \"joint\"\n[law.on-call]\npolicy = \"pslo\"\n"),
             ""
         );
-        assert_eq!(kept("[law.on-call.areas]\nlaw = \"reef\"\nbest_effort_per_s = 10.0\n"), "");
+        assert_eq!(
+            kept("[law.on-call.areas]\nlaw = \"reef\"\nbest_effort_per_s = 10.0\n"),
+            ""
+        );
         let elsewhere = kept("[law.reef]\npolicy = \"paced\"\n");
         assert!(
             elsewhere.contains("class gold")
