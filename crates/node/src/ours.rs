@@ -17,8 +17,20 @@ const MAX_LINKS: usize = 40;
 const STICKY: u32 = 0o1000;
 /// Numbers below are of programs, whose groups have members.
 const FIRST_OF_PEOPLE: u32 = 1000;
-/// Folders that are root's everywhere, and in which all users have theirs.
-const OF_ALL: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+/// Folders that are root's on every system (Filesystem Hierarchy Standard): also where a user namespace does not have root.
+const OF_SYSTEM: [&str; 11] = [
+    "/",
+    "/dev",
+    "/dev/shm",
+    "/home",
+    "/mnt",
+    "/run",
+    "/run/user",
+    "/srv",
+    "/tmp",
+    "/var",
+    "/var/tmp",
+];
 
 /// Why a path is not only this user's and root's to change.
 #[derive(Debug, thiserror::Error)]
@@ -178,11 +190,7 @@ impl<'a> Walk<'a> {
                 push_parts(&mut ahead, &target);
                 continue;
             }
-            let is_harmless = match is_end {
-                true => false,
-                // Its owner can rename what is in it, whatever the sticky bit says.
-                false => about.mode() & STICKY != 0 && self.is_known(&at, &about),
-            };
+            let is_harmless = !is_end && about.mode() & STICKY != 0;
             if !is_harmless && is_writable_by_others(&at, &about, is_end) {
                 return Err(NotOurs::Writable {
                     path: self.path.to_owned(),
@@ -194,16 +202,12 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Whether a folder's owner is one of this user namespace, or it is one that each system has for all users.
-    fn is_known(&self, at: &Path, about: &Metadata) -> bool {
-        self.whole || about.uid() != overflow_uid() || OF_ALL.iter().any(|folder| at == Path::new(folder))
-    }
-
     fn see_owner(&self, part: &Path, about: &Metadata, is_end: bool) -> Result<(), NotOurs> {
         let owner = about.uid();
         let ours = owner == 0 || owner == geteuid().as_raw();
-        // A folder above, of a user whom this namespace does not have: of whoever made the namespace and mounted it there.
-        let of_outside = !is_end && !self.whole && owner == overflow_uid();
+        // Of a user whom this namespace does not have nothing is known: its owner can rename what is in it, whatever the sticky bit says.
+        let is_of_system = || OF_SYSTEM.iter().any(|folder| part == Path::new(folder));
+        let of_outside = !is_end && !self.whole && owner == overflow_uid() && is_of_system();
         match ours || of_outside {
             true => Ok(()),
             false => Err(NotOurs::Owner {
@@ -314,6 +318,36 @@ mod tests {
         assert!(!is_alone_in("", "", 1000, 1000));
     }
 
+    /// The mask of a list stands where the group's rights do.
+    #[test]
+    fn a_list_of_who_may_do_what_is_seen() {
+        let base = tempfile::tempdir().unwrap();
+        assert!(!has_list(base.path()));
+        // acl(5) as the kernel keeps it: its version, then each entry's tag, rights and number; user 1 may write.
+        let none = u32::MAX;
+        let entries: [(u16, u16, u32); 5] = [
+            (1, 7, none),
+            (2, 7, 1),
+            (4, 5, none),
+            (0x10, 7, none),
+            (0x20, 5, none),
+        ];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, number) in entries {
+            list.extend(tag.to_le_bytes());
+            list.extend(rights.to_le_bytes());
+            list.extend(number.to_le_bytes());
+        }
+        let name = "system.posix_acl_access";
+        let set = rustix::fs::setxattr(base.path(), name, &list, rustix::fs::XattrFlags::empty());
+        if set.is_err() {
+            println!("skipped: a file system with lists of access (ACLs)");
+            return;
+        }
+        assert!(has_list(base.path()));
+        assert!(matches!(check(base.path()), Err(NotOurs::Writable { .. })));
+    }
+
     #[test]
     fn only_the_whole_map_has_all_users() {
         assert!(is_whole("         0          0 4294967295\n"));
@@ -369,6 +403,14 @@ mod tests {
         assert!(error.to_string().contains("belongs to user 65534"), "{error}");
         let inner = folder_of(&theirs, "inner", 0o700, Some(0));
         assert!(matches!(check(&inner), Err(NotOurs::Owner { part, .. }) if part == theirs));
+        // In a user namespace that does not have them.
+        let there = folder_of(&theirs, "there", 0o700, Some(0));
+        let inside = Walk {
+            whole: false,
+            ..Walk::of(&there, false)
+        };
+        let mut inside = inside;
+        assert!(matches!(inside.follow(), Err(NotOurs::Owner { part, .. }) if part == theirs));
         // A link of theirs in a sticky folder, to a folder that is ours: they can point it elsewhere.
         let sticky = folder_of(base, "sticky", 0o1777, None);
         let ours = folder_of(base, "ours", 0o700, None);

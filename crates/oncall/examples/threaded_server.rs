@@ -11,6 +11,8 @@
 //! | `spin MICROSECONDS` | computes |
 //! | `take` | takes the one row lock, by a condition variable, and keeps it until `give` |
 //! | `give` | gives it back |
+//! | `late MICROSECONDS` | computes, and then takes it |
+//! | `more` | waits for another line of its client's before it answers |
 //! | `pipe` | waits in read(2) of a pipe for what the next `fill` of any connection writes |
 //! | `fill` | writes into it |
 //! | `fork` | forks a child that exits, and waits for it |
@@ -151,6 +153,18 @@ extern "C" fn serve(client: *mut c_void) -> *mut c_void {
         match command {
             "patience" => patience = number as c_int,
             "vanish" => return std::ptr::null_mut(),
+            "more" => {
+                let mut one = PollFd {
+                    fd,
+                    events: 1,
+                    revents: 0,
+                };
+                // SAFETY: one record, and a buffer of the length that is said.
+                unsafe {
+                    poll(&raw mut one, 1, -1);
+                    recv(fd, line.as_mut_ptr().cast(), line.len(), 0);
+                }
+            }
             "status" => {
                 let [low, high, ..] = number.to_le_bytes();
                 let packet = [7, 0, 0, 1, 0, 0, 0, low, high, 0, 0];
@@ -169,20 +183,11 @@ extern "C" fn serve(client: *mut c_void) -> *mut c_void {
 
 fn carry_out(command: &str, number: u64) {
     match command {
-        "spin" => {
-            let end = Instant::now() + Duration::from_micros(number);
-            while Instant::now() < end {
-                std::hint::spin_loop();
-            }
-        }
-        "take" => {
-            let mut is_locked = LOCKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            while *is_locked {
-                is_locked = UNLOCKED
-                    .wait(is_locked)
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
-            }
-            *is_locked = true;
+        "spin" => spin(number),
+        "take" => take(),
+        "late" => {
+            spin(number);
+            take();
         }
         "give" => {
             *LOCKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = false;
@@ -208,4 +213,21 @@ fn carry_out(command: &str, number: u64) {
         },
         _ => {}
     }
+}
+
+fn spin(microseconds: u64) {
+    let end = Instant::now() + Duration::from_micros(microseconds);
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+fn take() {
+    let mut is_locked = LOCKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    while *is_locked {
+        is_locked = UNLOCKED
+            .wait(is_locked)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+    }
+    *is_locked = true;
 }

@@ -374,6 +374,62 @@ fn while_one_that_goes_first_waits_in_a_query_nobody_in_a_transaction_yields_res
     });
 }
 
+/// Nobody who yields is what a connection waits for whose client sends the rest of its query late, or of which no policy knows yet.
+#[test]
+fn a_wait_for_ones_own_client_or_of_one_that_no_policy_has_seen_is_not_for_others() {
+    let server = start_greeting();
+    let mut slow = server.connect();
+    slow.hear();
+    slow.ask("spin 1");
+    give(&server, &slow, FIRST);
+    slow.say("more");
+    server.until("it gives its slot back", |server| {
+        server.steering.totals().given_back == 1
+    });
+    assert_eq!(server.steering.totals().blocked, 0);
+    slow.say("the rest");
+    slow.hear();
+    let (mut holder, mut unseen) = (server.connect(), server.connect());
+    holder.hear();
+    unseen.hear();
+    holder.ask("take");
+    unseen.say("take");
+    server.until("it gives its slot back", |server| {
+        server.steering.totals().given_back >= 2
+    });
+    assert_eq!(server.steering.totals().blocked, 0);
+    hand_over(&mut holder, &mut unseen);
+}
+
+/// A long query loses its slot, and may wait for a lock after that.
+#[test]
+fn one_that_has_lost_its_slot_is_seen_to_wait() {
+    let server = start_greeting();
+    let (mut holder, mut late) = (server.connect(), server.connect());
+    holder.hear();
+    late.hear();
+    holder.ask("take");
+    late.ask("spin 1");
+    give(&server, &late, FIRST);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut other = server.connect();
+            other.hear();
+            while !stop.load(Relaxed) {
+                other.ask("spin 100");
+            }
+        });
+        late.say("late 300000");
+        server.until("its slot is taken", |server| {
+            server.steering.totals().reclaimed > 0
+        });
+        server.until("it waits", |server| server.steering.totals().blocked == 1);
+        stop.store(true, Relaxed);
+    });
+    hand_over(&mut holder, &mut late);
+}
+
 /// Who stands in line when that one begins to wait goes before the others from then on.
 #[test]
 fn one_that_yields_in_a_transaction_is_let_go_when_one_that_goes_first_begins_to_wait() {
@@ -457,6 +513,19 @@ fn in_a_transaction_nobody_pauses_and_the_next_pause_makes_up_for_it() {
         "{outside:?} {later:?}"
     );
     assert!(inside * 3 < outside, "{inside:?} {outside:?}");
+    // After a second it pauses in a transaction, for as long as it is told: what it owes is for after it.
+    tell(&mut client, IN_TRANSACTION);
+    asks(&mut client);
+    thread::sleep(Duration::from_millis(1_100));
+    client.ask("spin 1");
+    let began = Instant::now();
+    client.ask("spin 1");
+    let within = began.elapsed();
+    tell(&mut client, NO_TRANSACTION);
+    let began = Instant::now();
+    client.ask("spin 1");
+    let after = began.elapsed();
+    assert!(within * 3 < after * 2, "{within:?} {after:?}");
     tell(&mut client, IN_TRANSACTION);
     // A long transaction pauses, until somebody waits for what it may hold.
     give(

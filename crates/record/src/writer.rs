@@ -58,8 +58,6 @@ impl OpenRun {
 pub(crate) struct OpenFile {
     path: PathBuf,
     identity: Option<(u64, u64)>,
-    /// Whether it was found not to be there when it was looked at last.
-    is_lost: bool,
 }
 
 impl OpenFile {
@@ -67,7 +65,6 @@ impl OpenFile {
         Self {
             path: path.to_owned(),
             identity: identity(path),
-            is_lost: false,
         }
     }
 
@@ -177,8 +174,6 @@ impl Writer {
             },
         );
         self.persist(id)?;
-        // What was just written goes where the file is, too.
-        self.file.is_lost = false;
         self.persist_all();
         self.prune();
         Ok(RunId(id))
@@ -194,6 +189,7 @@ impl Writer {
         for (run, period, buckets) in periods.iter() {
             if let Some(open) = self.open.get_mut(run) {
                 open.totals.add_buckets(period, buckets);
+                open.unwritten += u64::from(is_lost);
             }
         }
         if is_lost {
@@ -221,18 +217,15 @@ impl Writer {
 
     /// Whether the file is not where it was opened. Nothing is written then: what its log (WAL) has goes into it, for the log stays under the
     /// file's name, and whoever puts another there would have it replayed into that.
-    fn is_lost(&mut self, rows: u64) -> bool {
+    fn is_lost(&self, rows: u64) -> bool {
         let Some(why) = self.file.misplaced() else {
-            self.file.is_lost = false;
             return false;
         };
-        if !std::mem::replace(&mut self.file.is_lost, true) {
-            let emptied = self
-                .connection
-                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-            if let Err(error) = emptied {
-                tracing::warn!(%error, "what was written last may be missing from the flight recorder's file");
-            }
+        let emptied = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        if let Err(error) = emptied {
+            tracing::debug!(%error, "what was written last may be missing from the flight recorder's file");
         }
         self.shared.lost(rows, why);
         true
@@ -269,6 +262,9 @@ impl Writer {
         if let Some(open) = self.open.get_mut(&run) {
             open.meta.notes = notes;
         }
+        if self.is_lost(0) {
+            return Ok(());
+        }
         self.connection
             .execute("UPDATE runs SET notes = ?2 WHERE id = ?1", params![run, written])?;
         Ok(())
@@ -276,7 +272,9 @@ impl Writer {
 
     pub(crate) fn describe(&mut self, run: i64, config: &str) -> rusqlite::Result<()> {
         let config = rows::cut(config, rows::MAX_CONFIG_BYTES);
-        self.update(run, "config", &config)?;
+        if !self.is_lost(0) {
+            self.update(run, "config", &config)?;
+        }
         if let Some(open) = self.open.get_mut(&run) {
             open.meta.config = config;
         }
@@ -292,6 +290,9 @@ impl Writer {
     }
 
     pub(crate) fn keep_bystanders(&self, run: i64, share: Ratio) -> rusqlite::Result<()> {
+        if self.is_lost(0) {
+            return Ok(());
+        }
         self.update(run, "bystanders", &share.get())
     }
 
@@ -367,7 +368,7 @@ impl Writer {
     }
 
     fn prune(&mut self) {
-        if self.file.is_lost {
+        if self.file.misplaced().is_some() {
             return;
         }
         self.rows_since_prune = 0;

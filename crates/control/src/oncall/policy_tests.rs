@@ -56,6 +56,38 @@ fn a_violation_raises_the_quota_and_makes_best_effort_yield() {
     assert_eq!(tokens(&policy.decide(&of(0.0))), [2, 4]);
 }
 
+/// Longer turns of all make the tails that they are to cut: with nobody beside them to take turns from they shrink.
+#[test]
+fn a_quota_grows_only_while_somebody_without_an_slo_asks() {
+    let mut policy = PsloStyle::new(1);
+    let of = |queries| {
+        let best_effort = Connection {
+            queries,
+            ..connection(2, 1.0, Vec::new())
+        };
+        [connection(1, 1.0, missed(1.0)), best_effort]
+    };
+    (0..10).for_each(|_| drop(policy.decide(&of(10))));
+    assert_eq!(tokens(&policy.decide(&of(10))), [64, 1]);
+    assert_eq!(tokens(&policy.decide(&of(0))), [32, 1]);
+    (0..5).for_each(|_| drop(policy.decide(&of(0))));
+    assert_eq!(tokens(&policy.decide(&of(0))), [2, 1]);
+}
+
+#[test]
+fn a_class_without_a_row_in_a_table_has_a_turn() {
+    let mut table = Table([("ls".to_owned(), (8, 1.0))].into());
+    let both = [connection(1, 1.0, missed(0.0)), connection(2, 1.0, Vec::new())];
+    assert_eq!(tokens(&table.decide(&both)), [8, 1]);
+}
+
+#[test]
+fn a_connection_that_stalls_misses_whatever_was_before() {
+    let mut slos = missed(0.0);
+    slos.iter_mut().for_each(Kept::stall);
+    assert!(slos[0].is_violated());
+}
+
 #[test]
 fn disengagement_is_guarded_by_its_own_policy() {
     let slo = Kept::Disengagement {

@@ -244,9 +244,7 @@ impl WrapArgs {
     /// What of the levers by hand, and of the target, nobody can want without knowing what it does.
     fn doubts(&self, config: &WrapConfig, cores: u32) -> Vec<String> {
         let target_ms = config.slo.target_ms;
-        // By a flag or in the file, the setting of the law that has no other.
-        let is_by_hand = config.law.names.iter().any(|law| law == LawName::CONSTANT);
-        let by_hand = |lever| config.law.constant.setting.get(lever).filter(|_| is_by_hand);
+        let by_hand = |lever| config.by_hand()?.get(lever);
         let concurrency =
             by_hand(Lever::Concurrency).filter(|concurrency| *concurrency > f64::from(4 * cores));
         let delay = by_hand(Lever::RoundDelay)

@@ -34,6 +34,22 @@ impl Default for OncallConfig {
     }
 }
 
+/// A law that gives connections turns.
+struct Turning<'a> {
+    name: &'static str,
+    is_in_force: bool,
+    policy: PolicyName,
+    areas: AreaLawName,
+    table: &'a BTreeMap<String, TableRow>,
+}
+
+impl Turning<'_> {
+    /// Whether it divides the cores by SLOs.
+    fn divides(&self) -> bool {
+        matches!(self.areas, AreaLawName::Reef | AreaLawName::Demeter)
+    }
+}
+
 impl OncallConfig {
     /// All that is wrong with it, for a run that attaches to a server or for one that starts its own.
     pub(super) fn check(&self, attaches: bool, document: &Document, mistakes: &mut Mistakes) {
@@ -113,108 +129,107 @@ impl OncallConfig {
 
     /// What is written of classes and does nothing, under the laws in force.
     pub fn notes(&self, law: &LawConfig, document: &Document) -> Vec<String> {
-        let mut notes = Vec::new();
         let runs = |name: LawName| law.names.iter().any(|one| one == name);
-        let in_force = [
-            (
-                "on-call",
-                runs(LawName::ON_CALL) || runs(LawName::JOINT),
-                law.on_call.policy,
-                law.on_call.areas.law,
-            ),
-            ("reef", runs(LawName::REEF), law.reef.policy, law.reef.areas.law),
+        let all = [
+            Turning {
+                name: "on-call",
+                is_in_force: runs(LawName::ON_CALL) || runs(LawName::JOINT),
+                policy: law.on_call.policy,
+                areas: law.on_call.areas.law,
+                table: &law.on_call.table,
+            },
+            Turning {
+                name: "reef",
+                is_in_force: runs(LawName::REEF),
+                policy: law.reef.policy,
+                areas: law.reef.areas.law,
+                table: &law.reef.table,
+            },
         ];
-        let laws: Vec<_> = in_force
-            .iter()
-            .filter(|(_, is_in_force, ..)| *is_in_force)
-            .collect();
-        let divides = laws
-            .iter()
-            .any(|(.., areas)| matches!(areas, AreaLawName::Reef | AreaLawName::Demeter));
-        let keeps =
-            |kept: [PolicyName; 2]| divides || laws.iter().any(|(_, _, policy, _)| kept.contains(policy));
-        let (percentiles, disengagement) = (
-            keeps([PolicyName::Pslo, PolicyName::Paced]),
-            keeps([PolicyName::Utslo, PolicyName::Paced]),
-        );
-        for class in &self.class {
-            let unkept = [
-                (class.has_percentile() && !percentiles, "its SLO of a percentile"),
-                (
-                    class.disengagement.is_some() && !disengagement,
-                    "its disengagement",
+        let laws: Vec<&Turning<'_>> = all.iter().filter(|one| one.is_in_force).collect();
+        let of_classes = self.class.iter().enumerate();
+        let of_classes = of_classes.flat_map(|(at, class)| self.notes_of(at, class, &laws, law));
+        of_classes
+            .chain(all.iter().flat_map(|one| self.notes_of_law(one, law, document)))
+            .collect()
+    }
+
+    /// Of the class at a place.
+    fn notes_of(&self, at: usize, class: &Class, laws: &[&Turning<'_>], law: &LawConfig) -> Vec<String> {
+        let name = &class.name;
+        let keeps = |by: [PolicyName; 2]| laws.iter().any(|one| one.divides() || by.contains(&one.policy));
+        let unkept = [
+            (
+                class.has_percentile() && !keeps([PolicyName::Pslo, PolicyName::Paced]),
+                "its SLO of a percentile",
+            ),
+            (
+                class.disengagement.is_some() && !keeps([PolicyName::Utslo, PolicyName::Paced]),
+                "its disengagement",
+            ),
+        ];
+        let (why, remedy) = match laws.first() {
+            None => (
+                format!("the law {} gives no class turns", law.names),
+                "write policy = \"paced\" in [law.on-call], and no law by hand".to_owned(),
+            ),
+            Some(one) => (
+                format!(
+                    "law.{}.policy is {}, which does not go by it",
+                    one.name, one.policy
                 ),
-            ];
-            for (_, what) in unkept.into_iter().filter(|(is_unkept, _)| *is_unkept) {
-                let why = match laws.first() {
-                    None => format!("the law {} gives no class turns", law.names),
-                    Some((name, _, policy, _)) => {
-                        format!("law.{name}.policy is {policy}, which does not go by it")
-                    }
-                };
-                let name = laws.first().map_or("on-call", |(name, ..)| *name);
-                notes.push(format!(
-                    "class {}: {what} is watched and reported, and nothing is done to keep it: {why}; write policy = \"paced\" in [law.{name}]{}",
-                    class.name,
-                    if laws.is_empty() { ", and no law by hand" } else { "" }
-                ));
-            }
-        }
-        for (at, class) in self.class.iter().enumerate() {
-            let before = self.class[..at].iter();
-            if let Some(first) = before.clone().find(|first| class.is_within(first)) {
-                notes.push(format!(
-                    "class {}: no connection is ever in it, for all its clients are of class {}, which comes before it: write it first",
-                    class.name, first.name
-                ));
-            }
-        }
-        let names: Vec<&str> = self
-            .class
-            .iter()
-            .map(|class| class.name.as_str())
-            .chain([REST])
+                format!("write policy = \"paced\" in [law.{}]", one.name),
+            ),
+        };
+        let unkept = unkept.into_iter().filter(|(is_unkept, _)| *is_unkept);
+        let mut notes: Vec<String> = unkept
+            .map(|(_, what)| {
+                format!("class {name}: {what} is watched and reported, and nothing is done to keep it: {why}; {remedy}")
+            })
             .collect();
-        for (name, policy, table) in [
-            ("on-call", law.on_call.policy, &law.on_call.table),
-            ("reef", law.reef.policy, &law.reef.table),
-        ] {
-            if policy != PolicyName::Table && !table.is_empty() {
-                notes.push(format!(
-                    "law.{name}.table is written and does nothing: law.{name}.policy is {policy}; write policy = \"table\" for it"
-                ));
-            }
-            if policy != PolicyName::Table || !laws.iter().any(|(one, ..)| *one == name) {
-                continue;
-            }
-            for class in &names {
-                match table.get(*class).map(|row| row.tokens) {
-                    None => notes.push(format!(
-                        "class {class} has no row in law.{name}.table: its connections have one query in a round; write {class} = {{ tokens = 1 }}"
-                    )),
-                    Some(0) => notes.push(format!(
-                        "law.{name}.table.{class} has 0 tokens: its connections have one turn in 20 s, also while nobody else asks"
-                    )),
-                    Some(_) => {}
-                }
-            }
-        }
-        let weighs = laws.iter().any(|(_, _, policy, _)| *policy == PolicyName::Fair);
-        for class in self.class.iter().filter(|class| class.weight != 1.0 && !weighs) {
+        if let Some(first) = self.class[..at].iter().find(|first| class.is_within(first)) {
             notes.push(format!(
-                "class {}: its weight does nothing: the policy fair alone goes by weights",
-                class.name
+                "class {name}: no connection is ever in it, for all its clients are of class {}, which comes before it: write it first",
+                first.name
             ));
         }
-        for (name, is_in_force, ..) in in_force {
-            let table = format!("law.{name}");
-            if !is_in_force && document.has(&table, "policy") {
-                notes.push(format!(
-                    "law.{name}.policy is written and does nothing: the law in force is {}; write it in that law's table, or name = \"{name}\" in [law]",
-                    law.names
-                ));
-            }
+        if class.weight != 1.0 && !laws.iter().any(|one| one.policy == PolicyName::Fair) {
+            notes.push(format!(
+                "class {name}: its weight does nothing: the policy fair alone goes by weights"
+            ));
         }
+        notes
+    }
+
+    fn notes_of_law(&self, one: &Turning<'_>, law: &LawConfig, document: &Document) -> Vec<String> {
+        let Turning {
+            name, policy, table, ..
+        } = *one;
+        let mut notes = Vec::new();
+        if policy != PolicyName::Table && !table.is_empty() {
+            notes.push(format!(
+                "law.{name}.table is written and does nothing: law.{name}.policy is {policy}; write policy = \"table\" for it"
+            ));
+        }
+        if !one.is_in_force && document.has(&format!("law.{name}"), "policy") {
+            notes.push(format!(
+                "law.{name}.policy is written and does nothing: the law in force is {}; write it in that law's table, or name = \"{name}\" in \
+                 [law]",
+                law.names
+            ));
+        }
+        let goes_by_table = one.is_in_force && policy == PolicyName::Table;
+        let names = self.class.iter().map(|class| class.name.as_str()).chain([REST]);
+        let of_row = |class: &str| match table.get(class).map(|row| row.tokens) {
+            None => Some(format!(
+                "class {class} has no row in law.{name}.table: its connections have one query in a round; write {class} = {{ tokens = 1 }}"
+            )),
+            Some(0) => Some(format!(
+                "law.{name}.table.{class} has 0 tokens: its connections have one turn in 20 s, also while nobody else asks"
+            )),
+            Some(_) => None,
+        };
+        notes.extend(names.filter(|_| goes_by_table).filter_map(of_row));
         notes
     }
 

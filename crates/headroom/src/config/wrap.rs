@@ -6,6 +6,7 @@ use headroom_console::{ConfigErrors, Document, Mistakes};
 use headroom_control::{LawConfig, LawName, LawNames};
 use headroom_node::power::MeterPreference;
 use headroom_physics::Machine;
+use headroom_units::Setting;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -114,6 +115,13 @@ impl WrapConfig {
         Ok((config, document))
     }
 
+    /// The setting that holds, by flags or the file, where no law moves any.
+    pub fn by_hand(&self) -> Option<&Setting> {
+        let mut laws = self.law.names.iter();
+        laws.all(|law| law == LawName::CONSTANT)
+            .then_some(&self.law.constant.setting)
+    }
+
     fn check(&self, document: &Document, mistakes: &mut Mistakes) {
         mistakes.of(self.slo.slo(document));
         for error in self.law.mistakes() {
@@ -201,6 +209,16 @@ mod tests {
             elsewhere.contains("class gold")
                 && elsewhere.contains("law.reef.policy is written and does nothing"),
             "{elsewhere}"
+        );
+        let table = kept("[law.on-call]\npolicy = \"table\"\ntable = { gold = { tokens = 0 } }\n");
+        assert!(
+            table.contains("class rest has no row") && table.contains("table.gold has 0 tokens"),
+            "{table}"
+        );
+        let idle = kept("[law.on-call]\npolicy = \"paced\"\ntable = { gold = { tokens = 2 } }\n");
+        assert!(
+            idle.contains("law.on-call.table is written and does nothing"),
+            "{idle}"
         );
         let shadowed = notes(&format!(
             "{gold}[[oncall.class]]\nname = \"app\"\nclients = [\"10.2.0.0/16\"]\n[law.on-call]\npolicy = \"paced\"\n"

@@ -139,14 +139,21 @@ pub fn pause(region: &'static Region, connection: &Connection, fd: c_int, until:
         if end <= now || connection.generation.load(Acquire) != generation {
             return false;
         }
-        let began = locked(region, |lock| {
-            if core::mem::take(&mut has_slot) {
-                lock.release(connection);
-                lock.dispatch();
+        let had_slot = core::mem::take(&mut has_slot);
+        // In a transaction it may hold what somebody waits for since, or begins to.
+        let began = match had_slot || connection.in_transaction.load(Relaxed) == 1 {
+            true => locked(region, |lock| {
+                if had_slot {
+                    lock.release(connection);
+                    lock.dispatch();
+                }
+                lock.begin_pause(connection)
+            }),
+            false => {
+                connection.pausing.store(1, Relaxed);
+                Some(true)
             }
-            lock.begin_pause(connection)
-        });
-        // In a transaction it may hold what somebody waits for since.
+        };
         if began == Some(false) {
             return false;
         }

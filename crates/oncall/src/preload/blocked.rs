@@ -20,7 +20,7 @@ pub fn goes_first(connection: &Connection) -> bool {
 }
 
 impl Locked {
-    /// A worker is blocked inside a query, whatever it waits for.
+    /// A worker is blocked inside a query, by whatever but its own client.
     pub fn block(&mut self, connection: &Connection) {
         if goes_first(connection) && connection.blocked.swap(1, Relaxed) == 0 {
             let before = self.region.blocked.fetch_add(1, Relaxed);

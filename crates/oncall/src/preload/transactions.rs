@@ -1,7 +1,7 @@
 //! Whether a client is in the midst of a transaction, as its server tells it with each answer: MySQL's status flags in OK and EOF packets,
 //! PostgreSQL's ReadyForQuery. Who is may hold locks. So while the worker of somebody who goes first is blocked inside a query
 //! ([`Region::blocked`]), whoever is in a transaction neither yields nor rests nor pauses: it may be what that one waits for. And nobody
-//! pauses in the first second of a transaction; the next pause makes up for those.
+//! pauses in the first second of a transaction; the first pause after it makes up for those.
 //!
 //! Under TLS and MySQL's compression nothing is seen of it. Locks that outlive a transaction (LOCK TABLES, GET_LOCK, pg_advisory_lock) are
 //! in no answer.

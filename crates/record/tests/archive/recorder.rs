@@ -194,7 +194,18 @@ fn a_file_that_is_renamed_or_replaced_while_it_is_written_is_said_to_be_lost() {
     record_day(&recorder, "fixed", 3);
     assert_eq!(recorder.health().failing, None);
     std::fs::rename(&path, &aside).unwrap();
-    record_day(&recorder, "fixed", 3);
+    let run = recorder.start_run(meta("noted")).unwrap();
+    let summary = record_day(&recorder, "fixed", 3);
+    assert!(
+        summary
+            .notes
+            .iter()
+            .any(|note| note.starts_with("3 periods could not be written")),
+        "{:?}",
+        summary.notes
+    );
+    run.note("said while it was away").unwrap();
+    run.finish().unwrap();
     let failing = recorder.health().failing.unwrap();
     assert!(
         failing.contains("runs.db was removed or renamed") && recorder.health().unwritten == 3,

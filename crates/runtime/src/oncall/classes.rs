@@ -175,6 +175,17 @@ impl Class {
         all.filter_map(|(share, target)| Some((share, target?)))
     }
 
+    /// A query that waits for longer is late by each of its SLOs: beyond the target of its highest percentile, and where it has none beyond
+    /// the latency at which its users have given up.
+    fn longest(&self) -> Option<Seconds> {
+        let given_up = || {
+            Some(Seconds::from_millis(
+                self.disengagement.as_ref()?.points.last()?.0,
+            ))
+        };
+        self.slos().map(|(_, target)| target).last().or_else(given_up)
+    }
+
     /// Whether it has an SLO of a percentile.
     pub fn has_percentile(&self) -> bool {
         self.slos().next().is_some()
@@ -328,14 +339,18 @@ impl Classes {
             self.before.insert(id, now);
             let is_stale = at_now.saturating_duration_since(now.asked) > STALE;
             let cv = variation(&connection.recent);
-            let mut slos = match at.filter(|_| !is_stale) {
-                Some(at) => self.budgets.kept((at, &self.classes[at]), &connection.recent, cv),
-                None => Vec::new(),
+            // It has its SLOs all the same, for a policy to let it go first.
+            let (recent, cv_of) = match is_stale {
+                true => (&[][..], None),
+                false => (connection.recent.as_slice(), cv),
             };
+            let mut slos = at.map_or_else(Vec::new, |at| {
+                self.budgets.kept((at, &self.classes[at]), recent, cv_of)
+            });
             let (sum, latencies) = &mut sums[at.unwrap_or(self.classes.len())];
             sum.connections += 1;
             sum.queries += queries;
-            let longest = at.and_then(|at| self.classes[at].slos().map(|(_, target)| target).last());
+            let longest = at.and_then(|at| self.classes[at].longest());
             let is_stalled = queries == 0
                 && longest
                     .zip(connection.unanswered)
@@ -487,6 +502,54 @@ mod tests {
             p999_ms: Some(60.0),
             disengagement: None,
         }
+    }
+
+    #[test]
+    fn who_asked_nothing_for_seconds_misses_no_slo_and_has_them_all_the_same() {
+        let mut classes = Classes::new(vec![gold()]);
+        let late = [&[900.0; 5][..], &[1.0; 100]].concat();
+        let one = connection(1, Some("10.1.0.1:7"), 105, &late);
+        let observe = |classes: &mut Classes| {
+            let (each, of) = classes.observe(std::slice::from_ref(&one));
+            (each[0].slos.len(), of[0].missed)
+        };
+        assert_eq!(observe(&mut classes), (2, 1));
+        classes
+            .before
+            .values_mut()
+            .for_each(|before| before.asked -= STALE + Duration::from_millis(1));
+        assert_eq!(
+            observe(&mut classes),
+            (2, 0),
+            "without any it would yield to others"
+        );
+    }
+
+    #[test]
+    fn one_late_query_of_few_says_nothing_of_one_in_a_hundred() {
+        let mut classes = Classes::new(vec![gold()]);
+        let mut missed = |place: usize, late: usize, all: usize| {
+            let recent = [vec![900.0; late], vec![1.0; all - late]].concat();
+            let one = connection(place, Some("10.1.0.1:7"), all as u64, &recent);
+            classes.observe(&[one]).1[0].missed
+        };
+        assert_eq!((missed(1, 1, 5), missed(2, 2, 5)), (0, 1));
+        assert_eq!(missed(3, 1, KEPT), 1, "of P99.9, of as many as are kept");
+    }
+
+    #[test]
+    fn a_class_of_users_that_give_up_stalls_where_all_have() {
+        let class = Class {
+            p95_ms: None,
+            p999_ms: None,
+            disengagement: Some(DisengagementSlo {
+                at_most: 0.1,
+                points: vec![(10.0, 0.0), (50.0, 1.0)],
+            }),
+            ..gold()
+        };
+        assert_eq!(class.longest(), Some(Seconds::from_millis(50.0)));
+        assert_eq!(gold().longest(), Some(Seconds::from_millis(60.0)));
     }
 
     #[test]

@@ -16,10 +16,13 @@
 //! - `retry`: when its tokens are used up, it asks for its next turn only after so long (AppleS' sleep); who does not yield, only while
 //!   somebody waits, which is looked at every [`LOOK_S`].
 //!
-//! While the worker of one that does not yield waits for something inside a query, none of these holds back who is in a transaction, which may have
-//! the row that it waits for; and in a transaction's first second nobody pauses, but its next pause makes up for those, within [`MOST_OWED_S`].
+//! While the worker of one that does not yield waits for something inside a query, for [`COUNTS_S`] since the last began to, none of these holds back who
+//! is in a transaction, which may have the row that it waits for; and in a transaction's first second nobody pauses, but the first pause after it makes
+//! up for those, within [`MOST_OWED_S`].
 //!
-//! The live runtime differs in this: it ends a pause in a transaction when somebody begins to wait, which here ends when it would have; who has no tokens has a turn after 20 s there, and here where its policy gives it one by then; a pause of less than
+//! The live runtime differs in this: it ends a pause in a transaction when somebody begins to wait, which here ends when it would have; a worker that
+//! sleeps in a query for 5 ms or computes for 16 times the mean hold loses its slot there; a share of the turns is one of the queries in a turn there, and
+//! of the rounds here; at most two rounds begin there at once; who has no tokens has a turn after 20 s there, and here where its policy gives it one by then; a pause of less than
 //! 1 ms is none there; who has waited for a second is not one that yields any more once the areas are divided anew; areas without a C of their
 //! own share one there, and each has it here; and there a round in which nobody was let in is counted.
 
@@ -74,6 +77,8 @@ const DRAINS: f64 = 4.0;
 const LOOK_S: f64 = 0.05;
 /// Nobody pauses for so long after a transaction began, and pauses that were spared so are made up for by one that is at most so long.
 const UNPAUSED_S: f64 = 1.0;
+/// For so long a wait inside a query counts.
+const COUNTS_S: f64 = 2.0;
 const MOST_OWED_S: f64 = 1.0;
 /// Of the mean hold of a slot, the weight of the newest.
 const NEWEST: f64 = 1.0 / 128.0;
@@ -160,6 +165,9 @@ pub(super) struct Gate {
     /// Who goes first and waits for something inside a query, and how many do.
     blocked: Vec<bool>,
     blocked_now: usize,
+    /// Until when these count, and when something happened last, seconds.
+    blocked_until_s: f64,
+    now_s: f64,
     /// When each took its slot, and for how long slots are held in the mean, seconds.
     took_s: Vec<f64>,
     held_s: f64,
@@ -199,6 +207,8 @@ impl Gate {
             owed: vec![0; count],
             blocked: vec![false; count],
             blocked_now: 0,
+            blocked_until_s: 0.0,
+            now_s: 0.0,
             took_s: vec![0.0; count],
             held_s: 0.0,
             looks_s: Vec::new(),
@@ -320,6 +330,7 @@ impl Gate {
     /// A connection has a query, maybe its second, and its worker no slot. The time at which it may ask for one, where that is yet to come: it
     /// is to be woken then.
     pub(super) fn wait(&mut self, now_s: f64, connection: u32) -> Option<f64> {
+        self.now_s = now_s;
         if std::mem::replace(&mut self.waits[connection as usize], true) {
             return None;
         }
@@ -329,6 +340,7 @@ impl Gate {
 
     /// A connection that was to be woken asks for a slot, or is to be woken again.
     pub(super) fn wake(&mut self, now_s: f64, connection: u32) -> Option<f64> {
+        self.now_s = now_s;
         self.asleep -= 1;
         self.ask_or_sleep(now_s, connection)
     }
@@ -360,7 +372,9 @@ impl Gate {
 
     /// Whether a connection may have what somebody waits for whom it would let go first.
     fn may_block(&self, connection: u32) -> bool {
-        self.blocked_now > 0 && self.transaction_s[connection as usize].is_some()
+        self.blocked_now > 0
+            && self.now_s < self.blocked_until_s
+            && self.transaction_s[connection as usize].is_some()
     }
 
     /// The line in which a connection waits.
@@ -415,6 +429,7 @@ impl Gate {
 
     /// The next worker that is given a slot, with its first query's token used.
     pub(super) fn admit(&mut self, now_s: f64) -> Option<u32> {
+        self.now_s = now_s;
         (0..self.rings.len()).find_map(|ring| self.admit_in(now_s, ring))
     }
 
@@ -561,6 +576,7 @@ impl Gate {
     /// A worker with a slot has answered a query; `more` is whether its connection has another.
     pub(super) fn answered(&mut self, now_s: f64, connection: u32, more: bool) -> Answered {
         let index = connection as usize;
+        self.now_s = now_s;
         let held_s = now_s - std::mem::replace(&mut self.took_s[index], now_s);
         self.held_s += NEWEST * (held_s - self.held_s);
         match (self.left[index] > 0, more) {
@@ -586,7 +602,11 @@ impl Gate {
             self.owed[index] += u32::from(retry_s > 0.0);
             return;
         }
-        let owed = f64::from(std::mem::take(&mut self.owed[index]));
+        // Who is in a transaction may have a row: what it owes is for after it.
+        let owed = match self.transaction_s[index] {
+            None => f64::from(std::mem::take(&mut self.owed[index])),
+            Some(_) => 0.0,
+        };
         self.ready_s[index] = now_s + (retry_s * (owed + 1.0)).min(retry_s.max(MOST_OWED_S));
     }
 
@@ -606,14 +626,16 @@ impl Gate {
     }
 
     /// A worker gives its slot back in the midst of a query: it waits for something.
-    pub(super) fn lend(&mut self, connection: u32) {
+    pub(super) fn lend(&mut self, now_s: f64, connection: u32) {
+        self.now_s = now_s;
         self.given_back += 1;
         self.rings[self.slot_of[connection as usize] as usize].in_use -= 1;
         let turn = &self.turns[connection as usize];
         if !turn.yields && turn.tokens > 0 {
             self.blocked[connection as usize] = true;
             self.blocked_now += 1;
-            if self.blocked_now == 1 {
+            let until_s = std::mem::replace(&mut self.blocked_until_s, now_s + COUNTS_S);
+            if self.blocked_now == 1 || until_s <= now_s {
                 self.refresh();
             }
         }

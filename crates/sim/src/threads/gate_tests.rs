@@ -72,12 +72,40 @@ fn while_one_that_goes_first_is_blocked_none_in_a_transaction_yields_or_goes_wit
         },
         &[yields(1), yields(2), grant(3, 0)],
     );
-    gate.lend(4);
+    gate.lend(0.0, 4);
     // 2 yields still: it is in no transaction.
     assert_eq!(order(&mut gate, 6), [0, 1, 3, 0, 1, 3]);
     gate.take_again(4);
     assert_eq!(gate.answered(0.0, 4, false), Answered::Leaves);
     assert_eq!(order(&mut gate, 4), [0, 0, 0, 0]);
+}
+
+/// Whoever waits for longer than two seconds waits for something else.
+#[test]
+fn a_wait_inside_a_query_counts_for_two_seconds() {
+    let mut gate = ring(2, 3, 0.0);
+    let yields = Grant {
+        yields: true,
+        ..grant(1, 1)
+    };
+    with(&mut gate, &[yields]);
+    assert_eq!(gate.wait(0.0, 2), None);
+    assert_eq!(gate.admit(0.0), Some(2));
+    gate.transact(0.0, 1, true);
+    gate.lend(0.0, 2);
+    let mut first = |now_s: f64| {
+        [1, 0]
+            .into_iter()
+            .for_each(|connection| assert_eq!(gate.wait(now_s, connection), None));
+        let first = gate.admit(now_s);
+        let second = gate.admit(now_s);
+        for connection in [first, second].into_iter().flatten() {
+            gate.answered(now_s, connection, false);
+        }
+        first
+    };
+    assert_eq!(first(1.0), Some(1));
+    assert_eq!(first(2.5), Some(0));
 }
 
 #[test]
@@ -107,9 +135,9 @@ fn in_the_first_second_of_a_transaction_nobody_pauses_and_the_next_pause_makes_u
     assert_eq!(answered(0.5, false), Some(1.5));
     assert_eq!(answered(2.0, false), Some(2.25));
     assert_eq!(answered(3.0, true), None);
-    // A second after the transaction began it pauses in it.
-    assert_eq!(answered(4.5, true), Some(5.0));
-    assert_eq!(answered(6.0, false), Some(6.25));
+    // A second after the transaction began it pauses in it, and pays what it owes after it.
+    assert_eq!(answered(4.5, true), Some(4.75));
+    assert_eq!(answered(6.0, false), Some(6.5));
     for at in 0..8 {
         assert_eq!(answered(7.0 + f64::from(at) / 16.0, true), None);
     }

@@ -418,7 +418,7 @@ impl<'a> World<'a> {
             && thread.slot
             && gives_back
         {
-            gate.lend(number);
+            gate.lend(self.now_s, number);
             thread.slot = false;
             thread.lent = true;
         }

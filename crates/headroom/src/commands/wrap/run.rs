@@ -16,15 +16,14 @@ use headroom_node::perf::Ahead;
 use headroom_node::power::PowerModel;
 use headroom_oncall::{Inherited, Steering};
 use headroom_physics::MachineFigures;
-use headroom_record::{Recorder, RunSummary};
+use headroom_record::Recorder;
 use headroom_runtime::live::{Device, run::World, undo};
 use headroom_runtime::oncall::{
     ClassTable, Connections, Draw, Ended, Folder, LEVERS, OncallDevice, OncallOptions, OncallTelemetry,
     PassedOn, ProgramCounts, Server, ServerCosts, ServerLog, meter,
 };
-use headroom_units::{Cores, Lever, Seconds, Setting};
+use headroom_units::{Cores, Lever, Seconds};
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,20 +43,6 @@ fn by_law(law: &LawConfig) -> String {
     } else {
         format!("was started: its workers go on call with its first client, by the law {laws}")
     }
-}
-
-/// The setting that holds where no law moves any.
-fn law_by_hand(law: &LawConfig) -> Option<&Setting> {
-    law.names
-        .iter()
-        .all(|law| law == LawName::CONSTANT)
-        .then_some(&law.constant.setting)
-}
-
-/// Which file is at a path.
-fn file_id(path: &Path) -> Option<(u64, u64)> {
-    let about = std::fs::metadata(path).ok()?;
-    Some((about.dev(), about.ino()))
 }
 
 /// A server to run.
@@ -91,7 +76,9 @@ impl Wrapped<'_> {
         let plant = start::with_ranges(Plant::left_alone(Cores::new(self.cpus.len() as f64)), &LEVERS)
             .map_err(|error| Failure::Run(error.into()))?;
         let pays = break_even(&roots, Some(self.cpus), &figures);
-        let by_hand = law_by_hand(&config.law).and_then(|setting| setting.get(Lever::RoundDelay));
+        let by_hand = config
+            .by_hand()
+            .and_then(|setting| setting.get(Lever::RoundDelay));
         let delay = by_hand.map(Seconds::new).filter(|delay| *delay > Seconds::ZERO);
         if let Some(delay) = delay.filter(|delay| *delay < pays.length) {
             say::note!(
@@ -126,7 +113,6 @@ impl Wrapped<'_> {
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             opened.map(|(recorder, admin)| (recorder, admin, ahead))
         })?;
-        let opened = file_id(&config.record.db);
         let stop = Stop::default();
         // Without a view the server says what it says where it always did.
         let log = args.has_view().then(|| ServerLog::make(&run_dir));
@@ -178,10 +164,9 @@ impl Wrapped<'_> {
         say_totals(&steering);
         let db = &config.record.db;
         match outcome? {
-            Some(_) if file_id(db) != opened => say::note!(
-                "warning: the record of this run is not at {}: it was removed, renamed or replaced while it was written",
-                db.display()
-            ),
+            Some(Recorded {
+                failing: Some(failing),
+            }) => say::note!("warning: the record, {}, is not whole: {failing}", db.display()),
             Some(_) => say::note!(
                 "the record: {}; `headroom report latest{}` draws it",
                 db.display(),
@@ -200,7 +185,7 @@ impl Wrapped<'_> {
         counts: ProgramCounts,
         mut notes: Vec<String>,
         stop: &Stop,
-    ) -> Result<Option<RunSummary>, Failure> {
+    ) -> Result<Option<Recorded>, Failure> {
         let Self {
             args,
             config,
@@ -305,6 +290,7 @@ impl Wrapped<'_> {
             recorder: &recorder,
         };
         let outcome = start.run(world, admin, stop);
+        let failing = recorder.health().failing;
         admin.status.end(
             "the server was asked to end: its workers are not on call any more, no law decides, and the record has ended".to_owned(),
         );
@@ -313,8 +299,14 @@ impl Wrapped<'_> {
             scope.spawn(|| drop(recorder));
             drop((draw, device));
         });
-        outcome
+        Ok(outcome?.map(|_| Recorded { failing }))
     }
+}
+
+/// A run that came to a record.
+struct Recorded {
+    /// Why that is not whole.
+    failing: Option<String>,
 }
 
 /// What was read or opened before the server was started.

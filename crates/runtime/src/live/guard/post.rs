@@ -6,11 +6,11 @@ use crate::live::undo::Remains;
 use anyhow::{Context, bail};
 use headroom_console::say;
 use headroom_node::restore::{self, LedgerError, Left, MAX_PULSES};
-use headroom_node::{Roots, agent};
+use headroom_node::{Roots, agent, ours};
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -254,11 +254,7 @@ impl Post {
     /// # Errors
     /// A run directory that cannot be used, or has such a guard already.
     pub fn serve(&self, ended: impl Fn() -> bool) -> anyhow::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.run_dir)
-            .with_context(|| format!("cannot make the run directory {}", self.run_dir.display()))?;
+        ours::make(&self.run_dir, 0o700)?;
         // What is in it says what this writes to the machine.
         restore::usable(&self.run_dir)?;
         let alone = self.run_dir.join("guard.lock");
