@@ -10,6 +10,8 @@ ffi.cdef("int usleep(unsigned int microseconds);")
 
 sysbench.cmdline.options = {
    mode = {"row, chain, beside, reads, open or short", "reads"},
+   tables = {"as of the other loads: there is one", 1},
+   table_size = {"rows", 100000},
 }
 
 local update = "UPDATE sbtest1 SET k = k + 1 WHERE id = 1"
