@@ -147,7 +147,8 @@ fn remedy(place: &Place, why: &str) -> Option<String> {
     };
     let (_, unit, in_seconds) = UNITS.iter().find(|(end, ..)| key.ends_with(end))?;
     let length = || text.parse::<Seconds>().ok().map(Seconds::get);
-    let bare = text.trim_end_matches(|c: char| c.is_alphabetic() || c == '%');
+    // "99 %", and as people say it "p99".
+    let bare = text.trim_matches(|c: char| c.is_alphabetic() || c == '%');
     let number = match (text.parse::<f64>(), in_seconds) {
         (Ok(number), _) => Some(number),
         (Err(_), Some(in_seconds)) => length().map(|seconds| seconds / in_seconds),
@@ -163,7 +164,8 @@ fn remedy(place: &Place, why: &str) -> Option<String> {
 }
 
 /// How the name of a key with a unit ends, the unit, and how many seconds it is where it is one of time.
-const UNITS: [(&str, &str, Option<f64>); 6] = [
+const UNITS: [(&str, &str, Option<f64>); 7] = [
+    ("percentile", "percent", None),
     ("_us", "microseconds", Some(1e-6)),
     ("_ms", "milliseconds", Some(1e-3)),
     ("_s", "seconds", Some(1.0)),

@@ -227,6 +227,8 @@ fn a_text_for_a_number_is_answered_with_the_number() {
         _age_days: Option<f64>,
         #[serde(rename = "most_percent")]
         _most_percent: Option<f64>,
+        #[serde(rename = "percentile")]
+        _percentile: Option<f64>,
     }
     let refused = |text: &str| {
         let document = Document::shipped("m.toml", text);
@@ -248,6 +250,10 @@ fn a_text_for_a_number_is_answered_with_the_number() {
         (
             "most_percent = \"95%\"",
             "of percent, without quotes and without a unit: write most_percent = 95.",
+        ),
+        (
+            "percentile = \"p99.9\"",
+            "of percent, without quotes and without a unit: write percentile = 99.9.",
         ),
     ] {
         let why = refused(text);

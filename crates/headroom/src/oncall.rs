@@ -6,8 +6,8 @@ pub use on_call::OnCall;
 
 use crate::config::ControlConfig;
 use crate::config::oncall::OncallConfig;
-use headroom_control::LawConfig;
 use headroom_control::oncall::law::{AreaLawName, PolicyName};
+use headroom_control::{LawConfig, LawName};
 use headroom_node::cpu::CpuList;
 use headroom_runtime::live::silence;
 use headroom_runtime::oncall::{AttachOptions, Connections};
@@ -42,6 +42,31 @@ pub fn with_break_even(law: &LawConfig, length: Seconds) -> LawConfig {
     law
 }
 
+/// Says where a law in force may delay rounds by less than pays alone, so that it never does.
+pub fn no_delay_pays(law: &LawConfig) -> Option<String> {
+    let runs = |name: LawName| law.names.iter().any(|one| one == name);
+    let (on_call, reef) = (&law.on_call, &law.reef);
+    let all = [
+        (
+            "on-call",
+            runs(LawName::ON_CALL) || runs(LawName::JOINT),
+            on_call.max_delay_ms,
+            on_call.break_even_ms,
+        ),
+        ("reef", runs(LawName::REEF), reef.max_delay_ms, reef.break_even_ms),
+    ];
+    let in_force = all.into_iter().filter(|(_, is_in_force, ..)| *is_in_force);
+    in_force
+        .filter_map(|(name, _, most, pays)| Some((name, most, pays?)))
+        .find(|(_, most, pays)| *most > 0.0 && most < pays)
+        .map(|(name, most, pays)| {
+            format!(
+                "law.{name}.max_delay_ms is {most}, and an idle period pays from {pays} ms on: no round is ever delayed; write more, or 0 where \
+                 that is meant"
+            )
+        })
+}
+
 /// How a run commands a server that another program started, on these CPUs.
 pub fn attach_options(
     config: &OncallConfig,
@@ -60,5 +85,33 @@ pub fn attach_options(
             config.class.clone(),
             config.connections_in_metrics,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longest_delay_that_never_pays_is_said_of_the_law_in_force() {
+        let said = |text: &str| {
+            no_delay_pays(&with_break_even(
+                &toml::from_str(text).unwrap(),
+                Seconds::from_millis(0.6),
+            ))
+        };
+        assert_eq!(said("name = \"on-call\"\n"), None);
+        assert_eq!(said("name = \"on-call\"\n[on-call]\nmax_delay_ms = 0.0\n"), None);
+        assert_eq!(said("name = \"on-call\"\n[reef]\nmax_delay_ms = 0.5\n"), None);
+        assert_eq!(
+            said("name = \"on-call\"\n[on-call]\nmax_delay_ms = 0.5\nbreak_even_ms = 0.2\n"),
+            None
+        );
+        let joint = said("name = \"joint\"\n[on-call]\nmax_delay_ms = 0.5\n").unwrap();
+        assert!(
+            joint.contains("law.on-call.max_delay_ms is 0.5") && joint.contains("from 0.6 ms on"),
+            "{joint}"
+        );
+        assert!(said("name = \"reef\"\n[reef]\nmax_delay_ms = 0.5\n").is_some());
     }
 }

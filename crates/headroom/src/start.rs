@@ -20,6 +20,7 @@ use headroom_runtime::live::admin::{self, Status};
 use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
 use headroom_runtime::live::view::View;
 use headroom_runtime::live::{Frame, service_manager, silence};
+use headroom_runtime::oncall::LEVERS;
 use headroom_units::{Lever, LeverRange, PerSecond, Seconds, Source};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -182,7 +183,14 @@ impl Start<'_> {
     /// The laws; where μ is not given, those that go by it begin with everything on and observe it.
     fn laws(&self, plant: Plant) -> Result<Stack, Failure> {
         let part = |name: LawName| {
-            let law = match name.needs_service_rate() {
+            // Of a server on call alone nothing is moved by μ: the law `joint` of `wrap`.
+            let is_of_server = || {
+                plant
+                    .levers()
+                    .iter()
+                    .all(|moved| LEVERS.iter().any(|(lever, _)| lever == moved))
+            };
+            let law = match name.needs_service_rate() && !is_of_server() {
                 // Whatever μ is: a law of the batch interval behind a cache, say, which leaves the service too little work to show it.
                 false => built(self.law, name, self.document, &self.context(plant, MAX_RATE))?,
                 true => self.law(name, plant)?,

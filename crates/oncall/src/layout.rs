@@ -36,6 +36,22 @@ pub const DESCRIPTOR_VARIABLE: &str = "HEADROOM_ONCALL_FD";
 /// A batch size that leaves a connection at the common one.
 pub const COMMON: i32 = -1;
 
+/// A connection that is given no turn has one all the same after so long (AppleS).
+pub const STARVED_NS: u64 = 20_000_000_000;
+/// A connection that yields has a turn all the same after so long. It may hold locks of the server, for which those wait that it yields to,
+/// that its protocol does not tell of.
+pub const YIELDED_NS: u64 = 1_000_000_000;
+
+/// What [`Connection::sent`] says.
+pub mod sent {
+    /// Nothing was sent since the query came.
+    pub const NOTHING: u32 = 0;
+    /// A part of the answer at least.
+    pub const ANSWER: u32 = 1;
+    /// The same, and a read that would not have waited was spared since.
+    pub const SPARED: u32 = 2;
+}
+
 /// What serves the connections that are on call.
 pub mod mode {
     /// Nobody yet.
@@ -144,7 +160,7 @@ pub struct Region {
 pub struct Area {
     /// The processors, a bit each.
     pub cpus: [AtomicU64; CPU_WORDS],
-    /// C of the area alone; 0 is that of all areas that have none of their own, together.
+    /// C of the area alone; 0 has it go by that of all, and by how many run in all areas.
     pub workers: AtomicU32,
 }
 
@@ -241,7 +257,7 @@ pub struct Connection {
     pub pending: AtomicU32,
     /// 1 from the first byte of a query to the wait for the next.
     pub in_query: AtomicU32,
-    /// 1 from the first byte of an answer on.
+    /// From the first byte of an answer on, that there is one: see [`sent`].
     pub sent: AtomicU32,
     /// What its client speaks: see the library's `transactions`.
     pub protocol: AtomicU32,

@@ -3,6 +3,7 @@
 mod attach;
 mod commands;
 mod counted;
+mod shrunk;
 
 pub use attach::AttachError;
 pub use commands::{AreaCores, DivisionError, Levers, Turns};
@@ -69,7 +70,10 @@ fn mapped(file: &File) -> io::Result<NonNull<Region>> {
             0,
         )?
     };
-    NonNull::new(at.cast::<Region>()).ok_or_else(|| io::Error::other("it was mapped at no address"))
+    let region = NonNull::new(at.cast::<Region>());
+    let region = region.ok_or_else(|| io::Error::other("it was mapped at no address"))?;
+    shrunk::guard(region.as_ptr())?;
+    Ok(region)
 }
 
 // SAFETY: the region is atomics alone.
@@ -128,6 +132,12 @@ impl Steering {
     pub fn distrusting(mut self, is_so: bool) -> Self {
         self.trusts &= !is_so;
         self
+    }
+
+    /// Whether the region is the server's still: whoever may write to its file can cut it short, and then nothing reaches the server any more
+    /// and nothing is known of it.
+    pub fn is_whole(&self) -> bool {
+        self.region().magic.load(Acquire) == MAGIC
     }
 
     /// The region's file.
@@ -191,6 +201,16 @@ impl Steering {
             connection.rests.store(u32::from(turns.rests), Relaxed);
             let pause = u64::try_from(turns.pause.as_nanos()).unwrap_or(u64::MAX);
             connection.pause_ns.store(pause, Relaxed);
+        }
+    }
+
+    /// All connections have their turns as they come: what was given to one lasts for as long as it, whoever gave it.
+    fn take_turns_back(&self) {
+        for (place, connection) in self.region().connections.iter().enumerate() {
+            let generation = connection.generation.load(Acquire);
+            if generation % 2 == 1 {
+                self.give((place, generation), Turns::default());
+            }
         }
     }
 
@@ -340,10 +360,12 @@ impl Drop for Steering {
         // No area is none that cannot be.
         let _ = self.divide(&[], &[]);
         self.command(Levers::default(), None);
+        self.take_turns_back();
         if self.is_own {
             let _ = fs::remove_file(&self.path);
             let _ = fs::remove_file(attach::lock_beside(&self.path));
         }
+        shrunk::forget(self.region.as_ptr());
         // SAFETY: nothing refers to it any more.
         let _ = unsafe { munmap(self.region.as_ptr().cast::<c_void>(), size_of::<Region>()) };
     }
@@ -374,6 +396,38 @@ mod tests {
                 ..Turns::default()
             },
         );
+        drop(steering);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_region_that_is_cut_short_ends_nobody_who_commands_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("oncall");
+        let steering = Steering::create(&path).unwrap();
+        let other = Steering::create(&folder.path().join("other")).unwrap();
+        assert!(steering.is_whole());
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(0).unwrap();
+        // Each page that is touched is gone.
+        assert_eq!(
+            steering.totals(),
+            Totals {
+                latencies: vec![0; BUCKETS],
+                ..Totals::default()
+            }
+        );
+        assert!(steering.connections().is_empty() && !steering.is_whole());
+        steering.command(
+            Levers {
+                enabled: true,
+                concurrency: 3,
+                ..Levers::default()
+            },
+            None,
+        );
+        steering.give((3, 1), Turns::default());
+        assert!(other.is_whole());
         drop(steering);
         assert!(!path.exists());
     }

@@ -245,6 +245,9 @@ pub(crate) fn faults(run: &RunSummary) -> Vec<String> {
             ));
         }
     }
+    if run.requests.offered == 0 {
+        faults.push("no request came: what was used served nobody".to_owned());
+    }
     if conditions.levers_lost_periods > 0 {
         faults.push(format!(
             "a lever was not in force, or another held the cap, in {} of {} periods",

@@ -16,7 +16,7 @@ pub enum Error {
     },
     /// The folder of the file could not be made.
     #[error(
-        "{path}: cannot make the folder of the flight recorder: {source}. Name another file, or make it writable"
+        "{path}: cannot make the folder of the flight recorder: {source}. Name another file (record.db or --db), or make it writable"
     )]
     Folder {
         /// The folder.
@@ -40,7 +40,7 @@ pub enum Error {
     },
     /// The file could not be opened or set up.
     #[error(
-        "{path}: cannot open the flight recorder: {source}. Check that the file exists, may be read and written, and that its disk has room"
+        "{path}: cannot open the flight recorder: {source}. Check that the file exists, may be read and written, and that its disk has room, or name another (record.db or --db)"
     )]
     Open {
         /// The file.

@@ -370,7 +370,11 @@ fn with_servers(
     }
     let servers = descriptions.values().filter_map(|node| node.oncall.as_ref());
     let pays = servers.fold(Seconds::ZERO, |longest, server| longest.max(server.break_even));
-    Ok(oncall::with_break_even(&config.law, pays))
+    let law = oncall::with_break_even(&config.law, pays);
+    if let Some(note) = oncall::no_delay_pays(&law) {
+        say::note!("note: {note}");
+    }
+    Ok(law)
 }
 
 /// The agents that are commanded.

@@ -34,6 +34,15 @@ impl Default for OncallConfig {
     }
 }
 
+/// The keys of `areas` that say nothing where its law is none.
+const KEYS_OF_AREAS: [&str; 5] = [
+    "best_effort_per_s",
+    "count",
+    "profile_per_s",
+    "profile_periods",
+    "clean_periods",
+];
+
 /// A law that gives connections turns.
 struct Turning<'a> {
     name: &'static str,
@@ -209,6 +218,14 @@ impl OncallConfig {
         if policy != PolicyName::Table && !table.is_empty() {
             notes.push(format!(
                 "law.{name}.table is written and does nothing: law.{name}.policy is {policy}; write policy = \"table\" for it"
+            ));
+        }
+        let written = |key: &&&str| document.has(&format!("law.{name}.areas"), key);
+        if one.areas == AreaLawName::None
+            && let Some(key) = KEYS_OF_AREAS.iter().find(written)
+        {
+            notes.push(format!(
+                "law.{name}.areas.{key} is written and does nothing: law.{name}.areas.law is none; write law = \"reef\" beside it"
             ));
         }
         if !one.is_in_force && document.has(&format!("law.{name}"), "policy") {

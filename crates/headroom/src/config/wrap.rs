@@ -220,6 +220,11 @@ mod tests {
             idle.contains("law.on-call.table is written and does nothing"),
             "{idle}"
         );
+        let no_areas = kept("[law.on-call]\npolicy = \"paced\"\nareas = { best_effort_per_s = 10.0 }\n");
+        assert!(
+            no_areas.contains("law.on-call.areas.best_effort_per_s is written and does nothing"),
+            "{no_areas}"
+        );
         let shadowed = notes(&format!(
             "{gold}[[oncall.class]]\nname = \"app\"\nclients = [\"10.2.0.0/16\"]\n[law.on-call]\npolicy = \"paced\"\n"
         ));

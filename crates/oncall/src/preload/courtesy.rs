@@ -4,6 +4,7 @@
 
 use super::layout::Connection;
 use super::sys;
+use super::table;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// What [`Connection::courtesy`] says: of a thread that serves its first query here nothing is known.
@@ -28,6 +29,17 @@ pub fn keep(connection: &Connection, is_on_call: bool) {
     connection.courtesy.store(wanted, Relaxed);
     if sys::scheduling_policy() == from {
         sys::set_scheduling_policy(to);
+    }
+}
+
+/// In a forked child: it is nobody's worker, and what it runs is not to be either.
+pub fn forked() {
+    let place = table::region().and_then(|region| Some((region, table::own_place().checked_sub(1)?)));
+    if let Some((region, place)) = place {
+        let connection = &region.connections[place];
+        if connection.courtesy.load(Relaxed) == BATCH && sys::scheduling_policy() == SCHED_BATCH {
+            sys::set_scheduling_policy(SCHED_OTHER);
+        }
     }
 }
 

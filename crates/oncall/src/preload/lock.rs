@@ -108,9 +108,8 @@ fn take_shared(region: &Region, mutex: *mut c_void) -> Held {
     if region.stalled.load(Relaxed) == 1 {
         return Held::Not;
     }
-    let until = sys::real_time(PATIENCE_NS);
-    // SAFETY: as above; the time outlives the call.
-    let taken = unsafe { sys::pthread_mutex_timedlock(mutex, &raw const until) };
+    // SAFETY: as above.
+    let taken = unsafe { sys::lock_for(mutex, PATIENCE_NS) };
     if c_long::from(taken) == sys::ETIMEDOUT {
         region.stalled.store(1, Relaxed);
     }

@@ -16,7 +16,7 @@ pub(crate) mod lock;
 pub(crate) mod processes;
 pub(crate) mod rounds;
 mod sets;
-mod sys;
+pub(crate) mod sys;
 pub(crate) mod table;
 mod transactions;
 mod users;

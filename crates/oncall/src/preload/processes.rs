@@ -11,7 +11,7 @@
 
 use super::areas;
 use super::courtesy;
-use super::layout::{Connection, MAX_CONNECTIONS, Region, mode};
+use super::layout::{Connection, MAX_CONNECTIONS, Region, mode, sent};
 use super::lock;
 use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, locked, state, under};
 use super::sys;
@@ -157,7 +157,7 @@ pub fn wait<R>(
     let connection = &region.connections[usize::from(place)];
     attach(connection, place);
     let is_in_query = connection.in_query.load(Relaxed) == 1;
-    if is_in_query && connection.sent.load(Relaxed) == 0 {
+    if is_in_query && connection.sent.load(Relaxed) == sent::NOTHING {
         // The rest of a query, or what the server asked for in its midst: as any other wait.
         return blocking_for_client(ordinarily);
     }
@@ -195,7 +195,7 @@ pub fn read(
     let connection = &region.connections[usize::from(place)];
     let is_in_query = connection.in_query.load(Relaxed) == 1;
     let may_wait = !never_waits && sys::is_blocking(fd);
-    if is_in_query && connection.sent.load(Relaxed) == 0 {
+    if is_in_query && connection.sent.load(Relaxed) == sent::NOTHING {
         return Some(match may_wait && !sys::is_readable(fd) {
             true => blocking_for_client(ordinarily),
             false => ordinarily(),
@@ -212,12 +212,16 @@ pub fn read(
         };
         return Some(wait((region, place), None, briefly, ordinarily, |read| *read > 0));
     }
-    if is_in_query {
+    if is_in_query && table::spares(connection) {
         // As if nothing was there yet: the server waits for its client, and there the query ends. A system call is saved.
         return None;
     }
     let read = ordinarily();
     if read > 0 {
+        if is_in_query {
+            // It waited for the next one where no hook saw it.
+            end_query(region, connection, sys::now());
+        }
         came(region, place);
     }
     Some(read)

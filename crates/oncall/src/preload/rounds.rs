@@ -9,7 +9,7 @@
 //! So nobody who may hold a lock of the server ever waits for a slot.
 
 use super::areas;
-use super::layout::{COMMON, Connection, Lists, MAX_CONNECTIONS, Region};
+use super::layout::{COMMON, Connection, Lists, MAX_CONNECTIONS, Region, STARVED_NS, YIELDED_NS, sent};
 use super::lists::{self, LATE, LATER, NEXT, NOW};
 use super::lock::{self, Held};
 use super::sys::{self, EpollEvent};
@@ -39,11 +39,6 @@ const MAX_LONG_NS: u64 = 1_000_000_000;
 const DRAINS: u64 = 4;
 /// While slots are taken and somebody waits, arrivals are noticed at least so often.
 const NOTICE_NS: u64 = 1_000_000;
-/// A connection that is given no turn has one all the same after so long (AppleS).
-const STARVED_NS: u64 = 20_000_000_000;
-/// A connection that yields has a turn all the same after so long. It may hold locks of the server, for which those wait that it yields to,
-/// that its protocol does not tell of.
-const YIELDED_NS: u64 = 1_000_000_000;
 /// Rounds that may begin at once, one after the other: of those in line all may have had their turn in the one before.
 const MAX_TURNS: u32 = 2;
 /// Workers woken after the lock is given back; more are woken under it.
@@ -543,7 +538,7 @@ impl Locked {
             if is_asleep || is_long {
                 self.release(connection);
                 // Who has begun to answer waits for its own client.
-                if is_asleep && is_in_query && connection.sent.load(Relaxed) == 0 {
+                if is_asleep && is_in_query && connection.sent.load(Relaxed) == sent::NOTHING {
                     self.block(connection);
                 }
                 self.region.reclaimed.fetch_add(1, Relaxed);

@@ -38,6 +38,8 @@ pub struct EpollEvent {
     pub data: u64,
 }
 
+const CLOCK_REALTIME: c_int = 0;
+const CLOCK_MONOTONIC: c_int = 1;
 pub const POLLIN: i16 = 1;
 pub const POLLRDHUP: i16 = 0x2000;
 pub const EINTR: c_long = 4;
@@ -46,6 +48,7 @@ pub const ETIMEDOUT: c_long = 110;
 pub const EBUSY: c_int = 16;
 pub const EOWNERDEAD: c_int = 130;
 pub const ENOTRECOVERABLE: c_int = 131;
+pub const MSG_PEEK: c_int = 0x2;
 pub const MSG_DONTWAIT: c_int = 0x40;
 pub const EPOLL_CTL_ADD: c_int = 1;
 pub const EPOLL_CTL_DEL: c_int = 2;
@@ -60,6 +63,7 @@ pub mod number {
     pub const CLOSE: c_long = 3;
     pub const FSTAT: c_long = 5;
     pub const MMAP: c_long = 9;
+    pub const RT_SIGACTION: c_long = 13;
     pub const GETPID: c_long = 39;
     pub const GETTID: c_long = 186;
     pub const SCHED_SETSCHEDULER: c_long = 144;
@@ -86,6 +90,7 @@ pub mod number {
     pub const CLOSE: c_long = 57;
     pub const FSTAT: c_long = 80;
     pub const MMAP: c_long = 222;
+    pub const RT_SIGACTION: c_long = 134;
     pub const GETPID: c_long = 172;
     pub const GETTID: c_long = 178;
     pub const SCHED_SETSCHEDULER: c_long = 119;
@@ -189,16 +194,35 @@ unsafe extern "C" {
 pub fn now() -> u64 {
     let mut time = TimeSpec::of(0);
     // SAFETY: the clock exists and the record is ours.
-    unsafe { clock_gettime(1, &mut time) };
+    unsafe { clock_gettime(CLOCK_MONOTONIC, &mut time) };
     time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
 }
 
-/// CLOCK_REALTIME so long from now, as libc's timed locks want it.
-pub fn real_time(from_now: u64) -> TimeSpec {
+/// Takes a mutex within so long (nanoseconds): what libc's timed locks say. By the clock that nobody sets, where libc has that (2.30).
+///
+/// # Safety
+/// The mutex was made.
+pub unsafe fn lock_for(mutex: *mut c_void, nanoseconds: u64) -> c_int {
+    type ClockLock = unsafe extern "C" fn(*mut c_void, c_int, *const TimeSpec) -> c_int;
+    // RTLD_DEFAULT is null.
+    // SAFETY: a name that ends with 0.
+    let found = unsafe { dlsym(core::ptr::null_mut(), c"pthread_mutex_clocklock".as_ptr()) };
+    let clock = if found.is_null() {
+        CLOCK_REALTIME
+    } else {
+        CLOCK_MONOTONIC
+    };
     let mut time = TimeSpec::of(0);
     // SAFETY: the clock exists and the record is ours.
-    unsafe { clock_gettime(0, &mut time) };
-    TimeSpec::of(time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64 + from_now)
+    unsafe { clock_gettime(clock, &mut time) };
+    let until = TimeSpec::of(time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64 + nanoseconds);
+    // SAFETY: the caller's promise, and a time that outlives the call; what was found is of this type by its manual.
+    unsafe {
+        match found.is_null() {
+            true => pthread_mutex_timedlock(mutex, &raw const until),
+            false => core::mem::transmute::<*mut c_void, ClockLock>(found)(mutex, clock, &raw const until),
+        }
+    }
 }
 
 /// Who sleeps on a word: threads of this process, or of all that share the memory.
@@ -427,6 +451,25 @@ pub fn is_asleep(tid: u32) -> bool {
         end.and_then(|end| text.get(end + 2)),
         Some(b'S' | b'D' | b'T' | b't')
     )
+}
+
+/// Whether all handlers of signals were installed to have calls go on (SA_RESTART), but for those of libc's own two signals.
+pub fn signals_restart() -> bool {
+    const SA_RESTART: u64 = 0x1000_0000;
+    const OWN: [c_long; 2] = [32, 33];
+    (1..=64).filter(|signal| !OWN.contains(signal)).all(|signal| {
+        // The kernel's `struct sigaction` on both processors: the handler, flags, the way back, the mask.
+        let mut action = [0u64; 4];
+        // SAFETY: nothing is changed, the record is as large as the kernel's, and the mask has 8 bytes.
+        unsafe {
+            call(
+                number::RT_SIGACTION,
+                [signal, 0, action.as_mut_ptr() as c_long, 8, 0, 0],
+            )
+        };
+        // SIG_DFL is 0 and SIG_IGN 1.
+        action[0] <= 1 || action[1] & SA_RESTART != 0
+    })
 }
 
 /// Runs a wait in which this thread may be cancelled, as in the wait of libc's that it stands for. Nothing in it may hold anything.

@@ -2,7 +2,7 @@
 
 use super::areas;
 use super::courtesy;
-use super::layout::{COMMON, Connection, KEPT, MAX_CONNECTIONS, MAX_FD, Region, bucket, mode};
+use super::layout::{COMMON, Connection, KEPT, MAX_CONNECTIONS, MAX_FD, Region, bucket, mode, sent};
 use super::lock;
 use super::processes;
 use super::rounds::{self, Locked, locked, state};
@@ -31,8 +31,8 @@ static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// The process that loaded the library: the parent of all that serve, or the one.
 static LOADER: AtomicU32 = AtomicU32::new(0);
-/// Whether threads of this process are on call: 0 not yet asked, 1 being made so, 2 decided.
-static BEGUN: AtomicU32 = AtomicU32::new(0);
+/// Whether threads of this process are on call: see [`begun`].
+static BEGUN: AtomicU32 = AtomicU32::new(begun::NOT_ASKED);
 /// Whether places in [`PLACES`] may be those of the process that this one was forked from.
 static STALE: AtomicU32 = AtomicU32::new(0);
 
@@ -88,7 +88,9 @@ extern "C" fn forked() {
         STALE.store(1, Relaxed);
     }
     areas::forked();
+    courtesy::forked();
     put_in_use(None);
+    BEGUN.store(begun::NOT_ASKED, Relaxed);
     PROCESS.store(sys::process(), Relaxed);
     processes::forked();
     sets::forget_all();
@@ -217,9 +219,16 @@ fn adopt(fd: c_int, has_spoken: bool) -> Option<(&'static Region, u16)> {
 
 /// Puts a connection that a thread of this process serves on call.
 fn adopt_for_thread(region: &'static Region, fd: c_int, peer: ([u64; 2], u32)) -> Option<u16> {
-    if !begun(region) {
-        region.elsewhere.fetch_add(1, Relaxed);
-        return None;
+    match begun(region) {
+        begun::OURS => {}
+        begun::ELSEWHERE => {
+            region.elsewhere.fetch_add(1, Relaxed);
+            return None;
+        }
+        _ => {
+            region.unmanaged.fetch_add(1, Relaxed);
+            return None;
+        }
     }
     let claimed = locked(region, |lock| claim(lock, fd, peer)).flatten();
     let watched = claimed.filter(|(place, generation)| {
@@ -233,31 +242,52 @@ fn adopt_for_thread(region: &'static Region, fd: c_int, peer: ([u64; 2], u32)) -
     watched.map(|(place, _)| place)
 }
 
+/// What [`begun`] says.
+mod begun {
+    pub const NOT_ASKED: u32 = 0;
+    /// It is being found out.
+    pub const BEING_MADE: u32 = 1;
+    pub const OURS: u32 = 2;
+    /// Those of another process are, or processes.
+    pub const ELSEWHERE: u32 = 3;
+    /// They would be, and what it takes could not be had: descriptors, or a thread.
+    pub const FAILED: u32 = 4;
+}
+
 /// Whether the threads of this process are the ones on call: the first whose thread serves a client is it.
-fn begun(region: &'static Region) -> bool {
-    if BEGUN.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+fn begun(region: &'static Region) -> u32 {
+    if BEGUN
+        .compare_exchange(begun::NOT_ASKED, begun::BEING_MADE, Acquire, Relaxed)
+        .is_err()
+    {
         // Another thread may be about to.
         let mut patience = 0;
-        while BEGUN.load(Acquire) == 1 && patience < 1000 {
-            sys::futex_wait(&BEGUN, 1, Some(sys::now() + 1_000_000), false);
+        while BEGUN.load(Acquire) == begun::BEING_MADE && patience < 1000 {
+            sys::futex_wait(&BEGUN, begun::BEING_MADE, Some(sys::now() + 1_000_000), false);
             patience += 1;
         }
-        return self::region().is_some();
+        return BEGUN.load(Acquire);
     }
-    let is_ours = decide(region, mode::THREADS)
+    let is_first = decide(region, mode::THREADS)
         && region
             .owner
             .compare_exchange(0, sys::process(), Acquire, Relaxed)
-            .is_ok()
-        && lock::make_own()
-        && make_key()
-        && watch::begin(region);
-    if is_ours {
-        forget_inherited();
-        put_in_use(Some(region));
-    }
-    BEGUN.store(2, Release);
-    is_ours
+            .is_ok();
+    let became = match is_first {
+        false => begun::ELSEWHERE,
+        true if lock::make_own() && make_key() && watch::begin(region) => {
+            forget_inherited();
+            put_in_use(Some(region));
+            begun::OURS
+        }
+        true => {
+            // Nobody is on call here.
+            region.owner.store(0, Release);
+            begun::FAILED
+        }
+    };
+    BEGUN.store(became, Release);
+    became
 }
 
 /// Whether the region's connections are served in this way: the first connection decides.
@@ -440,27 +470,30 @@ pub fn sending(fd: c_int) -> Option<&'static Connection> {
     };
     let connection = &region.connections[usize::from(place)];
     users::spoken_to(connection);
-    if connection.sent.swap(1, Relaxed) == 0 {
+    if connection.sent.load(Relaxed) == sent::NOTHING {
+        connection.sent.store(sent::ANSWER, Relaxed);
         connection.sent_ns.store(sys::now(), Relaxed);
     }
     Some(connection)
 }
 
-/// Whether a connection's query is answered: then a read without waiting is spared, and the server is to wait for the next query,
-/// which is where its worker is parked. Whatever is there already, the wait says. (A server that waits for edges with epoll would
-/// miss one: its connections are not on call, see [`watched_by_server`].)
-pub fn is_answered(fd: c_int) -> bool {
-    known(fd).is_some_and(|(region, place)| {
-        let connection = &region.connections[usize::from(place)];
-        connection.sent.load(Relaxed) == 1
-    })
+/// Whether a read without waiting is spared, since its connection's query is answered: the server is to wait for the next query, which is
+/// where its worker is parked. Whatever is there already, the wait says. (A server that waits for edges with epoll would miss one: its
+/// connections are not on call, see [`watched_by_server`].) One for each answer: a server that waits where we do not see it, for several
+/// descriptors at once say, would never come to its client's query.
+pub fn spares(connection: &Connection) -> bool {
+    let is_due = connection.sent.load(Relaxed) == sent::ANSWER;
+    if is_due {
+        connection.sent.store(sent::SPARED, Relaxed);
+    }
+    is_due
 }
 
 /// A part of a query was read: its first where the worker did not wait for it, as with what came right after the connection.
 pub fn received(fd: c_int) {
     if let Some((region, place)) = connection(fd) {
         let connection = &region.connections[usize::from(place)];
-        let is_answered = connection.sent.load(Relaxed) == 1;
+        let is_answered = connection.sent.load(Relaxed) != sent::NOTHING;
         if is_answered {
             end_query(region, connection, sys::now());
         }
@@ -509,7 +542,7 @@ pub fn begin_query(connection: &Connection, now: u64) {
             .between_ns
             .fetch_add(arrived.saturating_sub(before), Relaxed);
     }
-    connection.sent.store(0, Relaxed);
+    connection.sent.store(sent::NOTHING, Relaxed);
     transactions::ask(connection);
     connection.in_query.store(1, Relaxed);
 }
@@ -530,7 +563,7 @@ pub fn end_query(region: &'static Region, connection: &Connection, now: u64) {
         let since = if ready < answered { 0 } else { now };
         connection.ready_ns.store(since, Relaxed);
     }
-    connection.sent.store(0, Relaxed);
+    connection.sent.store(sent::NOTHING, Relaxed);
     let latency = now.saturating_sub(connection.query_ns.load(Relaxed));
     let at = connection.queries.fetch_add(1, Relaxed) as usize % KEPT;
     let microseconds = latency / 1000;

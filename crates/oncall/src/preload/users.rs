@@ -44,7 +44,7 @@ pub fn spoken_to(connection: &Connection) {
 }
 
 /// Takes note of what a client sent, where it may be who it is.
-pub fn note(fd: c_int, buffer: *const c_void, length: isize) {
+pub fn note(fd: c_int, buffer: *const c_void, length: usize) {
     let Some((region, place)) = table::known(fd) else {
         return;
     };
@@ -55,11 +55,11 @@ pub fn note(fd: c_int, buffer: *const c_void, length: isize) {
         greeting::OF_SERVER => greeting::OF_SERVER,
         _ => greeting::OF_CLIENT,
     };
-    if length <= 0 || buffer.is_null() {
+    if length == 0 || buffer.is_null() {
         return;
     }
     // SAFETY: libc has just written so many bytes there, for the caller that gave the buffer.
-    let bytes = unsafe { core::slice::from_raw_parts(buffer.cast::<u8>(), length.unsigned_abs()) };
+    let bytes = unsafe { core::slice::from_raw_parts(buffer.cast::<u8>(), length) };
     let kept = before as usize & (HEAD - 1);
     let mut head = [0; HEAD];
     let whole = match kept {

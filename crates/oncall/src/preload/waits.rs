@@ -4,7 +4,7 @@
 use super::areas;
 use super::blocked::goes_first;
 use super::courtesy;
-use super::layout::{Connection, Region};
+use super::layout::{Connection, Region, sent};
 use super::rounds::{HOME, Locked, is_closed, is_look_due, locked, state};
 use super::sys::{self, PollFd};
 use super::table::{attach, begin_query, end_query, own_place, region};
@@ -22,18 +22,39 @@ pub enum Waited {
 /// Whether a read of a connection's worker waits for the next query, and not for the rest of one.
 pub fn is_for_query(region: &Region, place: u16) -> bool {
     let connection = &region.connections[usize::from(place)];
-    connection.in_query.load(Relaxed) == 0 || connection.sent.load(Relaxed) == 1
+    connection.in_query.load(Relaxed) == 0 || connection.sent.load(Relaxed) != sent::NOTHING
 }
 
-/// The worker of a connection waits for its client, at most for so long (nanoseconds): the end of a query, and the beginning of
-/// the next.
-pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Option<u64>) -> Waited {
+/// How long a worker waits for its client, and what a signal is to it.
+#[derive(Clone, Copy)]
+pub enum Patience {
+    /// As a read(2) without a time: for ever, and one whose handler was installed with SA_RESTART does not end it (signal(7)).
+    Read,
+    /// As poll(2) and select(2), and a read with a time: at most for so long (nanoseconds), and any ends it.
+    Poll(Option<u64>),
+}
+
+/// For ever, nanoseconds: ten years. The kernel goes on with an untimed wait for a word after a signal, as with a read.
+const FOR_EVER_NS: u64 = 315_360_000_000_000_000;
+
+/// Whether a signal that ended a part of a wait ends all of it. Which it was nobody says: where all handlers are for going on, it was one
+/// of them.
+fn ends(patience: Patience) -> bool {
+    matches!(patience, Patience::Poll(_)) || !sys::signals_restart()
+}
+
+/// The worker of a connection waits for its client: the end of a query, and the beginning of the next.
+pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patience) -> Waited {
+    let (patience, until) = match how {
+        Patience::Read => (None, None),
+        Patience::Poll(patience) => (patience, Some(patience.unwrap_or(FOR_EVER_NS))),
+    };
     let connection = &region.connections[usize::from(place)];
     let generation = connection.generation.load(Acquire);
     let began = sys::now();
     attach(connection, place);
     let was_in_query = connection.in_query.load(Relaxed) == 1;
-    if was_in_query && connection.sent.load(Relaxed) == 0 {
+    if was_in_query && connection.sent.load(Relaxed) == sent::NOTHING {
         // The rest of a query, or what the server asked for in its midst: as any other wait.
         return Waited::Ordinarily;
     }
@@ -65,7 +86,7 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
         let linger = region.linger_ns.load(Relaxed).min(patience.unwrap_or(u64::MAX));
         if linger > 0 {
             let result = sys::poll_for(poll, linger);
-            if result != 0 {
+            if result != 0 && (result != -sys::EINTR || ends(how)) {
                 if result > 0 {
                     begin_query(connection, sys::now());
                 }
@@ -74,9 +95,9 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
             has_lingered = true;
         }
     }
-    let until = patience.map(|patience| began.saturating_add(patience));
+    let until = until.map(|patience| began.saturating_add(patience));
     let is_interrupted = was_in_query && areas::pause(region, connection, poll.fd, until);
-    if is_interrupted {
+    if is_interrupted && ends(how) {
         return Waited::As(-sys::EINTR);
     }
     if connection.generation.load(Acquire) != generation {
@@ -123,7 +144,7 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, patience: Op
             return Waited::Ordinarily;
         }
         if connection.go.load(Acquire) == HOME {
-            return match until {
+            return match until.filter(|_| patience.is_some()) {
                 _ if result == -sys::EINTR => Waited::As(result),
                 None => Waited::Ordinarily,
                 Some(until) => at_home(connection, poll, until),

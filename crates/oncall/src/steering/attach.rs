@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why a region that is said to be there cannot be commanded.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +81,9 @@ fn name(magic: u64) -> String {
     String::from_utf8_lossy(&magic.to_le_bytes()).into_owned()
 }
 
+/// Milliseconds within which whoever only looks has gone.
+const LOOKERS: u32 = 20;
+
 /// The lock beside a region that its commander holds. The kernel lets it go with the process, however that ends.
 pub(super) fn lock_beside(region: &Path) -> PathBuf {
     let mut path = region.as_os_str().to_owned();
@@ -145,33 +149,49 @@ fn checked(path: &Path) -> Result<File, AttachError> {
     }
 }
 
-/// Takes the lock; else says who has it.
+/// Takes the lock and writes who has it; else says who does.
 fn lock(region: &Path) -> Result<File, AttachError> {
+    // Whoever looks whether there is a commander has it for a moment.
+    let mut tries = 0;
+    let mut file = loop {
+        match locked(region, FlockOperation::NonBlockingLockExclusive) {
+            Err(AttachError::Commanded { .. }) if tries < LOOKERS => tries += 1,
+            done => break done?,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let mut write = || {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    write().map_err(|source| AttachError::Open {
+        path: lock_beside(region),
+        source,
+    })?;
+    Ok(file)
+}
+
+/// The lock's file, locked in this way; else who has it.
+fn locked(region: &Path, how: FlockOperation) -> Result<File, AttachError> {
     let path = lock_beside(region);
     let cannot = |source| AttachError::Open {
         path: path.clone(),
         source,
     };
     let mut file = opened(&path, OFlags::CREATE).map_err(cannot)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
+    match flock(&file, how) {
+        Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => {
             let mut text = String::new();
             let pid = file.read_to_string(&mut text).ok();
-            return Err(AttachError::Commanded {
+            Err(AttachError::Commanded {
                 path: region.to_owned(),
                 pid: pid.and_then(|_| text.trim().parse().ok()),
-            });
+            })
         }
-        Err(errno) => return Err(cannot(errno.into())),
+        Err(errno) => Err(cannot(errno.into())),
     }
-    let mut write = || {
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{}", std::process::id())
-    };
-    write().map_err(cannot)?;
-    Ok(file)
 }
 
 impl Steering {
@@ -187,13 +207,16 @@ impl Steering {
             path: path.to_owned(),
             source,
         })?;
-        Ok(Self {
+        let steering = Self {
             path: path.to_owned(),
             region,
             is_own: false,
             trusts: !rustix::process::geteuid().is_root(),
             _commander: Some(commander),
-        })
+        };
+        // Of one that was killed.
+        steering.take_turns_back();
+        Ok(steering)
     }
 
     /// As [`Self::create`], for another program to command: until one does, everybody runs.
@@ -210,7 +233,7 @@ impl Steering {
     /// [`AttachError`], but for [`AttachError::Commanded`] by somebody whose number is told.
     pub fn commander_of(path: &Path) -> Result<Option<u32>, AttachError> {
         checked(path)?;
-        match lock(path) {
+        match locked(path, FlockOperation::NonBlockingLockShared) {
             Ok(_) => Ok(None),
             Err(AttachError::Commanded { pid: Some(pid), .. }) => Ok(Some(pid)),
             Err(error) => Err(error),
@@ -229,10 +252,11 @@ pub(super) fn lock_own(region: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Levers, Totals};
+    use crate::layout::COMMON;
+    use crate::{Levers, Totals, Turns};
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::time::Duration;
+    use std::sync::atomic::Ordering::Relaxed;
 
     fn refused(path: &Path, parts: &[&str]) {
         let error = Steering::attach(path).unwrap_err().to_string();
@@ -269,6 +293,44 @@ mod tests {
         drop(of_wrap);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         refused(&path, &["No such file", "wrap --steered"]);
+    }
+
+    #[test]
+    fn what_a_killed_one_gave_to_connections_ends_with_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("region");
+        let of_wrap = Steering::create_for_others(&path).unwrap();
+        let first = Steering::attach(&path).unwrap();
+        let connection = &first.region().connections[3];
+        connection.generation.store(1, Relaxed);
+        let turns = Turns {
+            batch: Some(0),
+            yields: true,
+            rests: true,
+            pause: Duration::from_millis(20),
+        };
+        first.give((3, 1), turns);
+        let given = || {
+            let of = &of_wrap.region().connections[3];
+            (
+                of.quota.load(Relaxed),
+                of.yields.load(Relaxed),
+                of.rests.load(Relaxed),
+                of.pause_ns.load(Relaxed),
+            )
+        };
+        assert_eq!(given(), (0, 1, 1, 20_000_000));
+        // Killed: its lock is free, and nothing of it was done at its end.
+        let region = first.region;
+        let commander = std::mem::ManuallyDrop::new(first);
+        let lock = commander._commander.as_ref().unwrap();
+        flock(lock, FlockOperation::Unlock).unwrap();
+        let next = Steering::attach(&path).unwrap();
+        assert_eq!(given(), (COMMON, 0, 0, 0));
+        next.give((3, 1), turns);
+        drop(next);
+        assert_eq!(given(), (COMMON, 0, 0, 0));
+        super::super::shrunk::forget(region.as_ptr());
     }
 
     #[test]

@@ -169,6 +169,7 @@ pub(super) fn described(place: usize, connection: &Connection) -> Option<Connect
             .map(|at| seconds(now_ns().saturating_sub(at))),
     };
     // Another connection may have come to its place while it was read.
+    std::sync::atomic::fence(Acquire);
     (generation % 2 == 1 && connection.generation.load(Acquire) == generation).then_some(totals)
 }
 

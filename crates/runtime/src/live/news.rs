@@ -1,6 +1,7 @@
 //! What happened in a period, for people: parts that changed their state, gateways that are lost, and another number of servers.
 
 use super::tick::Tick;
+use crate::oncall::REST;
 use headroom_units::{Lever, Part, Role, Seconds, Sensor, Setting, Spread};
 use std::collections::BTreeMap;
 
@@ -11,6 +12,9 @@ const LONGEST_PERIOD: Seconds = Seconds::new(1.0);
 const CLASS_MISSES: f64 = 0.5;
 const CLASS_KEEPS: f64 = 0.1;
 
+/// So long without a connection, while there are others, a class has clients that are not named as it thinks.
+const CLASS_EMPTY: Seconds = Seconds::new(30.0);
+
 /// Tells the news of each period: at most one a part, and one a lever of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Newsroom {
@@ -19,18 +23,46 @@ pub struct Newsroom {
     decided: Setting,
 }
 
-/// Of a class: how much of the last seconds it missed an SLO, what was said, and when it was looked at.
+/// Of a class: how much of the last seconds it missed an SLO, whether that was said, when it was looked at, for how long it was without a
+/// connection while others had some, and whether that was said.
 #[derive(Clone, Copy, Debug, Default)]
 struct ClassNews {
     missed: f64,
     is_said: bool,
     at: Option<Seconds>,
+    empty: Seconds,
+    is_empty_said: bool,
 }
 
 impl ClassNews {
-    /// What is new of a class at a time.
-    fn read(&mut self, part: &Part, at: Seconds) -> Option<String> {
+    /// What is new of a class at a time, beside so many connections of others.
+    fn read(&mut self, part: &Part, beside: f64, at: Seconds) -> Option<String> {
+        let before = self.at;
+        self.lacks(part, beside, at)
+            .or_else(|| self.misses(part, before, at))
+    }
+
+    /// That it has no connection, once.
+    fn lacks(&mut self, part: &Part, beside: f64, at: Seconds) -> Option<String> {
         let before = self.at.replace(at);
+        let is_amiss = part.get(Sensor::Connections) == Some(0.0) && beside > 0.0 && part.name != REST;
+        let length = before.map_or(Seconds::ZERO, |before| at - before);
+        self.empty = if is_amiss {
+            self.empty + length
+        } else {
+            Seconds::ZERO
+        };
+        if self.empty < CLASS_EMPTY || std::mem::replace(&mut self.is_empty_said, true) {
+            return None;
+        }
+        Some(format!(
+            "class {}: no connection is in it, and {beside} are in others: /connections of the admin port has each one's address and user \
+             as seen; no user is seen of a client that asked for TLS",
+            part.name
+        ))
+    }
+
+    fn misses(&mut self, part: &Part, before: Option<Seconds>, at: Seconds) -> Option<String> {
         let misses = match part.state.as_deref()? {
             "kept" => 0.0,
             "missed" => 1.0,
@@ -90,9 +122,12 @@ impl Newsroom {
     /// The news of the next period, a line each.
     pub fn read(&mut self, tick: &Tick) -> Vec<String> {
         let mut news = Vec::new();
-        for part in tick.parts.iter().filter(|part| part.role == Role::Class) {
+        let classes = || tick.parts.iter().filter(|part| part.role == Role::Class);
+        let connections = |part: &Part| part.get(Sensor::Connections).unwrap_or(0.0);
+        let all: f64 = classes().map(connections).sum();
+        for part in classes() {
             let class = self.classes.entry(part.name.clone()).or_default();
-            news.extend(class.read(part, tick.at));
+            news.extend(class.read(part, all - connections(part), tick.at));
         }
         for part in tick.parts.iter().filter(|part| part.role != Role::Class) {
             let before = self
@@ -218,6 +253,34 @@ mod tests {
             kept[0].starts_with("class gold: SLOs kept again: P99 "),
             "{kept:?}"
         );
+    }
+
+    #[test]
+    fn a_class_that_nobody_is_in_is_news_once_where_there_are_others() {
+        let mut newsroom = Newsroom::default();
+        let mut at_s = 0.0;
+        let mut read = |gold: f64, rest: f64| {
+            at_s += 1.0;
+            let of = |name: &str, connections| {
+                Part::new(name, Role::Class).with(Sensor::Connections, Some(connections))
+            };
+            newsroom.read(&Tick {
+                at: Seconds::new(at_s),
+                parts: vec![of("gold", gold), of("rest", rest)],
+                ..Tick::default()
+            })
+        };
+        let mut count = |gold, rest| (0..60).flat_map(|_| read(gold, rest)).collect::<Vec<_>>();
+        // Before anybody came, and while nobody but it is there, nothing is amiss.
+        assert_eq!(count(0.0, 0.0), [""; 0]);
+        assert_eq!(count(3.0, 0.0), [""; 0]);
+        let said = count(0.0, 64.0);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].starts_with("class gold: no connection is in it, and 64 are in others"),
+            "{said:?}"
+        );
+        assert_eq!(count(0.0, 64.0), [""; 0]);
     }
 
     #[test]

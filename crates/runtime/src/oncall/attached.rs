@@ -4,7 +4,7 @@
 //! While it is away its telemetry is lost, which is the guardian's matter, and none of its levers is in force. The device looks for it at
 //! the end of each period, so that whatever is said of it is of whole periods.
 
-use super::classes::Class;
+use super::class::Class;
 use super::connections::Connections;
 use super::costs::{ProgramCounts, ServerCosts, processors};
 use super::device::{OncallDevice, OncallOptions};

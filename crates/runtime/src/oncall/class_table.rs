@@ -1,6 +1,6 @@
 //! The classes of connections as they are now: an operator may give them other SLOs while the server runs.
 
-use super::classes::Class;
+use super::class::Class;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -77,10 +77,10 @@ fn changes(before: &[Class], after: &[Class]) -> Vec<String> {
             None => changes.push(format!("class {}: new, {}", class.name, slos(class))),
             Some(old) if old != *class => {
                 let (was, is) = (slos(&old), slos(class));
-                changes.push(match was == is {
-                    true => format!("class {}: {}", class.name, others(old_of(before, class), class)),
-                    false => format!("class {}: {is} (was {was})", class.name),
-                });
+                let of_slos = (was != is).then(|| format!("{is} (was {was})"));
+                let of_others = Some(others(&old, class)).filter(|said| !said.is_empty());
+                let all: Vec<String> = of_slos.into_iter().chain(of_others).collect();
+                changes.push(format!("class {}: {}", class.name, all.join("; ")));
             }
             Some(_) => {}
         }
@@ -90,10 +90,6 @@ fn changes(before: &[Class], after: &[Class]) -> Vec<String> {
             .push("classes: another order, and a connection is in the first that has its client".to_owned());
     }
     changes
-}
-
-fn old_of<'a>(before: &'a [Class], class: &'a Class) -> &'a Class {
-    before.iter().find(|old| old.name == class.name).unwrap_or(class)
 }
 
 /// What has changed of a class beside its percentiles.
@@ -187,6 +183,9 @@ mod tests {
         };
         let said = table.replace(vec![heavier.clone(), class("new", 5.0)]);
         assert_eq!(said, ["class gold: weight 2 (was 1)"]);
+        let said = table.replace(vec![class("gold", 20.0), class("new", 5.0)]);
+        assert_eq!(said, ["class gold: P99 20 ms (was P99 30 ms); weight 1 (was 2)"]);
+        table.replace(vec![heavier.clone(), class("new", 5.0)]);
         let said = table.replace(vec![class("new", 5.0), heavier]);
         assert_eq!(said.len(), 1, "{said:?}");
     }

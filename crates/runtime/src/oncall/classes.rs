@@ -1,16 +1,14 @@
 //! Classes of connections: which connection belongs to which, and how each kept its SLOs.
 
+use super::class::Class;
 use super::class_table::ClassTable;
 use headroom_control::ClassObservation;
 use headroom_control::oncall::policy::{Connection, Kept};
-use headroom_control::oncall::tail::{Disengagement, TailError, TailSlo};
+use headroom_control::oncall::tail::TailSlo;
 use headroom_oncall::ConnectionTotals;
-use headroom_oncall::layout::{KEPT, USER};
+use headroom_oncall::layout::KEPT;
 use headroom_units::{Ratio, Seconds};
-use serde::de::Error;
-use serde::{Deserialize, Deserializer};
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,230 +16,6 @@ use std::time::{Duration, Instant};
 pub const REST: &str = "rest";
 /// Latencies that a connection must have before its variation says anything.
 const MIN_LATENCIES: usize = 16;
-
-/// Which clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Clients {
-    /// Those of a Unix socket.
-    Unix,
-    /// Those whose address begins with these bits.
-    Network(IpAddr, u8),
-    /// Those that gave this user name.
-    User(String),
-}
-
-impl std::fmt::Display for Clients {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix => f.write_str("unix"),
-            Self::Network(address, bits) => write!(f, "{address}/{bits}"),
-            Self::User(user) => write!(f, "user:{user}"),
-        }
-    }
-}
-
-impl std::str::FromStr for Clients {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "unix" {
-            return Ok(Self::Unix);
-        }
-        if let Some(user) = text.strip_prefix("user:").filter(|user| !user.is_empty()) {
-            return match user.len() < USER {
-                true => Ok(Self::User(user.to_owned())),
-                false => Err(format!(
-                    "{user:?} is {} bytes long, and of a user's name {} are kept: name its network",
-                    user.len(),
-                    USER - 1
-                )),
-            };
-        }
-        let wrong = || {
-            format!(
-                "{text:?} names no clients: write a network (\"10.0.0.0/8\"), an address, \"unix\", or \"user:NAME\""
-            )
-        };
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let most = match address {
-            IpAddr::V4(_) => 32,
-            IpAddr::V6(_) => 128,
-        };
-        let bits = match bits {
-            None => most,
-            Some(bits) => bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(wrong)?,
-        };
-        Ok(Self::Network(address, bits))
-    }
-}
-
-impl<'de> Deserialize<'de> for Clients {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        String::deserialize(input)?.parse().map_err(D::Error::custom)
-    }
-}
-
-impl Clients {
-    /// Whether all of them are among others.
-    fn are_within(&self, others: &Self) -> bool {
-        match (self, others) {
-            (Self::Network(IpAddr::V4(inner), bits), Self::Network(IpAddr::V4(network), outer)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(*outer)).unwrap_or(0);
-                bits >= outer && (u32::from(*network) ^ u32::from(*inner)) & mask == 0
-            }
-            (Self::Network(IpAddr::V6(inner), bits), Self::Network(IpAddr::V6(network), outer)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(*outer)).unwrap_or(0);
-                bits >= outer && (u128::from(*network) ^ u128::from(*inner)) & mask == 0
-            }
-            _ => self == others,
-        }
-    }
-
-    fn hold(&self, connection: &ConnectionTotals) -> bool {
-        match (self, connection.client.map(|client| client.ip())) {
-            (Self::Unix, client) => client.is_none(),
-            (Self::Network(IpAddr::V4(network), bits), Some(IpAddr::V4(client))) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(*bits)).unwrap_or(0);
-                (u32::from(*network) ^ u32::from(client)) & mask == 0
-            }
-            (Self::Network(IpAddr::V6(network), bits), Some(IpAddr::V6(client))) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(*bits)).unwrap_or(0);
-                (u128::from(*network) ^ u128::from(client)) & mask == 0
-            }
-            (Self::User(user), _) => connection.user.as_ref() == Some(user),
-            (Self::Network(..), _) => false,
-        }
-    }
-}
-
-/// `[[oncall.class]]`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Class {
-    /// Its name.
-    pub name: String,
-    /// Its clients.
-    pub clients: Vec<Clients>,
-    /// What each connection weighs beside others.
-    #[serde(default = "one")]
-    pub weight: f64,
-    /// 95 % of each connection's queries within this, in milliseconds.
-    pub p95_ms: Option<f64>,
-    /// The same of 99 %.
-    pub p99_ms: Option<f64>,
-    /// The same of 99.9 %.
-    pub p999_ms: Option<f64>,
-    /// How many of its users may give up.
-    pub disengagement: Option<DisengagementSlo>,
-}
-
-/// `disengagement` of a class: the SLO that UTSLO keeps.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DisengagementSlo {
-    /// The share of a connection's queries at most whose users give up.
-    pub at_most: f64,
-    /// How many give up at a latency: pairs of milliseconds and a share, joined by straight lines.
-    pub points: Vec<(f64, f64)>,
-}
-
-impl DisengagementSlo {
-    fn table(&self) -> Result<Disengagement, TailError> {
-        let points = self.points.iter();
-        Disengagement::new(
-            points
-                .map(|(ms, share)| (Seconds::from_millis(*ms), Ratio::new(*share)))
-                .collect(),
-        )
-    }
-}
-
-const fn one() -> f64 {
-    1.0
-}
-
-impl Class {
-    /// The targets of P95, P99 and P99.9, where it has them.
-    fn targets(&self) -> [Option<Seconds>; 3] {
-        [self.p95_ms, self.p99_ms, self.p999_ms].map(|target| target.map(Seconds::from_millis))
-    }
-
-    fn slos(&self) -> impl Iterator<Item = (f64, Seconds)> + use<> {
-        let all = [0.95, 0.99, 0.999].into_iter().zip(self.targets());
-        all.filter_map(|(share, target)| Some((share, target?)))
-    }
-
-    /// A query that waits for longer is late by each of its SLOs: beyond the target of its highest percentile, and where it has none beyond
-    /// the latency at which its users have given up.
-    fn longest(&self) -> Option<Seconds> {
-        let given_up = || {
-            Some(Seconds::from_millis(
-                self.disengagement.as_ref()?.points.last()?.0,
-            ))
-        };
-        self.slos().map(|(_, target)| target).last().or_else(given_up)
-    }
-
-    /// Whether it has an SLO of a percentile.
-    pub fn has_percentile(&self) -> bool {
-        self.slos().next().is_some()
-    }
-
-    /// Whether it has any SLO.
-    pub fn has_slo(&self) -> bool {
-        self.has_percentile() || self.disengagement.is_some()
-    }
-
-    /// Whether all its clients are another class's, too.
-    pub fn is_within(&self, other: &Self) -> bool {
-        let mut clients = self.clients.iter();
-        clients.all(|clients| other.clients.iter().any(|others| clients.are_within(others)))
-    }
-
-    /// What is wrong with it, by its key.
-    pub fn mistake(&self) -> Option<(&'static str, String)> {
-        if self.name.is_empty() || self.name == REST {
-            let why = format!(
-                "is {:?}: give it a name other than {REST:?}, which is the class of all others",
-                self.name
-            );
-            return Some(("name", why));
-        }
-        if self.clients.is_empty() {
-            return Some(("clients", "is empty: no connection belongs to it".to_owned()));
-        }
-        if !(self.weight > 0.0 && self.weight.is_finite()) {
-            return Some(("weight", format!("is {}: it must be greater than 0", self.weight)));
-        }
-        let targets = [
-            ("p95_ms", self.p95_ms),
-            ("p99_ms", self.p99_ms),
-            ("p999_ms", self.p999_ms),
-        ];
-        let mut before = 0.0;
-        for (key, target) in targets {
-            let Some(target) = target else { continue };
-            if !(target > before && target.is_finite()) {
-                let why = format!(
-                    "is {target}: it must be greater than 0, and than the target of a lower percentile"
-                );
-                return Some((key, why));
-            }
-            before = target;
-        }
-        let slo = self.disengagement.as_ref()?;
-        if !(slo.at_most > 0.0 && slo.at_most < 1.0) {
-            let why = format!("is {}: it must be greater than 0 and below 1", slo.at_most);
-            return Some(("disengagement.at_most", why));
-        }
-        let error = slo.table().err()?;
-        Some(("disengagement.points", format!("cannot be used: {error}")))
-    }
-}
 
 /// The classes of a server, and what its connections had done before.
 #[derive(Debug)]
@@ -360,7 +134,7 @@ impl Classes {
             }
             sum.stalled += u64::from(is_stalled);
             sum.missed += u64::from(is_stalled || slos.iter().any(Kept::is_violated));
-            latencies.extend_from_slice(&connection.recent);
+            latencies.extend_from_slice(recent);
             each.push(Connection {
                 id,
                 class: sum.name.clone(),
@@ -474,35 +248,9 @@ fn percentiles(sorted: &[Seconds]) -> Option<[Seconds; 4]> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{connection, gold};
     use super::*;
-
-    fn connection(place: usize, client: Option<&str>, queries: u64, recent_ms: &[f64]) -> ConnectionTotals {
-        ConnectionTotals {
-            place: (place, 1),
-            client: client.map(|client| client.parse().unwrap()),
-            user: None,
-            fd: 7,
-            tid: None,
-            in_transaction: None,
-            unanswered: None,
-            queries,
-            latency: Seconds::from_millis(recent_ms.iter().sum()),
-            between: Seconds::ZERO,
-            recent: recent_ms.iter().map(|ms| Seconds::from_millis(*ms)).collect(),
-        }
-    }
-
-    fn gold() -> Class {
-        Class {
-            name: "gold".to_owned(),
-            clients: vec!["10.1.0.0/16".parse().unwrap(), Clients::Unix],
-            weight: 4.0,
-            p95_ms: Some(20.0),
-            p99_ms: None,
-            p999_ms: Some(60.0),
-            disengagement: None,
-        }
-    }
+    use crate::oncall::DisengagementSlo;
 
     #[test]
     fn who_asked_nothing_for_seconds_misses_no_slo_and_has_them_all_the_same() {
@@ -650,36 +398,5 @@ mod tests {
             (each[0].queries, each[0].mean.unwrap().as_millis().round()),
             (2, 4.0)
         );
-    }
-
-    #[test]
-    fn clients_are_read_and_what_names_none_is_refused() {
-        for text in ["10.0.0.0/8", "::1", "fd00::/64", "unix", "user:app"] {
-            assert!(text.parse::<Clients>().is_ok(), "{text}");
-        }
-        for text in ["10.0.0.0/33", "user:", "localhost", ""] {
-            assert!(
-                text.parse::<Clients>().unwrap_err().contains("names no clients"),
-                "{text}"
-            );
-        }
-        let every: Clients = "0.0.0.0/0".parse().unwrap();
-        assert!(every.hold(&connection(0, Some("1.2.3.4:5"), 0, &[])));
-        assert!(!every.hold(&connection(0, None, 0, &[])));
-    }
-
-    #[test]
-    fn a_class_with_a_target_below_that_of_a_lower_percentile_is_a_mistake() {
-        assert_eq!(gold().mistake(), None);
-        let wrong = Class {
-            p999_ms: Some(10.0),
-            ..gold()
-        };
-        assert_eq!(wrong.mistake().unwrap().0, "p999_ms");
-        let rest = Class {
-            name: REST.to_owned(),
-            ..gold()
-        };
-        assert_eq!(rest.mistake().unwrap().0, "name");
     }
 }

@@ -1,7 +1,8 @@
 //! The connections of a server on call, one by one, as the admin port tells them: as JSON, and the busiest as metrics.
 
+use super::class::Class;
 use super::class_table::ClassTable;
-use super::classes::{Class, class_of, id};
+use super::classes::{class_of, id};
 use headroom_oncall::{ConnectionTotals, Steering};
 use headroom_units::Seconds;
 use prometheus_client::collector::Collector;

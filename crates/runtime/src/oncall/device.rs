@@ -210,9 +210,14 @@ impl OncallDevice {
     }
 
     fn parts(&self, period: &mut DevicePeriod, observation: &OncallObservation, length: Seconds) {
+        // What is commanded is in force of nobody before there are workers that keep to it.
+        let kept_to = match self.before.0.owner {
+            0 => Setting::default(),
+            _ => self.in_force,
+        };
         let server = Part::new(self.options.name.clone(), Role::Node)
             .in_state(self.state())
-            .set_to(&self.in_force)
+            .set_to(&kept_to)
             .with(Sensor::Connections, Some(observation.connections as f64))
             .with(Sensor::WaitingForSlot, Some(observation.waiting as f64))
             .with(
@@ -314,20 +319,36 @@ impl Device for OncallDevice {
             true => Setting::default(),
             false => decision.setting.only(&LEVERS.map(|(lever, _)| lever)),
         };
+        if !self.steering.is_whole() {
+            self.in_force = Setting::default();
+            return Err(anyhow!(
+                "{}: its server, or whoever else may write to it, cut it short: the server runs as without us; end it and start it again",
+                self.steering.path().display()
+            ));
+        }
         let levers = self.levers(&setting);
         self.in_force = match levers.enabled {
             true => setting,
             false => Setting::default(),
         };
+        // First, for it renews the lease: whatever else cannot be done, these hold.
+        self.steering.command(levers, Some(self.options.lease));
         let areas = match restore::global().is_paused() {
             true => &[][..],
             false => &decision.areas,
         };
-        self.divide(areas)?;
+        let divided = self.divide(areas);
         self.warn_once(decision);
-        self.steering.command(levers, Some(self.options.lease));
+        self.give(decision);
+        divided
+    }
+}
+
+impl OncallDevice {
+    /// Gives each connection its turns, and who has none any more what others have.
+    fn give(&mut self, decision: &Decision) {
         if decision.grants.is_empty() && self.granted.is_empty() {
-            return Ok(());
+            return;
         }
         let mut before = std::mem::take(&mut self.granted);
         for grant in &decision.grants {
@@ -338,7 +359,6 @@ impl Device for OncallDevice {
         for id in before {
             self.steering.give(place(id), Turns::default());
         }
-        Ok(())
     }
 }
 
@@ -394,6 +414,72 @@ mod tests {
             OncallDevice::new(Arc::clone(&steering), options, Box::<Fixed>::default()),
             steering,
         )
+    }
+
+    #[test]
+    fn laws_and_library_have_the_same_bounds() {
+        use headroom_control::oncall::law::{AreasTuning, OnCall, OncallTuning, Reef, ReefTuning};
+        use headroom_control::oncall::policy::{MAX_WAIT, MAX_YIELD};
+        use headroom_control::{Plant, Slo};
+        use headroom_oncall::layout::{AREAS, MAX_CONNECTIONS, STARVED_NS, YIELDED_NS};
+        use headroom_units::Cores;
+        let nanoseconds = |of: Seconds| (of.get() * 1e9) as u64;
+        assert_eq!(
+            (nanoseconds(MAX_WAIT), nanoseconds(MAX_YIELD)),
+            (STARVED_NS, YIELDED_NS)
+        );
+        let areas = |count: usize| OncallTuning {
+            areas: AreasTuning {
+                count: count as u32,
+                ..AreasTuning::default()
+            },
+            ..OncallTuning::default()
+        };
+        let slo = Slo::new(Ratio::from_percent(99.0), Seconds::from_millis(50.0)).unwrap();
+        let plant = Plant::left_alone(Cores::new(2.0));
+        let may = |tuning| OnCall::new(slo, plant, None, tuning).is_ok();
+        assert!(may(areas(AREAS)) && !may(areas(AREAS + 1)));
+        let workers = |workers: usize| ReefTuning {
+            concurrency: Some(workers as u32),
+            ..ReefTuning::default()
+        };
+        let may = |tuning: &ReefTuning| Reef::new(slo, plant, None, tuning).is_ok();
+        assert!(may(&workers(MAX_CONNECTIONS)) && !may(&workers(MAX_CONNECTIONS + 1)));
+    }
+
+    #[test]
+    fn a_server_that_cut_its_region_short_is_said_to_be_commanded_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut device, steering) = device(folder.path());
+        let setting = Setting::from([(Lever::Concurrency, 3.0)]);
+        device.apply(&mut Decision::of(setting)).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(steering.path());
+        file.unwrap().set_len(0).unwrap();
+        device.observe(&mut DevicePeriod::default());
+        let error = device.apply(&mut Decision::of(setting)).unwrap_err().to_string();
+        assert!(
+            error.contains("region") && error.contains("cut it short"),
+            "{error}"
+        );
+        assert_eq!(device.in_force(), Setting::default());
+    }
+
+    #[test]
+    fn areas_that_cannot_be_leave_the_levers_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut device, steering) = device(folder.path());
+        let setting = Setting::from([(Lever::Concurrency, 3.0)]);
+        let too_many = CoreArea {
+            cores: 9,
+            ..CoreArea::default()
+        };
+        let mut decision = Decision {
+            areas: vec![too_many],
+            ..Decision::of(setting)
+        };
+        assert!(device.apply(&mut decision).is_err());
+        assert!(steering.commanded().enabled && steering.commanded().concurrency == 3);
+        assert_eq!(device.in_force(), setting);
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl Unseen {
                 "{name} (pid {pid}, user {user}) has loaded the library and cannot reach {at}/{}, and runs as without us: its user may not \
                  open that file, and whatever started it closed the descriptor that it was to inherit, or cleared HEADROOM_ONCALL. Start \
                  wrap as that user, or let the server change its user itself (mariadbd --user=mysql)",
-                super::server::REGION_FILE
+                super::folder::REGION_FILE
             ),
             Why::Ring => format!(
                 "{name} (pid {pid}) talks to its clients through io_uring, which is not put on call: it runs as without us"

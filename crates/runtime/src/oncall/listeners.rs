@@ -56,7 +56,7 @@ pub fn listeners(roots: &Roots, root: u32, folder: &str) -> Vec<Listener> {
 /// Those that have the library of a folder loaded, wherever they are in the tree of processes, with their names: what a server left behind
 /// that has ended. Of other users' none, where this one may not look at them.
 pub fn survivors(roots: &Roots, folder: &str) -> Vec<(u32, String)> {
-    let library = format!("/{folder}/{}", super::server::LIBRARY_FILE);
+    let library = format!("/{folder}/{}", super::folder::LIBRARY_FILE);
     let all = fs::read_dir(roots.proc_("")).into_iter().flatten().flatten();
     all.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -111,8 +111,8 @@ fn listener(roots: &Roots, pid: u32, folder: &str) -> Option<Listener> {
         pid,
         name: read("comm").trim_end().to_owned(),
         user: fs::metadata(&process).ok()?.uid(),
-        has_library: has(super::server::LIBRARY_FILE),
-        has_region: has(super::server::REGION_FILE),
+        has_library: has(super::folder::LIBRARY_FILE),
+        has_region: has(super::folder::REGION_FILE),
         // Its memory is there also where its descriptor is registered alone.
         ring: match maps.contains(RING) {
             true => rings.max().unwrap_or(Ring::None).max(Ring::Unclear),

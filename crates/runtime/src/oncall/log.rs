@@ -1,6 +1,8 @@
 //! What a server says on the terminal while the live view has it: written to a file of its own in the run folder.
 
+use super::folder::{SAME_NUMBER, is_left};
 use super::server::StartError;
+use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,6 +13,9 @@ use std::process::Stdio;
 const MAX_BYTES: u64 = 16 << 20;
 /// As much of the end is looked at for the last lines.
 const END_BYTES: u64 = 16 << 10;
+
+/// How the name of the one that was moved aside ends.
+const OLD: &str = "log.old";
 
 /// The log of a server beside a view. It stays when this program ends, for it may say why the server did; the next `wrap` with a view
 /// and the same run folder takes it away.
@@ -27,18 +32,29 @@ impl ServerLog {
     /// [`StartError::Log`].
     pub fn make(run_dir: &Path) -> Result<Self, StartError> {
         take_dead_away(run_dir);
-        let path = run_dir.join(format!("server-{}.log", std::process::id()));
-        let make = || {
+        let pid = std::process::id();
+        let path = run_dir.join(format!("server-{pid}.log"));
+        let make = |path: &Path| -> io::Result<File> {
             fs::create_dir_all(run_dir)?;
             // The server appends, so that what is cut off in front of it leaves no hole.
             let mut options = OpenOptions::new();
             options.create(true).append(true).read(true).mode(0o600);
-            options.open(&path)
+            let file = options.open(path)?;
+            // With the server, which inherits it.
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(file)
         };
-        match make() {
-            Ok(file) => Ok(Self { path, file }),
-            Err(source) => Err(StartError::Log { path, source }),
+        let mut made = make(&path).map(|file| (path.clone(), file));
+        // One of the same number in another PID namespace has that.
+        for number in 1..SAME_NUMBER {
+            if !matches!(&made, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+                break;
+            }
+            let path = run_dir.join(format!("server-{pid}-{number}.log"));
+            made = make(&path).map(|file| (path, file));
         }
+        let (path, file) = made.map_err(|source: io::Error| StartError::Log { path, source })?;
+        Ok(Self { path, file })
     }
 
     /// The file.
@@ -60,7 +76,7 @@ impl ServerLog {
             .is_ok_and(|metadata| metadata.len() > MAX_BYTES);
         if is_long {
             // The server has the file itself open: its contents are moved. What it writes in between is lost.
-            let copied = fs::copy(&self.path, self.path.with_extension("log.old"));
+            let copied = fs::copy(&self.path, self.path.with_extension(OLD));
             if let Err(error) = copied.and_then(|_| self.file.set_len(0)) {
                 tracing::warn!("{}: the server's log grows: {error}", self.path.display());
             }
@@ -85,17 +101,17 @@ impl ServerLog {
     }
 }
 
-/// Takes away the logs of those that have ended.
+/// Takes away the logs of those that have ended: nobody has them locked, neither who made one nor the server that writes to it.
 fn take_dead_away(run_dir: &Path) {
     for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
+        let path = entry.path();
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix("server-"));
-        let pid = pid.and_then(|rest| rest.strip_suffix(".log").or(rest.strip_suffix(".log.old")));
-        let is_dead = pid
-            .and_then(|pid| pid.parse::<u32>().ok())
-            .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-        if is_dead {
-            let _ = fs::remove_file(entry.path());
+        let is_log = name
+            .to_str()
+            .is_some_and(|name| name.starts_with("server-") && name.ends_with(".log"));
+        if is_log && is_left(&path) == Some(true) {
+            let _ = fs::remove_file(path.with_extension(OLD));
+            let _ = fs::remove_file(path);
         }
     }
 }

@@ -3,13 +3,16 @@
 
 mod agent_machine;
 mod attached;
+mod class;
 mod class_table;
 mod classes;
+mod clients;
 mod connections;
 mod costs;
 mod device;
 mod doubts;
 mod draw;
+mod folder;
 mod listeners;
 mod log;
 mod pages;
@@ -23,14 +26,17 @@ pub mod wrapped;
 
 pub use agent_machine::OncallMachine;
 pub use attached::{AttachFailure, AttachOptions, AttachedDevice, AttachedTelemetry, Attachment};
+pub use class::{Class, DisengagementSlo};
 pub use class_table::ClassTable;
-pub use classes::{Class, Classes, Clients, DisengagementSlo, REST};
+pub use classes::{Classes, REST};
+pub use clients::Clients;
 pub use connections::{ConnectionReport, ConnectionSeries, Connections, MAX_IN_METRICS};
 pub use costs::{ProgramCounts, ServerCosts, meter, processors};
 pub use device::{BY_EVENTS, Cost, Costs, LEVERS, NO_CLIENT, OncallDevice, OncallOptions};
 pub use draw::Draw;
+pub use folder::{Folder, sweep};
 pub use log::ServerLog;
 pub use pages::ConnectionPages;
-pub use server::{Ended, Folder, Server, StartError, sweep};
+pub use server::{Ended, Server, StartError};
 pub use signals::PassedOn;
 pub use telemetry::OncallTelemetry;

@@ -2,17 +2,16 @@
 
 use super::costs::ProgramCounts;
 use super::doubts::Doubts;
+use super::folder::{Folder, LIBRARY_FILE};
 use super::listeners::survivors;
 use super::log::ServerLog;
 use super::signals::{PassedOn, send};
 use headroom_console::{Stop, say};
 use headroom_node::Roots;
-use headroom_node::ours::{self, NotOurs};
-use headroom_oncall::{Inherited, LIBRARY, Levers, Steering, VARIABLE, ignore_in};
+use headroom_node::ours::NotOurs;
+use headroom_oncall::{Inherited, Levers, Steering, VARIABLE, ignore_in};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -30,11 +29,6 @@ const EVERY: Duration = Duration::from_secs(2);
 const SURVIVE_FOR: Duration = Duration::from_millis(500);
 /// Processes that are named in a line.
 const MOST_NAMED: usize = 4;
-
-/// The library's file in its folder.
-pub const LIBRARY_FILE: &str = "libheadroom_oncall.so";
-/// The region's file in that folder.
-pub const REGION_FILE: &str = "region";
 
 /// Why a server was not started.
 #[derive(Debug, thiserror::Error)]
@@ -88,91 +82,6 @@ pub enum StartError {
     },
 }
 
-/// The folder of one wrapped server, removed with this value.
-#[derive(Debug)]
-pub struct Folder(PathBuf);
-
-impl Folder {
-    /// Makes it, with the library. Whoever the server runs as must be able to read that.
-    ///
-    /// # Errors
-    /// [`StartError::Folder`], [`StartError::NotOurs`], [`StartError::Separator`], [`StartError::NoExec`].
-    pub fn make(run_dir: &Path) -> Result<Self, StartError> {
-        let path = run_dir.join(format!("oncall-{}", std::process::id()));
-        // Whatever becomes of it, nothing of it is left.
-        let folder = Self(path.clone());
-        // The loader separates libraries by both.
-        if path
-            .as_os_str()
-            .as_encoded_bytes()
-            .iter()
-            .any(|byte| b" :".contains(byte))
-        {
-            return Err(StartError::Separator { path });
-        }
-        // A server of root's may be executed as another user, who must find the library; another user's server cannot.
-        let mode = match rustix::process::geteuid().is_root() {
-            true => 0o755,
-            false => 0o700,
-        };
-        ours::make(run_dir, mode)?;
-        sweep(run_dir);
-        let make = || {
-            // Of one that had this number and was killed: what still has its files open or mapped keeps them.
-            if path.exists() {
-                fs::remove_dir_all(&path)?;
-            }
-            fs::create_dir_all(&path)?;
-            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-            let library = path.join(LIBRARY_FILE);
-            fs::write(&library, LIBRARY)?;
-            // Whoever the server is executed as loads it, whatever our own mask says.
-            fs::set_permissions(&library, Permissions::from_mode(0o644))?;
-            Ok(rustix::fs::statvfs(&path)?)
-        };
-        let at = make().map_err(|source: std::io::Error| StartError::Folder {
-            path: path.clone(),
-            source,
-        })?;
-        match at.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
-            true => Err(StartError::NoExec { path }),
-            false => Ok(folder),
-        }
-    }
-
-    /// Where the region is to be.
-    pub fn region(&self) -> PathBuf {
-        self.0.join(REGION_FILE)
-    }
-
-    /// The folder.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Takes away the folders of those that were killed, and says which. A server of theirs that still runs has what it needs of them mapped.
-pub fn sweep(run_dir: &Path) -> Vec<PathBuf> {
-    let mut gone = Vec::new();
-    for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix("oncall-"));
-        let is_dead = pid
-            .and_then(|pid| pid.parse::<u32>().ok())
-            .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-        if is_dead && fs::remove_dir_all(entry.path()).is_ok() {
-            gone.push(entry.path());
-        }
-    }
-    gone
-}
-
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended(ExitStatus);
@@ -217,7 +126,7 @@ impl Server {
             path: program.to_owned(),
             source,
         };
-        let preload = preloads(&folder.0.join(LIBRARY_FILE));
+        let preload = preloads(&folder.path().join(LIBRARY_FILE));
         if let Some(signal) = signals.end() {
             return Err(StartError::AskedToEnd {
                 path: program.to_owned(),
@@ -243,7 +152,7 @@ impl Server {
         let server = Self {
             child,
             steering,
-            folder: folder.0.clone(),
+            folder: folder.path().to_owned(),
             log,
             signalled: Arc::default(),
         };

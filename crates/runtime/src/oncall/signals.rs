@@ -3,7 +3,8 @@
 use headroom_console::Stop;
 use headroom_node::Roots;
 use nix::sys::signal::{SigSet, SigmaskHow};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::c_int;
@@ -74,11 +75,20 @@ impl PassedOn {
         signalled: &Arc<AtomicBool>,
     ) -> io::Result<()> {
         let (stop, signalled) = (stop.clone(), Arc::clone(signalled));
+        // Its number may be another's once it was waited for.
+        let handle = i32::try_from(server).ok().and_then(Pid::from_raw);
+        let handle = handle.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let pass_on = move || {
             for signal in self.early.into_iter().chain(self.signals.forever()) {
                 let named = named(signal);
-                if let Err(error) = send(server, named) {
-                    tracing::warn!("the server did not get {named:?}: {error}");
+                let sent = match &handle {
+                    Some(handle) => pidfd_send_signal(handle, named),
+                    // A kernel before 5.3.
+                    None => send(server, named),
+                };
+                match sent {
+                    Ok(()) | Err(Errno::SRCH) => {}
+                    Err(error) => tracing::warn!("the server did not get {named:?}: {error}"),
                 }
                 if ends(signal) {
                     signalled.store(true, Relaxed);

@@ -1,11 +1,13 @@
-//! What tests of attached servers share.
+//! What tests of attached servers and of classes share.
 
 use super::attached::AttachOptions;
+use super::class::Class;
+use super::clients::Clients;
 use super::connections::Connections;
 use super::costs::processors;
 use super::wrapped::{Offer, Wrapped, WrappedAt};
 use headroom_node::Roots;
-use headroom_oncall::Steering;
+use headroom_oncall::{ConnectionTotals, Steering};
 use headroom_units::Seconds;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,5 +60,40 @@ pub(super) fn options() -> AttachOptions {
         cpus: processors(&Roots::default(), "self").unwrap(),
         break_even: Seconds::from_millis(1.0),
         connections: Arc::new(Connections::new(Vec::new(), 0)),
+    }
+}
+
+/// A connection of a client, with its last latencies.
+pub(super) fn connection(
+    place: usize,
+    client: Option<&str>,
+    queries: u64,
+    recent_ms: &[f64],
+) -> ConnectionTotals {
+    ConnectionTotals {
+        place: (place, 1),
+        client: client.map(|client| client.parse().unwrap()),
+        user: None,
+        fd: 7,
+        tid: None,
+        in_transaction: None,
+        unanswered: None,
+        queries,
+        latency: Seconds::from_millis(recent_ms.iter().sum()),
+        between: Seconds::ZERO,
+        recent: recent_ms.iter().map(|ms| Seconds::from_millis(*ms)).collect(),
+    }
+}
+
+/// A class of a network and of the Unix socket, with two SLOs.
+pub(super) fn gold() -> Class {
+    Class {
+        name: "gold".to_owned(),
+        clients: vec!["10.1.0.0/16".parse().unwrap(), Clients::Unix],
+        weight: 4.0,
+        p95_ms: Some(20.0),
+        p99_ms: None,
+        p999_ms: Some(60.0),
+        disengagement: None,
     }
 }

@@ -118,7 +118,12 @@ impl QosConsolidation {
         }
         if let Some(profile) = &tuning.profile {
             let fits = profile.cores() == tuning.cores as usize;
-            require("profile", profile.cores() as f64, fits, "one value for each core")?;
+            require(
+                "profile_per_s",
+                profile.cores() as f64,
+                fits,
+                "one value for each core",
+            )?;
         }
         let state = match tuning.profile.clone() {
             Some(profile) => State::Running {

@@ -363,6 +363,9 @@ mod tests {
             ..reef()
         };
         let error = Areas::new(&short, 4).err().unwrap().to_string();
-        assert_eq!(error, "areas.profile is 1: it must be one value for each core");
+        assert_eq!(
+            error,
+            "areas.profile_per_s is 1: it must be one value for each core"
+        );
     }
 }

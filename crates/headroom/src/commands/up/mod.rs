@@ -305,8 +305,11 @@ impl World {
             return Ok(None);
         };
         let of = (run_dir, server.as_str(), document);
-        let (on_call, note) = OnCall::new(of, (roots, &self.target, &self.figures))?;
+        let (on_call, mut note) = OnCall::new(of, (roots, &self.target, &self.figures))?;
         config.law = oncall::with_break_even(&config.law, on_call.machine().1);
+        if let Some(never) = oncall::no_delay_pays(&config.law) {
+            note = format!("{note}; {never}");
+        }
         Ok(Some((on_call, note)))
     }
 

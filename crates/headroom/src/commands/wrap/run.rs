@@ -4,7 +4,7 @@ use super::{WrapArgs, not_started, reload, say_totals};
 use crate::args::RunArgs;
 use crate::config::machine;
 use crate::config::wrap::WrapConfig;
-use crate::oncall::{asks_each, lease, with_break_even};
+use crate::oncall::{asks_each, lease, no_delay_pays, with_break_even};
 use crate::start::{self, Admin, ServiceRate, Start};
 use anyhow::anyhow;
 use headroom_console::{Document, Failure, Stop, say};
@@ -87,6 +87,9 @@ impl Wrapped<'_> {
             );
         }
         let law = &with_break_even(&config.law, pays.length);
+        if let Some(note) = no_delay_pays(law) {
+            say::note!("note: {note}");
+        }
         let context = start::context(slo, plant, vec![figures.clone()]);
         // Whatever is wrong with the laws is said before the server is started.
         drop(start::stack(law, document, &context, &config.control)?);

@@ -6,7 +6,7 @@ use super::super::processes;
 use super::super::sets;
 use super::super::sys::{self, EpollEvent, PollFd, TimeSpec};
 use super::super::table;
-use super::super::waits::{self, Waited, blocking, blocking_for_client};
+use super::super::waits::{self, Patience, Waited, blocking, blocking_for_client};
 use super::{aside, result};
 use core::ffi::{c_int, c_ulong, c_void};
 
@@ -51,7 +51,7 @@ fn wait_for_one(
             |ready| *ready > 0,
         );
     }
-    match aside(|| waits::wait(region, place, poll, patience)) {
+    match aside(|| waits::wait(region, place, poll, Patience::Poll(patience))) {
         Waited::As(raw) => result(raw) as c_int,
         Waited::Ordinarily => {
             let ready = blocking_for_client(ordinarily);
@@ -93,8 +93,11 @@ fn polling(
         };
     }
     let reads = fds.iter().filter(|one| one.events & sys::POLLIN != 0);
-    let Some((region, place, fd)) = among(reads.map(|one| one.fd)) else {
-        return blocking(ordinarily);
+    let Some((region, place, fd)) = among(reads.clone().map(|one| one.fd)) else {
+        return match reads.clone().any(|one| table::is_client(one.fd)) {
+            true => blocking_for_client(ordinarily),
+            false => blocking(ordinarily),
+        };
     };
     let records = fds.as_mut_ptr();
     processes::wait(
@@ -177,7 +180,10 @@ fn selecting(
         (None, _) => None,
     };
     let Some((region, place, fd)) = client else {
-        return blocking(ordinarily);
+        return match reads.all().any(table::is_client) {
+            true => blocking_for_client(ordinarily),
+            false => blocking(ordinarily),
+        };
     };
     if lock::is_shared(region) {
         let briefly = |linger| {
@@ -197,7 +203,7 @@ fn selecting(
         events: sys::POLLIN,
         revents: 0,
     };
-    match aside(|| waits::wait(region, place, &mut poll, patience)) {
+    match aside(|| waits::wait(region, place, &mut poll, Patience::Poll(patience))) {
         Waited::As(raw @ ..0) => result(raw) as c_int,
         // The bits and the time left are the kernel's to write, without a wait where the client is there.
         Waited::As(1..) => ordinarily(),

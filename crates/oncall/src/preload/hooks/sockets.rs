@@ -1,6 +1,7 @@
 //! Clients that come, what they send and are sent, and where they go.
 
 use super::super::join;
+use super::super::layout::MAX_FD;
 use super::super::lock;
 use super::super::processes;
 use super::super::sets;
@@ -8,9 +9,9 @@ use super::super::sys::{self, EpollEvent, PollFd};
 use super::super::table;
 use super::super::transactions::{self, Part};
 use super::super::users;
-use super::super::waits::{self, Waited};
+use super::super::waits::{self, Patience, Waited};
 use super::{aside, result, set_errno};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 
 /// A client has come, or not.
 fn accepted(fd: c_int) -> c_int {
@@ -42,11 +43,17 @@ extern "C" fn accept4(fd: c_int, address: *mut c_void, length: *mut c_void, flag
     accepted(next!("accept4" as Accept4, fd, address, length, flags))
 }
 
-/// A read of a descriptor into a buffer, where it is a client's: by `ordinarily`, whose result is libc's.
-fn reading(fd: c_int, flags: c_int, buffer: *const c_void, ordinarily: impl FnOnce() -> isize) -> isize {
+/// A read of a descriptor into a buffer of so many bytes, where it is a client's: by `ordinarily`, whose result is libc's.
+fn reading(
+    fd: c_int,
+    flags: c_int,
+    (buffer, room): (*const c_void, usize),
+    ordinarily: impl FnOnce() -> isize,
+) -> isize {
     let read = reading_aside(fd, flags, ordinarily);
-    if read > 0 {
-        users::note(fd, buffer, read);
+    // What is only looked at comes again. With MSG_TRUNC the result may be more than there was room for.
+    if read > 0 && flags & sys::MSG_PEEK == 0 {
+        users::note(fd, buffer, room.min(read.unsigned_abs()));
     }
     read
 }
@@ -56,10 +63,14 @@ fn reading_aside(fd: c_int, flags: c_int, ordinarily: impl FnOnce() -> isize) ->
         return ordinarily();
     };
     let never_waits = flags & sys::MSG_DONTWAIT != 0;
+    if never_waits && flags & sys::MSG_PEEK != 0 {
+        // Who looks whether its client is still there is to see what is.
+        return ordinarily();
+    }
     if lock::is_shared(region) {
         return processes::read((region, place), fd, never_waits, ordinarily).unwrap_or_else(again);
     }
-    if never_waits && table::is_answered(fd) {
+    if never_waits && table::spares(&region.connections[usize::from(place)]) {
         return again();
     }
     if !never_waits && waits::is_for_query(region, place) && sys::is_blocking(fd) {
@@ -68,15 +79,18 @@ fn reading_aside(fd: c_int, flags: c_int, ordinarily: impl FnOnce() -> isize) ->
             events: sys::POLLIN,
             revents: 0,
         };
-        match aside(|| waits::wait(region, place, &mut poll, sys::receive_timeout(fd))) {
+        let patience = match sys::receive_timeout(fd) {
+            None => Patience::Read,
+            some => Patience::Poll(some),
+        };
+        match aside(|| waits::wait(region, place, &mut poll, patience)) {
             Waited::As(0) => return again(),
             Waited::As(raw @ ..0) => return result(raw) as isize,
             Waited::As(_) | Waited::Ordinarily => {}
         }
     }
     let read = ordinarily();
-    // MSG_PEEK is 2.
-    if read > 0 && flags & 2 == 0 {
+    if read > 0 && flags & sys::MSG_PEEK == 0 {
         aside(|| table::received(fd));
     }
     read
@@ -91,7 +105,7 @@ fn again() -> isize {
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
 extern "C" fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) -> isize {
     type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
-    reading(fd, flags, buffer, || {
+    reading(fd, flags, (buffer, length), || {
         next!("recv" as Recv, fd, buffer, length, flags)
     })
 }
@@ -100,7 +114,7 @@ extern "C" fn recv(fd: c_int, buffer: *mut c_void, length: usize, flags: c_int) 
 extern "C" fn __recv_chk(fd: c_int, buffer: *mut c_void, length: usize, size: usize, flags: c_int) -> isize {
     type Checked = unsafe extern "C" fn(c_int, *mut c_void, usize, usize, c_int) -> isize;
     // Where there is no room, libc ends the program.
-    reading(fd, flags, buffer, || {
+    reading(fd, flags, (buffer, length), || {
         next!("__recv_chk" as Checked, fd, buffer, length, size, flags)
     })
 }
@@ -116,7 +130,7 @@ extern "C" fn recvfrom(
 ) -> isize {
     type ReceiveFrom =
         unsafe extern "C" fn(c_int, *mut c_void, usize, c_int, *mut c_void, *mut c_void) -> isize;
-    reading(fd, flags, buffer, || {
+    reading(fd, flags, (buffer, length), || {
         next!(
             "recvfrom" as ReceiveFrom,
             fd,
@@ -140,13 +154,15 @@ extern "C" fn recvmsg(fd: c_int, message: *mut c_void, flags: c_int) -> isize {
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
 extern "C" fn read(fd: c_int, buffer: *mut c_void, length: usize) -> isize {
     type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
-    reading(fd, 0, buffer, || next!("read" as Read, fd, buffer, length))
+    reading(fd, 0, (buffer, length), || {
+        next!("read" as Read, fd, buffer, length)
+    })
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
 extern "C" fn __read_chk(fd: c_int, buffer: *mut c_void, length: usize, size: usize) -> isize {
     type Checked = unsafe extern "C" fn(c_int, *mut c_void, usize, usize) -> isize;
-    reading(fd, 0, buffer, || {
+    reading(fd, 0, (buffer, length), || {
         next!("__read_chk" as Checked, fd, buffer, length, size)
     })
 }
@@ -256,11 +272,83 @@ fn gone(fd: c_int) {
     }
 }
 
+/// All clients' descriptors of a range are closed.
+fn gone_from(first: c_uint, last: c_uint) {
+    let last = last.min(MAX_FD as c_uint - 1);
+    let all = first..=last;
+    all.map(|fd| fd as c_int)
+        .filter(|fd| table::is_client(*fd))
+        .for_each(gone);
+}
+
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
 extern "C" fn close(fd: c_int) -> c_int {
     type Close = unsafe extern "C" fn(c_int) -> c_int;
     gone(fd);
     next!("close" as Close, fd)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    type CloseRange = unsafe extern "C" fn(c_uint, c_uint, c_int) -> c_int;
+    // CLOSE_RANGE_CLOEXEC, 4, closes none.
+    if flags & 4 == 0 {
+        gone_from(first, last);
+    }
+    next!("close_range" as CloseRange, first, last, flags)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn closefrom(first: c_int) {
+    type CloseFrom = unsafe extern "C" fn(c_int);
+    gone_from(first.max(0) as c_uint, c_uint::MAX);
+    next!("closefrom" as CloseFrom, first);
+}
+
+/// A new descriptor: whatever had its number before was closed, perhaps where no hook sees it, as by fclose(3).
+fn made(fd: c_int) -> c_int {
+    if fd >= 0 && table::is_client(fd) {
+        gone(fd);
+    }
+    fd
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+    type Socket = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+    made(next!("socket" as Socket, family, kind, protocol))
+}
+
+/// Two new descriptors, where there was no error.
+fn made_two(result: c_int, fds: *const c_int) -> c_int {
+    if result == 0 {
+        for at in 0..2 {
+            // SAFETY: the call has just written both.
+            made(unsafe { fds.add(at).read() });
+        }
+    }
+    result
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn socketpair(family: c_int, kind: c_int, protocol: c_int, fds: *mut c_int) -> c_int {
+    type SocketPair = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_int) -> c_int;
+    made_two(
+        next!("socketpair" as SocketPair, family, kind, protocol, fds),
+        fds,
+    )
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn pipe(fds: *mut c_int) -> c_int {
+    type Pipe = unsafe extern "C" fn(*mut c_int) -> c_int;
+    made_two(next!("pipe" as Pipe, fds), fds)
+}
+
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
+    type Pipe2 = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
+    made_two(next!("pipe2" as Pipe2, fds, flags), fds)
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]

@@ -192,6 +192,7 @@ impl Law for OnCall {
         let late = self.end_late(observation);
         self.watch_quiet(oncall.queries);
         let let_go = self.let_go(observation, oncall);
+        let is_let_go = let_go.is_some();
         let (point, reason) = match (let_go.or(late), self.regime) {
             (Some(at_once), _) => at_once,
             (None, _) if self.areas.is_measuring() => {
@@ -211,7 +212,11 @@ impl Law for OnCall {
         };
         self.wanted = point;
         let (grants, reasons) = self.turns.decide(observation, oncall, point.batch);
-        let (areas, of_areas) = self.areas.decide(observation, point);
+        let (areas, of_areas) = match is_let_go {
+            // Something stood still: everybody goes, and everywhere.
+            true => (Vec::new(), Vec::new()),
+            false => self.areas.decide(observation, point),
+        };
         Decision {
             grants,
             comparisons: std::mem::take(&mut self.ended),

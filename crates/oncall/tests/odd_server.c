@@ -1,0 +1,140 @@
+/* A server with a thread per connection that waits for its clients in odd ways, by its first argument. A line is a query, answered by "ok".
+ *
+ * two     poll(2) of the client and of a pipe, then recv without waiting
+ * mask    ppoll(2) with a mask of signals, then recv without waiting
+ * busy    recv without waiting, again and again
+ * peek    looks whether something is there before it reads
+ * alarm   read(2), while another thread sends a signal again and again whose handler has SA_RESTART
+ * ended   poll(2) without a time, which any signal ends: a line "signal" has one sent while it waits
+ * other   a line "other" closes the client by close_range(2); its number is a pipe's from then on, which is read. A line "wait" is answered when
+ *         that was */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *how;
+static int ends[2];
+static volatile int has_read;
+
+static void nothing(int signal) { (void)signal; }
+
+static void nap(long microseconds) {
+    struct timespec time = {0, microseconds * 1000};
+    nanosleep(&time, NULL);
+}
+
+static void *signals(void *thread) {
+    for (;;) {
+        nap(2000);
+        if (pthread_kill(*(pthread_t *)thread, SIGUSR1)) return NULL;
+    }
+}
+
+static void *once(void *thread) {
+    nap(200000);
+    pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    return NULL;
+}
+
+static void *writes(void *to) {
+    nap(20000);
+    if (write((int)(long)to, "x", 1) != 1) abort();
+    return NULL;
+}
+
+static int is(const char *name) { return !strcmp(how, name); }
+
+/* The next line's length; 0 where there is none. */
+static ssize_t line_of(int fd, char *line, size_t room) {
+    struct pollfd wait[2] = {{.fd = fd, .events = POLLIN}, {.fd = ends[0], .events = POLLIN}};
+    sigset_t none;
+    sigemptyset(&none);
+    for (;;) {
+        if (is("two")) poll(wait, 2, -1);
+        if (is("mask")) ppoll(wait, 1, NULL, &none);
+        if (is("busy")) nap(100);
+        if (is("peek")) {
+            char byte;
+            if (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0) {
+                nap(100);
+                continue;
+            }
+        }
+        ssize_t length = is("alarm") || is("other") ? read(fd, line, room) : recv(fd, line, room, MSG_DONTWAIT);
+        if (length < 0 && errno == EAGAIN) {
+            if (is("ended") && poll(wait, 1, -1) < 0 && errno == EINTR) send(fd, "ok\n", 3, MSG_NOSIGNAL);
+            continue;
+        }
+        /* Who takes what is no answer for the end, as many do. */
+        return length < 0 ? 0 : length;
+    }
+}
+
+static void *serve(void *at) {
+    int fd = (int)(long)at;
+    pthread_t thread = pthread_self(), other;
+    char line[64];
+    if (is("alarm")) pthread_create(&other, NULL, signals, &thread);
+    for (;;) {
+        ssize_t length = line_of(fd, line, sizeof line - 1);
+        if (length <= 0) break;
+        line[length] = 0;
+        if (!strncmp(line, "other", 5)) {
+#if __GLIBC_PREREQ(2, 34)
+            close_range(fd, fd, 0);
+#else
+            close(fd);
+#endif
+            int pipe_of[2];
+            if (pipe(pipe_of) || pipe_of[0] != fd) abort();
+            /* Nobody's client: it waits for what is written a while later. */
+            for (int number = 0; number < 3; number++) {
+                pthread_create(&other, NULL, writes, (void *)(long)pipe_of[1]);
+                if (read(pipe_of[0], line, 1) != 1) abort();
+                pthread_join(other, NULL);
+            }
+            close(pipe_of[1]);
+            if (read(pipe_of[0], line, 1) != 0) abort();
+            has_read = 1;
+            break;
+        }
+        while (!strncmp(line, "wait", 4) && !has_read) nap(1000);
+        if (send(fd, "ok\n", 3, MSG_NOSIGNAL) < 0) break;
+        if (!strncmp(line, "signal", 6)) pthread_create(&other, NULL, once, &thread);
+    }
+    /* The thread that signals this one is not to find another's. */
+    if (is("alarm")) for (;;) pause();
+    close(fd);
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    how = count > 1 ? arguments[1] : "";
+    struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR1, &action, NULL);
+    if (pipe(ends)) return 1;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    bind(listener, (struct sockaddr *)&address, sizeof address);
+    listen(listener, 64);
+    getsockname(listener, (struct sockaddr *)&address, &length);
+    printf("%d\n", ntohs(address.sin_port));
+    fflush(stdout);
+    for (;;) {
+        long client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (client < 0) continue;
+        pthread_t thread;
+        if (!pthread_create(&thread, NULL, serve, (void *)client)) pthread_detach(thread);
+    }
+}

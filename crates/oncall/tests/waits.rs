@@ -1,0 +1,101 @@
+//! Servers that wait for their clients in ways of their own: none of them may be told anything that the kernel would not say.
+
+#[allow(dead_code, reason = "each test program has its part of it")]
+mod common;
+
+use common::{Server, compiled, levers};
+use headroom_oncall::{Levers, Turns};
+use std::thread;
+use std::time::Duration;
+
+/// A server that waits so; `None` without a C compiler.
+fn start(how: &str, levers: Levers) -> Option<Server> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("odd_server.c", folder.path())?;
+    // The program is executed by the time that its folder goes.
+    Some(Server::prepared(&program, levers, None, |command, _| {
+        command.arg(how);
+    }))
+}
+
+#[test]
+fn who_waits_where_no_hook_sees_it_has_its_queries_all_the_same() {
+    for how in ["two", "mask", "busy", "peek"] {
+        for levers in [levers(1, 1), Levers::default()] {
+            let Some(server) = start(how, levers) else { return };
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let mut client = server.connect();
+                        (0..20).for_each(|_| client.ask("one"));
+                    });
+                }
+            });
+            server.until("all are counted, and nobody is left", |server| {
+                let totals = server.steering.totals();
+                let left = (totals.running, totals.waiting, totals.connections);
+                totals.queries >= 3 * 19 && left == (0, 0, 0)
+            });
+        }
+    }
+}
+
+#[test]
+fn a_signal_whose_handler_has_calls_go_on_ends_no_read() {
+    let lingering = Levers {
+        linger: Duration::from_millis(20),
+        ..levers(1, 8)
+    };
+    for (levers, pause) in [(levers(1, 1), 0), (lingering, 0), (levers(1, 1), 15)] {
+        let Some(server) = start("alarm", levers) else {
+            return;
+        };
+        let mut client = server.connect();
+        client.ask("one");
+        let pauses = Turns {
+            batch: Some(1),
+            yields: true,
+            pause: Duration::from_millis(pause),
+            ..Turns::default()
+        };
+        server.steering.give(server.counted(&client).place, pauses);
+        let mut other = server.connect();
+        for _ in 0..10 {
+            client.ask("one");
+            other.ask("one");
+            thread::sleep(Duration::from_millis(12));
+        }
+    }
+}
+
+#[test]
+fn any_signal_ends_a_poll() {
+    for levers in [levers(1, 1), Levers::default()] {
+        let Some(server) = start("ended", levers) else {
+            return;
+        };
+        let mut client = server.connect();
+        client.ask("one");
+        client.ask("signal");
+        // What it says of its own accord when the signal has come.
+        client.hear();
+        client.ask("one");
+    }
+}
+
+#[test]
+fn a_number_that_is_no_clients_any_more_is_read_as_any_other() {
+    for levers in [levers(1, 1), Levers::default()] {
+        let Some(server) = start("other", levers) else {
+            return;
+        };
+        let mut client = server.connect();
+        client.ask("one");
+        client.say("other");
+        assert!(client.is_closed());
+        server.until("its connection is none any more", |server| {
+            server.steering.totals().connections == 0
+        });
+        server.connect().ask("wait");
+    }
+}
