@@ -72,6 +72,9 @@ pub struct OncallObservation {
     /// For how long the one waits that waits longest, at the end of the period; `None` where none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_waiting: Option<Seconds>,
+    /// The same of those alone that no policy has wait, zero where none of them does; `None` where that is not told.
+    #[serde(default)]
+    pub oldest_in_turn: Option<Seconds>,
     /// Connections at the end of the period.
     pub connections: u64,
     /// As how many connections the queries of the period came, would all ask alike ([`asking`](Self::asking_of)): a pool has many that

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// What the region begins with: its layout's name and version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc6");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc7");
 /// Connections that can be on call at once; those beyond are served as without us, and counted in [`Region::unmanaged`].
 pub const MAX_CONNECTIONS: usize = 4096;
 /// The highest file descriptor of a connection that can be on call.
@@ -126,6 +126,8 @@ pub struct Region {
     pub unmanaged: AtomicU64,
     /// Connections that the server watches with epoll: there is no worker to park.
     pub event_driven: AtomicU64,
+    /// Connections that came while the library lacked descriptors or a thread of its own.
+    pub lacking: AtomicU64,
     /// Connections that threads of another process serve than the one whose are on call.
     pub elsewhere: AtomicU64,
     /// Forks of a process whose connections are on call.
@@ -259,6 +261,8 @@ pub struct Connection {
     pub in_query: AtomicU32,
     /// From the first byte of an answer on, that there is one: see [`sent`].
     pub sent: AtomicU32,
+    /// 1 where its worker, with the answer sent, read without waiting last, and there was nothing.
+    pub looked: AtomicU32,
     /// What its client speaks: see the library's `transactions`.
     pub protocol: AtomicU32,
     /// How far its client has said who it is: see the library's `users`.

@@ -9,7 +9,7 @@ pub use attach::AttachError;
 pub use commands::{AreaCores, DivisionError, Levers, Turns};
 pub use counted::{ConnectionTotals, Totals};
 
-use crate::layout::{AREAS, Area, BUCKETS, COMMON, CPU_WORDS, MAGIC, Region, mode};
+use crate::layout::{AREAS, Area, BUCKETS, COMMON, CPU_WORDS, Connection, MAGIC, Region, STARVED_NS, mode};
 use crate::preload::{lock, processes};
 use counted::{described, is_taken, queries};
 use headroom_units::Seconds;
@@ -297,6 +297,7 @@ impl Steering {
             spurious: region.spurious.load(Relaxed),
             without_slot: region.without_slot.load(Relaxed),
             unmanaged: region.unmanaged.load(Relaxed),
+            lacking: region.lacking.load(Relaxed),
             event_driven: region.event_driven.load(Relaxed),
             elsewhere: region.elsewhere.load(Relaxed),
             forks: region.forks.load(Relaxed),
@@ -324,14 +325,28 @@ impl Steering {
 
     /// For how long the connection waits for a slot that waits longest; `None` where none does.
     pub fn oldest_waiting(&self) -> Option<Seconds> {
+        self.waiting_for().map(|(_, waits)| waits).reduce(Seconds::max)
+    }
+
+    /// The same of those that wait in turn: a policy has others wait, with no turn or after all others, and it is no sign that anything is
+    /// stuck as long as that is no longer than it may be.
+    pub fn oldest_in_turn(&self) -> Option<Seconds> {
+        let bound = Seconds::new(STARVED_NS as f64 / 1e9);
+        let in_turn = |one: &Connection| one.yields.load(Relaxed) == 0 && one.quota.load(Relaxed) != 0;
+        let all = self
+            .waiting_for()
+            .filter(|(one, waits)| in_turn(one) || *waits > bound);
+        all.map(|(_, waits)| waits).reduce(Seconds::max)
+    }
+
+    fn waiting_for(&self) -> impl Iterator<Item = (&Connection, Seconds)> {
         let now = now_ns();
         let all = self.region().connections.iter().filter(|one| is_taken(one));
-        let waiting = all.filter(|one| one.in_query.load(Relaxed) == 0);
-        let since = waiting
-            .map(|one| one.ready_ns.load(Relaxed))
-            .filter(|since| *since != 0)
-            .min()?;
-        Some(Seconds::new(now.saturating_sub(since) as f64 / 1e9))
+        all.filter(|one| one.in_query.load(Relaxed) == 0)
+            .filter_map(move |one| {
+                let since = one.ready_ns.load(Relaxed);
+                (since != 0).then(|| (one, Seconds::new(now.saturating_sub(since) as f64 / 1e9)))
+            })
     }
 
     /// Connections that have a query and no slot now.

@@ -1,5 +1,7 @@
 /* A server with a thread per connection that waits for its clients in odd ways, by its first argument. A line is a query, answered by "ok".
  *
+ * drain   waits for the first byte, answers what is there, and closes the connection where nothing more is
+ * steal   a line "steal" ends the connection of the client before, whose thread waits in read(2), and serves the next client by its number
  * two     poll(2) of the client and of a pipe, then recv without waiting
  * mask    ppoll(2) with a mask of signals, then recv without waiting
  * busy    recv without waiting, again and again
@@ -24,7 +26,7 @@
 
 static const char *how;
 static int ends[2];
-static volatile int has_read;
+static volatile int has_read, threads, before = -1, listener;
 
 static void nothing(int signal) { (void)signal; }
 
@@ -70,7 +72,14 @@ static ssize_t line_of(int fd, char *line, size_t room) {
                 continue;
             }
         }
-        ssize_t length = is("alarm") || is("other") ? read(fd, line, room) : recv(fd, line, room, MSG_DONTWAIT);
+        if (is("drain")) {
+            struct pollfd first = {.fd = fd, .events = POLLIN};
+            if (!*line) poll(&first, 1, -1);
+            /* A line at a time. */
+            ssize_t length = recv(fd, line, 2, MSG_DONTWAIT);
+            return length < 0 ? 0 : length;
+        }
+        ssize_t length = is("alarm") || is("other") || is("steal") ? read(fd, line, room) : recv(fd, line, room, MSG_DONTWAIT);
         if (length < 0 && errno == EAGAIN) {
             if (is("ended") && poll(wait, 1, -1) < 0 && errno == EINTR) send(fd, "ok\n", 3, MSG_NOSIGNAL);
             continue;
@@ -83,7 +92,8 @@ static ssize_t line_of(int fd, char *line, size_t room) {
 static void *serve(void *at) {
     int fd = (int)(long)at;
     pthread_t thread = pthread_self(), other;
-    char line[64];
+    char line[64] = "";
+    int id = ++threads;
     if (is("alarm")) pthread_create(&other, NULL, signals, &thread);
     for (;;) {
         ssize_t length = line_of(fd, line, sizeof line - 1);
@@ -108,6 +118,21 @@ static void *serve(void *at) {
             has_read = 1;
             break;
         }
+        if (is("steal")) {
+            if (!strncmp(line, "steal", 5)) {
+                shutdown(before, SHUT_RDWR);
+                close(before);
+                /* The number of the ended one is the new one's. */
+                fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+                nap(50000);
+            } else {
+                before = fd;
+                /* Whose answer it is: the first client's thread says "1k". */
+                char answer[4] = {(char)('0' + id), 'k', '\n', 0};
+                if (send(fd, answer, 3, MSG_NOSIGNAL) < 0) break;
+                continue;
+            }
+        }
         while (!strncmp(line, "wait", 4) && !has_read) nap(1000);
         if (send(fd, "ok\n", 3, MSG_NOSIGNAL) < 0) break;
         if (!strncmp(line, "signal", 6)) pthread_create(&other, NULL, once, &thread);
@@ -123,7 +148,7 @@ int main(int count, char **arguments) {
     struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART};
     sigaction(SIGUSR1, &action, NULL);
     if (pipe(ends)) return 1;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     bind(listener, (struct sockaddr *)&address, sizeof address);
@@ -132,9 +157,12 @@ int main(int count, char **arguments) {
     printf("%d\n", ntohs(address.sin_port));
     fflush(stdout);
     for (;;) {
+        /* From then on it is the thief that accepts. */
+        if (is("steal") && threads == 2) pause();
         long client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (client < 0) continue;
         pthread_t thread;
         if (!pthread_create(&thread, NULL, serve, (void *)client)) pthread_detach(thread);
+        nap(20000);
     }
 }

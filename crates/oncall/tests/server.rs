@@ -44,8 +44,9 @@ fn everybody_is_served_and_no_more_run_than_may() {
         // The end of a connection's last answer is noticed with its close.
         assert!(totals.queries >= 40 * 49, "{}", totals.queries);
         assert_eq!((totals.unmanaged, totals.event_driven), (0, 0));
-        // What a client asks with its connection is read before its worker ever waits.
-        assert!(totals.without_slot <= 40, "{}", totals.without_slot);
+        // What a client asks with its connection is read before its worker ever waits, and perhaps what it asks next until a worker was seen
+        // to wait.
+        assert!(totals.without_slot <= 3 * 40, "{}", totals.without_slot);
         server.until("slots are free and nobody waits", |server| {
             let totals = server.steering.totals();
             (totals.running, totals.waiting, totals.connections) == (0, 0, 0)
@@ -237,17 +238,15 @@ fn a_delay_of_seconds_ends_with_the_lease_that_nobody_renews() {
     };
     let server = start(levers, Some(Duration::from_secs(1)));
     let mut client = server.connect();
-    // The first query of a connection may be read without a wait, and so without a round.
-    client.ask("spin 1");
-    client.ask("spin 1");
-    let began = Instant::now();
-    client.ask("spin 1");
-    let waited = began.elapsed();
+    // The first queries of a connection may be read without a wait, and so without a round.
+    let mut asked = (0..50).map(|_| {
+        let began = Instant::now();
+        client.ask("spin 1");
+        began.elapsed()
+    });
+    let waited = asked.find(|waited| *waited > Duration::from_millis(100));
+    let waited = waited.expect("there is a delay");
     assert!(waited < Duration::from_secs(8), "{waited:?}");
-    assert!(
-        waited > Duration::from_millis(100),
-        "{waited:?}: there was no delay"
-    );
 }
 
 /// How often the threads of a server slept, but the one that serves this client.

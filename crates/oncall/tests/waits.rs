@@ -3,8 +3,9 @@
 #[allow(dead_code, reason = "each test program has its part of it")]
 mod common;
 
-use common::{Server, compiled, levers};
+use common::{Client, Server, compiled, levers};
 use headroom_oncall::{Levers, Turns};
+use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -97,5 +98,48 @@ fn a_number_that_is_no_clients_any_more_is_read_as_any_other() {
             server.steering.totals().connections == 0
         });
         server.connect().ask("wait");
+    }
+}
+
+#[test]
+fn what_came_together_is_answered_by_who_ends_where_nothing_more_is() {
+    for levers in [levers(2, 1), levers(2, 8), Levers::default()] {
+        let Some(server) = start("drain", levers) else {
+            return;
+        };
+        for _ in 0..5 {
+            let mut client = server.connect();
+            client.0.write_all(b"q\nq\nq\n").unwrap();
+            (0..3).for_each(|_| client.hear());
+            assert!(client.is_closed());
+        }
+    }
+}
+
+#[test]
+fn who_waited_for_a_client_that_was_ended_reads_nothing_of_the_next_one() {
+    for levers in [levers(2, 1), levers(4, 1), Levers::default()] {
+        let Some(server) = start("steal", levers) else {
+            return;
+        };
+        let answer = |client: &mut Client| {
+            let mut answer = [0; 3];
+            client.say("q");
+            client.0.read_exact(&mut answer).unwrap();
+            String::from_utf8(answer.to_vec()).unwrap()
+        };
+        let mut first = server.connect();
+        assert_eq!(answer(&mut first), "1k\n");
+        // Its worker waits.
+        thread::sleep(Duration::from_millis(50));
+        let mut thief = server.connect();
+        thief.say("steal");
+        let mut next = server.connect();
+        next.hear();
+        for _ in 0..7 {
+            assert_eq!(answer(&mut next), "2k\n");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(first.is_closed());
     }
 }

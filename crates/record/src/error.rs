@@ -48,6 +48,16 @@ pub enum Error {
         /// What SQLite said.
         source: rusqlite::Error,
     },
+    /// There is no room for a run.
+    #[error(
+        "{path}: its disk has no room for a run: {source}. Free a mebibyte or more there, or name another file (record.db or --db)"
+    )]
+    NoRoom {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The file is no database.
     #[error(
         "{path}: this is no SQLite database, and so no flight recorder of headroom. Name another file, as out/headroom.db"

@@ -123,6 +123,7 @@ impl Recorder {
     pub fn open(path: &Path, limits: Limits) -> Result<Self, Error> {
         limits.check()?;
         let connection = schema::open_writer(path)?;
+        schema::try_room(path)?;
         let (sender, receiver) = mpsc::sync_channel(MAX_QUEUE);
         let shared = Arc::new(Shared::default());
         let file = OpenFile::at(path);

@@ -126,6 +126,35 @@ fn try_file(path: &Path) -> Result<(), Error> {
     opened.map(drop).map_err(failed).map_err(Error::open(path))
 }
 
+/// As much room as a run takes at its start, with the log of what was written.
+const ROOM: usize = 1 << 20;
+
+/// Tries whether there is room for a run, by a file beside it that is removed again: what cannot be begun is refused before anything else is
+/// started, and a disk that is full later ends nothing.
+pub(crate) fn try_room(path: &Path) -> Result<(), Error> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".room-{}", std::process::id()));
+    let written = std::fs::write(&name, vec![0; ROOM]);
+    let _ = std::fs::remove_file(&name);
+    match written {
+        Err(source)
+            if matches!(
+                source.kind(),
+                std::io::ErrorKind::StorageFull
+                    | std::io::ErrorKind::QuotaExceeded
+                    | std::io::ErrorKind::FileTooLarge
+            ) =>
+        {
+            Err(Error::NoRoom {
+                path: path.to_owned(),
+                source,
+            })
+        }
+        // Whatever else keeps a file from being beside it says nothing of its room.
+        _ => Ok(()),
+    }
+}
+
 /// Tries whether [`open_writer`] would open a file, and changes nothing. A file that is there is opened for writing and
 /// looked at; where there is none, one of another name is made in its folder, and removed with the folders made for it.
 pub(crate) fn try_writer(path: &Path) -> Result<(), Error> {

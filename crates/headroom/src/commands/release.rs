@@ -10,7 +10,7 @@ use headroom_console::say;
 use headroom_node::restore::LedgerError;
 use headroom_runtime::live::control::{self, Request};
 use headroom_runtime::live::undo;
-use headroom_runtime::oncall::sweep;
+use headroom_runtime::oncall::{sweep, wrapped};
 use std::path::PathBuf;
 
 /// `headroom release`.
@@ -56,14 +56,14 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
     for outcome in &report.outcomes {
         say::result(outcome)?;
     }
-    let folders = sweep(&at);
-    for folder in &folders {
+    let left = [sweep(&at), wrapped::sweep(&at)].concat();
+    for folder in &left {
         say::result(format_args!(
             "{}: left by a killed `headroom wrap`, and taken away",
             folder.display()
         ))?;
     }
-    let is_nothing = report.outcomes.is_empty() && folders.is_empty();
+    let is_nothing = report.outcomes.is_empty() && left.is_empty();
     if is_nothing && swept.done.is_empty() && swept.failed.is_empty() {
         say::result(format_args!("nothing was left in {}", at.display()))?;
     }

@@ -44,7 +44,7 @@ fn a_record_that_another_program_holds_stops_neither_requests_nor_the_loop() {
 fn a_full_disk_stops_neither_requests_nor_the_loop_and_is_said() {
     let Some(group) = Group::new() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let Some(_disk) = Disk::or_skipped(dir.path(), "512k") else {
+    let Some(_disk) = Disk::or_skipped(dir.path(), "3m") else {
         return;
     };
     let before = group.settings();

@@ -34,6 +34,8 @@ const LOOK_AGAIN: u32 = 2;
 static MINE: AtomicU32 = AtomicU32::new(0);
 /// Its descriptor; -1 where it was closed by another thread.
 static FD: AtomicI32 = AtomicI32::new(-1);
+/// What the kernel counts of the times of the thread that serves; -1 where it does not.
+static TIMES: AtomicI32 = AtomicI32::new(-1);
 /// This process serves several connections at a time: it is none of those that can be helped.
 static GIVEN_UP: AtomicU32 = AtomicU32::new(0);
 
@@ -42,6 +44,23 @@ pub fn forked() {
     MINE.store(0, Relaxed);
     FD.store(-1, Relaxed);
     GIVEN_UP.store(0, Relaxed);
+    let times = TIMES.swap(-1, Relaxed);
+    if times >= 0 {
+        sys::close(times);
+    }
+}
+
+/// The server closes descriptors of these numbers, whosever they are.
+pub fn closed(first: c_int, last: c_int) {
+    if (first..=last).contains(&TIMES.load(Relaxed)) && !table::is_borrowed() {
+        sys::close(TIMES.swap(-1, Relaxed));
+    }
+}
+
+/// For how long the worker has waited for a processor.
+fn time_in_queue() -> Option<u64> {
+    let times = TIMES.load(Relaxed);
+    (times >= 0).then(|| sys::time_in_queue(times)).flatten()
 }
 
 /// A client has come while there may be one already: a process that serves several is driven by events.
@@ -92,6 +111,9 @@ pub fn adopt(region: &'static Region, fd: c_int, peer: ([u64; 2], u32)) -> Optio
         region.unmanaged.fetch_add(1, Relaxed);
         return None;
     };
+    if TIMES.load(Relaxed) < 0 {
+        TIMES.store(sys::open_times(), Relaxed);
+    }
     table::set_entry(fd, u32::from(place) + 1);
     MINE.store(u32::from(place) + 1, Relaxed);
     FD.store(fd, Relaxed);
@@ -156,6 +178,7 @@ pub fn wait<R>(
 ) -> R {
     let connection = &region.connections[usize::from(place)];
     attach(connection, place);
+    table::waits(connection);
     let is_in_query = connection.in_query.load(Relaxed) == 1;
     if is_in_query && connection.sent.load(Relaxed) == sent::NOTHING {
         // The rest of a query, or what the server asked for in its midst: as any other wait.
@@ -178,9 +201,14 @@ pub fn wait<R>(
             });
         }
     }
+    let (asleep, queued) = (sys::now(), time_in_queue());
     let result = ordinarily();
     if is_there(&result) {
-        came(region, place);
+        let now = sys::now();
+        // Its client's query was there when it was woken, and not when it had a processor.
+        let waited = queued.zip(time_in_queue());
+        let waited = waited.map_or(0, |(before, since)| since.saturating_sub(before));
+        came(region, place, (now, now - waited.min(now.saturating_sub(asleep))));
     }
     result
 }
@@ -217,25 +245,28 @@ pub fn read(
         return None;
     }
     let read = ordinarily();
+    table::looked(connection, read);
     if read > 0 {
         if is_in_query {
             // It waited for the next one where no hook saw it.
             end_query(region, connection, sys::now());
         }
-        came(region, place);
+        let now = sys::now();
+        came(region, place, (now, now));
     }
     Some(read)
 }
 
-/// The client's query is there: its worker goes on with a slot.
-fn came(region: &'static Region, place: u16) {
+/// The client's query is there, and came at this time: its worker goes on with a slot.
+fn came(region: &'static Region, place: u16, (now, since): (u64, u64)) {
     let connection = &region.connections[usize::from(place)];
     if connection.in_query.load(Relaxed) == 1 {
         return;
     }
     attach(connection, place);
-    let now = sys::now();
-    connection.ready_ns.store(now, Relaxed);
+    // Not before its client had the answer to its last one.
+    let since = since.max(connection.sent_ns.load(Relaxed)).min(now);
+    connection.ready_ns.store(since, Relaxed);
     let is_on_call = is_closed(region, now);
     courtesy::keep(connection, is_on_call);
     if connection.slot.load(Relaxed) == 0 && is_on_call {

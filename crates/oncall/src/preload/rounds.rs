@@ -252,6 +252,11 @@ impl Locked {
             }
             match connection.state.load(Relaxed) {
                 state::PARKED => self.enqueue(place),
+                // While nobody is on call its worker may have read it, and answered, before we came to take note of it.
+                state::RUNNING
+                    if !self.is_closed()
+                        && connection.in_query.load(Relaxed) == 0
+                        && !sys::is_readable(connection.fd.load(Relaxed)) => {}
                 state::RUNNING if connection.pending.swap(1, Relaxed) == 0 => {
                     connection.ready_ns.store(self.came(connection), Relaxed);
                 }

@@ -45,6 +45,8 @@ pub const POLLRDHUP: i16 = 0x2000;
 pub const EINTR: c_long = 4;
 pub const EAGAIN: c_long = 11;
 pub const ETIMEDOUT: c_long = 110;
+pub const EBADF: c_int = 9;
+pub const ENOTSOCK: c_int = 88;
 pub const EBUSY: c_int = 16;
 pub const EOWNERDEAD: c_int = 130;
 pub const ENOTRECOVERABLE: c_int = 131;
@@ -63,7 +65,7 @@ pub mod number {
     pub const CLOSE: c_long = 3;
     pub const FSTAT: c_long = 5;
     pub const MMAP: c_long = 9;
-    pub const RT_SIGACTION: c_long = 13;
+    pub const PREAD: c_long = 17;
     pub const GETPID: c_long = 39;
     pub const GETTID: c_long = 186;
     pub const SCHED_SETSCHEDULER: c_long = 144;
@@ -90,7 +92,7 @@ pub mod number {
     pub const CLOSE: c_long = 57;
     pub const FSTAT: c_long = 80;
     pub const MMAP: c_long = 222;
-    pub const RT_SIGACTION: c_long = 134;
+    pub const PREAD: c_long = 67;
     pub const GETPID: c_long = 172;
     pub const GETTID: c_long = 178;
     pub const SCHED_SETSCHEDULER: c_long = 119;
@@ -188,6 +190,18 @@ unsafe extern "C" {
     ) -> c_int;
     pub fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut u32) -> c_int;
     pub fn getpeername(fd: c_int, address: *mut u8, length: *mut u32) -> c_int;
+}
+
+/// The calling thread's error number.
+pub fn errno() -> c_int {
+    // SAFETY: the calling thread's own.
+    unsafe { *__errno_location() }
+}
+
+/// Sets it.
+pub fn set_errno(error: c_int) {
+    // SAFETY: the calling thread's own.
+    unsafe { *__errno_location() = error };
 }
 
 /// CLOCK_MONOTONIC, nanoseconds; by the vDSO, without a system call.
@@ -453,23 +467,34 @@ pub fn is_asleep(tid: u32) -> bool {
     )
 }
 
-/// Whether all handlers of signals were installed to have calls go on (SA_RESTART), but for those of libc's own two signals.
-pub fn signals_restart() -> bool {
-    const SA_RESTART: u64 = 0x1000_0000;
-    const OWN: [c_long; 2] = [32, 33];
-    (1..=64).filter(|signal| !OWN.contains(signal)).all(|signal| {
-        // The kernel's `struct sigaction` on both processors: the handler, flags, the way back, the mask.
-        let mut action = [0u64; 4];
-        // SAFETY: nothing is changed, the record is as large as the kernel's, and the mask has 8 bytes.
-        unsafe {
-            call(
-                number::RT_SIGACTION,
-                [signal, 0, action.as_mut_ptr() as c_long, 8, 0, 0],
-            )
-        };
-        // SIG_DFL is 0 and SIG_IGN 1.
-        action[0] <= 1 || action[1] & SA_RESTART != 0
-    })
+/// Opens what the kernel counts of the calling thread's times; -1 where it counts none.
+pub fn open_times() -> c_int {
+    let path = c"/proc/thread-self/schedstat";
+    // SAFETY: a path that ends with 0; AT_FDCWD, O_RDONLY and O_CLOEXEC.
+    let fd = unsafe { call(number::OPEN_AT, [-100, path.as_ptr() as c_long, 0x80000, 0, 0, 0]) };
+    c_int::try_from(fd).unwrap_or(-1).max(-1)
+}
+
+/// Closes a descriptor of ours, whatever hooks there are.
+pub fn close(fd: c_int) {
+    // SAFETY: a descriptor of ours.
+    unsafe { call(number::CLOSE, [c_long::from(fd), 0, 0, 0, 0, 0]) };
+}
+
+/// For how long a thread has waited for a processor while it could run, nanoseconds: the second number of `/proc/PID/schedstat`
+/// (Documentation/scheduler/sched-stats.rst).
+pub fn time_in_queue(times: c_int) -> Option<u64> {
+    let mut text = [0u8; 64];
+    let (at, room) = (text.as_mut_ptr() as c_long, text.len() as c_long);
+    // SAFETY: a buffer of the size that is said.
+    let read = unsafe { call(number::PREAD, [c_long::from(times), at, room, 0, 0, 0]) };
+    let text = &text[..usize::try_from(read).ok()?];
+    let second = text.split(|byte| *byte == b' ').nth(1)?;
+    let digit = |sum: u64, byte: &u8| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        sum.checked_mul(10)?.checked_add(u64::from(digit))
+    };
+    second.iter().try_fold(0, digit)
 }
 
 /// Runs a wait in which this thread may be cancelled, as in the wait of libc's that it stands for. Nothing in it may hold anything.

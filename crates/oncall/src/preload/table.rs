@@ -33,6 +33,8 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 static LOADER: AtomicU32 = AtomicU32::new(0);
 /// Whether threads of this process are on call: see [`begun`].
 static BEGUN: AtomicU32 = AtomicU32::new(begun::NOT_ASKED);
+/// What workers of this process do after a read that found nothing: see [`habit`].
+static HABIT: AtomicU32 = AtomicU32::new(habit::UNKNOWN);
 /// Whether places in [`PLACES`] may be those of the process that this one was forked from.
 static STALE: AtomicU32 = AtomicU32::new(0);
 
@@ -91,6 +93,7 @@ extern "C" fn forked() {
     courtesy::forked();
     put_in_use(None);
     BEGUN.store(begun::NOT_ASKED, Relaxed);
+    HABIT.store(habit::UNKNOWN, Relaxed);
     PROCESS.store(sys::process(), Relaxed);
     processes::forked();
     sets::forget_all();
@@ -226,7 +229,7 @@ fn adopt_for_thread(region: &'static Region, fd: c_int, peer: ([u64; 2], u32)) -
             return None;
         }
         _ => {
-            region.unmanaged.fetch_add(1, Relaxed);
+            region.lacking.fetch_add(1, Relaxed);
             return None;
         }
     }
@@ -242,6 +245,15 @@ fn adopt_for_thread(region: &'static Region, fd: c_int, peer: ([u64; 2], u32)) -
     watched.map(|(place, _)| place)
 }
 
+/// What a worker does that read without waiting, with the answer sent, and found nothing.
+mod habit {
+    pub const UNKNOWN: u32 = 0;
+    /// It waits for its client, where the library sees it.
+    pub const WAITS: u32 = 1;
+    /// One ended its connection.
+    pub const OTHER: u32 = 2;
+}
+
 /// What [`begun`] says.
 mod begun {
     pub const NOT_ASKED: u32 = 0;
@@ -250,7 +262,7 @@ mod begun {
     pub const OURS: u32 = 2;
     /// Those of another process are, or processes.
     pub const ELSEWHERE: u32 = 3;
-    /// They would be, and what it takes could not be had: descriptors, or a thread.
+    /// They would be, and what it takes could not be had, descriptors or a thread: it is asked again with the next client.
     pub const FAILED: u32 = 4;
 }
 
@@ -286,7 +298,12 @@ fn begun(region: &'static Region) -> u32 {
             begun::FAILED
         }
     };
-    BEGUN.store(became, Release);
+    let kept = if became == begun::FAILED {
+        begun::NOT_ASKED
+    } else {
+        became
+    };
+    BEGUN.store(kept, Release);
     became
 }
 
@@ -350,6 +367,7 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.pending,
         &connection.in_query,
         &connection.sent,
+        &connection.looked,
         &connection.yields,
         &connection.rests,
         &connection.courtesy,
@@ -419,6 +437,9 @@ impl Locked {
     /// Gives a connection's place to whoever comes next.
     pub fn free(&mut self, place: u16) {
         let connection = &self.region.connections[usize::from(place)];
+        if connection.looked.load(Relaxed) == 1 {
+            HABIT.store(habit::OTHER, Relaxed);
+        }
         self.release(connection);
         self.unblock(connection);
         self.dequeue(place);
@@ -480,13 +501,44 @@ pub fn sending(fd: c_int) -> Option<&'static Connection> {
 /// Whether a read without waiting is spared, since its connection's query is answered: the server is to wait for the next query, which is
 /// where its worker is parked. Whatever is there already, the wait says. (A server that waits for edges with epoll would miss one: its
 /// connections are not on call, see [`watched_by_server`].) One for each answer: a server that waits where we do not see it, for several
-/// descriptors at once say, would never come to its client's query.
+/// descriptors at once say, would never come to its client's query. And in a server alone whose workers were seen to wait after such a read,
+/// and never to do something else: another closes the connection where nothing more is there, or waits for a signal.
 pub fn spares(connection: &Connection) -> bool {
-    let is_due = connection.sent.load(Relaxed) == sent::ANSWER;
+    let is_due = connection.sent.load(Relaxed) == sent::ANSWER && HABIT.load(Relaxed) == habit::WAITS;
     if is_due {
         connection.sent.store(sent::SPARED, Relaxed);
     }
     is_due
+}
+
+/// A worker read without waiting, and had something or would have waited.
+pub fn looked(connection: &Connection, read: isize) {
+    let found_nothing = read < 0 && sys::errno() == sys::EAGAIN as c_int;
+    if found_nothing && connection.sent.load(Relaxed) == sent::ANSWER {
+        connection.looked.store(1, Relaxed);
+    } else if read > 0 {
+        connection.looked.store(0, Relaxed);
+    }
+}
+
+/// A worker waits for its client where we see it.
+pub fn waits(connection: &Connection) {
+    if connection.looked.load(Relaxed) == 1 {
+        connection.looked.store(0, Relaxed);
+        let _ = HABIT.compare_exchange(habit::UNKNOWN, habit::WAITS, Relaxed, Relaxed);
+    }
+}
+
+/// Whether a descriptor is no longer a connection's: it was closed where no hook sees it, as by fclose(3), and its number is another file's.
+pub fn is_others(fd: c_int, connection: &Connection) -> bool {
+    sys::set_errno(0);
+    match peer(fd) {
+        None => matches!(sys::errno(), sys::ENOTSOCK | sys::EBADF),
+        Some((address, port)) => {
+            let [high, low] = [0, 1].map(|half| connection.address[half].load(Relaxed));
+            (address, port) != ([high, low], connection.port.load(Relaxed))
+        }
+    }
 }
 
 /// A part of a query was read: its first where the worker did not wait for it, as with what came right after the connection.

@@ -7,7 +7,7 @@ use super::courtesy;
 use super::layout::{Connection, Region, sent};
 use super::rounds::{HOME, Locked, is_closed, is_look_due, locked, state};
 use super::sys::{self, PollFd};
-use super::table::{attach, begin_query, end_query, own_place, region};
+use super::table::{self, attach, begin_query, end_query, own_place, region};
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -17,6 +17,8 @@ pub enum Waited {
     As(c_long),
     /// It is to be waited for as without us.
     Ordinarily,
+    /// The connection was closed by another thread, and its number may be another client's already.
+    Gone,
 }
 
 /// Whether a read of a connection's worker waits for the next query, and not for the rest of one.
@@ -37,10 +39,9 @@ pub enum Patience {
 /// For ever, nanoseconds: ten years. The kernel goes on with an untimed wait for a word after a signal, as with a read.
 const FOR_EVER_NS: u64 = 315_360_000_000_000_000;
 
-/// Whether a signal that ended a part of a wait ends all of it. Which it was nobody says: where all handlers are for going on, it was one
-/// of them.
-fn ends(patience: Patience) -> bool {
-    matches!(patience, Patience::Poll(_)) || !sys::signals_restart()
+/// Whether a signal that came before its client was waited for ends a wait: a read(2) to come is not ended by what came before it.
+const fn is_ended_by_signals(how: Patience) -> bool {
+    matches!(how, Patience::Poll(_))
 }
 
 /// The worker of a connection waits for its client: the end of a query, and the beginning of the next.
@@ -53,6 +54,7 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
     let generation = connection.generation.load(Acquire);
     let began = sys::now();
     attach(connection, place);
+    table::waits(connection);
     let was_in_query = connection.in_query.load(Relaxed) == 1;
     if was_in_query && connection.sent.load(Relaxed) == sent::NOTHING {
         // The rest of a query, or what the server asked for in its midst: as any other wait.
@@ -86,7 +88,7 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
         let linger = region.linger_ns.load(Relaxed).min(patience.unwrap_or(u64::MAX));
         if linger > 0 {
             let result = sys::poll_for(poll, linger);
-            if result != 0 && (result != -sys::EINTR || ends(how)) {
+            if result != 0 && (result != -sys::EINTR || is_ended_by_signals(how)) {
                 if result > 0 {
                     begin_query(connection, sys::now());
                 }
@@ -97,10 +99,14 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
     }
     let until = until.map(|patience| began.saturating_add(patience));
     let is_interrupted = was_in_query && areas::pause(region, connection, poll.fd, until);
-    if is_interrupted && ends(how) {
+    if is_interrupted && is_ended_by_signals(how) {
         return Waited::As(-sys::EINTR);
     }
     if connection.generation.load(Acquire) != generation {
+        return Waited::Gone;
+    }
+    if table::is_others(poll.fd, connection) {
+        table::forget(poll.fd);
         return Waited::Ordinarily;
     }
     // Epoll speaks once of what came together: of two queries in one packet, or a query and the end of its client, the second is
@@ -141,7 +147,7 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
             result
         });
         if connection.generation.load(Acquire) != generation {
-            return Waited::Ordinarily;
+            return Waited::Gone;
         }
         if connection.go.load(Acquire) == HOME {
             return match until.filter(|_| patience.is_some()) {

@@ -39,6 +39,8 @@ pub struct Totals {
     pub without_slot: u64,
     /// Connections for which there was no room.
     pub unmanaged: u64,
+    /// Connections that came while the library lacked descriptors or a thread of its own.
+    pub lacking: u64,
     /// Connections that the server watches with epoll.
     pub event_driven: u64,
     /// Connections that threads of another process serve than the one whose are on call.

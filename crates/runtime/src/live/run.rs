@@ -11,6 +11,7 @@ use headroom_node::cap::LimitError;
 use headroom_node::restore;
 use headroom_record::{Provenance, Recorder, RunMeta, RunSummary};
 use headroom_units::{Ratio, Seconds, Source};
+use rustix::process::{getpriority_process, setpriority_process};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -41,6 +42,32 @@ pub struct RunPlan {
     pub provenance: Provenance,
     /// A line on standard error every so many periods, where there is no view.
     pub lines_every: u64,
+}
+
+/// The calling thread goes before others as long as this lives, where that is allowed. A control loop works for milliseconds in each period, and
+/// one that waits for the processor behind those whose load it is to relieve decides on what was seconds ago.
+#[derive(Debug)]
+struct Ahead(Option<i32>);
+
+/// The nice level of a control loop (setpriority(2)).
+const NICE: i32 = -10;
+
+impl Ahead {
+    /// From now on, if it may: as root, with CAP_SYS_NICE or with RLIMIT_NICE.
+    fn of_others() -> Self {
+        // Of Linux, 0 names the calling thread and not its process.
+        let before = getpriority_process(None).ok().filter(|before| *before > NICE);
+        Self(before.filter(|_| setpriority_process(None, NICE).is_ok()))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            // A level that asks for less is always granted.
+            let _ = setpriority_process(None, before);
+        }
+    }
 }
 
 /// What a run happens in.
@@ -80,6 +107,7 @@ pub fn run(
         telemetry,
         recorder,
     } = world;
+    let _ahead = Ahead::of_others();
     let name = law.name();
     let meters: Vec<String> = devices.iter_mut().filter_map(|device| device.begin()).collect();
     let meter = (!meters.is_empty()).then(|| meters.join("; "));
@@ -172,4 +200,22 @@ fn is_unguarded(error: &anyhow::Error) -> bool {
         matches!(cause.downcast_ref(), Some(LimitError::Unguarded { .. }))
     };
     error.chain().any(unguarded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_goes_before_others_as_long_as_it_runs_where_it_may() {
+        let level = || getpriority_process(None).unwrap();
+        let before = level();
+        let ahead = Ahead::of_others();
+        match ahead.0 {
+            Some(_) => assert_eq!(level(), NICE),
+            None => assert_eq!(level(), before),
+        }
+        drop(ahead);
+        assert_eq!(level(), before);
+    }
 }

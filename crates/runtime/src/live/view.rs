@@ -13,6 +13,7 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Wrap};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
 use std::io;
 
 /// Periods kept for the plots.
@@ -394,7 +395,14 @@ impl Screen {
         let at = self.latest.as_ref().map(|tick| tick.at.get());
         // What was known last is not what is.
         let now = points.first().and_then(|points| points.last());
-        let title = self.title(series, now.filter(|(then, _)| Some(*then) == at));
+        let mut title = self.title(series, now.filter(|(then, _)| Some(*then) == at));
+        let held_to = levels
+            .iter()
+            .find_map(|(name, _, level)| level.filter(|_| *name == "target"));
+        if let Some(target) = held_to {
+            let digits = if target < 1.0 { 3 } else { 0 };
+            let _ = write!(title, " of {target:.digits$} ms");
+        }
         let values = || points.iter().flatten();
         let first = values()
             .map(|(at, _)| *at)
@@ -406,12 +414,15 @@ impl Screen {
             .filter_map(|(name, colour, level)| Some((*name, *colour, (*level)?)))
             .map(|(name, colour, level)| (name, colour, [(first, level), (last, level)]))
             .collect();
-        let top = values()
-            .map(|(_, value)| *value)
-            .chain(levels.iter().map(|(_, _, line)| line[0].1))
-            .fold(0.0, f64::max)
-            .max(1e-3)
-            * 1.1;
+        let level = levels.iter().map(|(_, _, line)| line[0].1).fold(0.0, f64::max);
+        let most = values().map(|(_, value)| *value).fold(level, f64::max);
+        // One value far off is not to press all others, and what they are held to, into one line.
+        let most = if level > 0.0 {
+            most.min(level * OFF_SCALE)
+        } else {
+            most
+        };
+        let top = most.max(1e-3) * 1.1;
         let mut sets: Vec<Dataset<'_>> = series
             .iter()
             .zip(&points)
@@ -504,6 +515,9 @@ fn row(part: &Part, width: usize) -> Line<'_> {
         Span::raw(values),
     ])
 }
+
+/// What is held to a level is drawn up to so many times that.
+const OFF_SCALE: f64 = 5.0;
 
 /// A name, a colour and a horizontal line's two ends.
 type Level<'a> = (&'a str, Color, [(f64, f64); 2]);

@@ -284,6 +284,7 @@ impl Device for OncallDevice {
             waiting_share: OncallObservation::share_of(least, connections, asking),
             asking,
             oldest_waiting: self.steering.oldest_waiting(),
+            oldest_in_turn: Some(self.steering.oldest_in_turn().unwrap_or(Seconds::ZERO)),
             connections,
             given_back: since.given_back + since.reclaimed,
             instructions: difference(cost.instructions, then.instructions),
@@ -322,7 +323,7 @@ impl Device for OncallDevice {
         if !self.steering.is_whole() {
             self.in_force = Setting::default();
             return Err(anyhow!(
-                "{}: its server, or whoever else may write to it, cut it short: the server runs as without us; end it and start it again",
+                "{}: its server, or whoever else may write to it, cut it short: the server ends by that, or runs as without us; start it again",
                 self.steering.path().display()
             ));
         }

@@ -34,6 +34,7 @@ enum Doubt {
     EventDriven,
     Processes,
     Elsewhere,
+    Lacks,
     NoRoom,
 }
 
@@ -114,6 +115,13 @@ impl Doubts {
                  without us (httpd's mpm_worker: ServerLimit 1, and ThreadsPerChild as many as MaxRequestWorkers)",
             );
         }
+        if totals.lacking > 0 && totals.owner == 0 {
+            self.say(
+                Doubt::Lacks,
+                "the server has no descriptors left for the library, which needs two and a thread, or could not have a thread: it runs as \
+                 without us until its next client finds them. Raise its limits (ulimit -n, LimitNOFILE=, TasksMax=)",
+            );
+        }
         if totals.unmanaged > 0 {
             let text = format!(
                 "more connections, or higher descriptors, than can be on call at once ({MAX_CONNECTIONS}, and under {MAX_FD}): those \
@@ -145,7 +153,7 @@ impl Doubts {
 
 /// Whether the library has seen a client, and made something of it.
 fn has_seen(totals: &Totals) -> bool {
-    totals.owner != 0 || totals.event_driven + totals.elsewhere + totals.unmanaged > 0
+    totals.owner != 0 || totals.event_driven + totals.elsewhere + totals.unmanaged + totals.lacking > 0
 }
 
 /// The worst among the processes that listen, while no client was seen.

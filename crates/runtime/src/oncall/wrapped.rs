@@ -262,6 +262,16 @@ pub fn all(run_dir: &Path) -> Result<Vec<Named>, WrappedError> {
     Ok(all)
 }
 
+/// Takes away the names of wraps that were killed, and says which files these were.
+pub fn sweep(run_dir: &Path) -> Vec<PathBuf> {
+    let all = all(run_dir).unwrap_or_default().into_iter();
+    let dead = all.filter_map(|(_, found)| match found {
+        Err(WrappedError::Dead { path, .. }) => Some(path),
+        _ => None,
+    });
+    dead.filter(|path| fs::remove_file(path).is_ok()).collect()
+}
+
 /// A name that is taken; with this value it is free again.
 #[derive(Debug)]
 pub struct Offer {
@@ -345,9 +355,11 @@ mod tests {
             said.contains(&format!("(pid {})", std::process::id())) && said.contains("start it again"),
             "{said}"
         );
+        assert_eq!(sweep(folder.path()), [at.path()]);
         let mut offer = at.take().unwrap();
         offer.publish(&wrapped()).unwrap();
         assert!(at.find().is_ok());
+        assert_eq!(sweep(folder.path()), [""; 0].map(PathBuf::from));
         drop(offer);
         fs::write(at.path(), "{}").unwrap();
         let said = at.find().unwrap_err().to_string();

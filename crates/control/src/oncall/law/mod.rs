@@ -9,6 +9,7 @@ mod ours;
 mod reef;
 mod trial;
 mod tuning;
+mod vain;
 
 #[cfg(test)]
 mod tests;
@@ -18,12 +19,13 @@ pub use ours::OnCall;
 pub use reef::Reef;
 pub use tuning::{GoalName, OncallTuning, PolicyName, ReefTuning, TableRow};
 
-use super::policy::{Grant, MAX_TOKENS, Running};
+use super::policy::{Connection, Fair, Grant, MAX_TOKENS, Policy, Running};
 use crate::decision::{Decision, Reason};
 use crate::observation::{Observation, OncallObservation};
 use crate::plant::Plant;
 use headroom_physics::MachineFigures;
 use headroom_units::{Lever, Seconds, Setting};
+use vain::Vain;
 
 /// The levers that both move.
 const LEVERS: [Lever; 3] = [Lever::Concurrency, Lever::QueryBatch, Lever::RoundDelay];
@@ -139,6 +141,9 @@ fn cores(oncall: &OncallObservation, plant: &Plant) -> u32 {
 struct Turns {
     policy: Running,
     name: PolicyName,
+    vain: Vain,
+    /// What it granted last.
+    granted: Vec<Grant>,
 }
 
 impl Turns {
@@ -146,6 +151,8 @@ impl Turns {
         Self {
             policy: Running::new(tuning.policy()),
             name: tuning.policy,
+            vain: Vain::default(),
+            granted: Vec::new(),
         }
     }
 
@@ -171,6 +178,29 @@ impl Turns {
         for grant in grants.grants.iter_mut().filter(|grant| takes_batch(grant)) {
             grant.tokens = grant.tokens.saturating_mul(batch).min(MAX_TOKENS);
         }
-        (grants.grants, grants.reasons)
+        // Whose turns are not in force is not served by them.
+        let is_in_force = observation.in_force.get(Lever::Concurrency).is_some();
+        let granted = if is_in_force { &self.granted[..] } else { &[] };
+        let rests = self.vain.read(observation.length, &oncall.each, granted);
+        self.granted.clone_from(&grants.grants);
+        match rests {
+            None => (grants.grants, grants.reasons),
+            Some(left) => (the_same(&oncall.each, batch), vec![in_vain(left)]),
+        }
     }
+}
+
+/// Turns by weight alone.
+fn the_same(connections: &[Connection], batch: u32) -> Vec<Grant> {
+    Fair { tokens: batch }.decide(connections).grants
+}
+
+/// Why all have the same turns.
+fn in_vain(left: Seconds) -> Reason {
+    let text = format!(
+        "connections with an SLO missed it though all others gave way: all have turns by weight for {:.0} s more, then it is tried again; what asks \
+         too much is their target, or the load",
+        left.get()
+    );
+    Reason::new("policy-in-vain", text, &[("left_s", left.get())])
 }

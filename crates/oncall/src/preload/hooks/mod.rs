@@ -3,7 +3,7 @@
 //! Only the build of the shared object exports them: in any other program that links this crate they are ordinary functions.
 
 use super::join;
-use super::sys;
+use super::sys::{self, errno, set_errno};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::AtomicU32;
@@ -89,16 +89,6 @@ macro_rules! next {
 mod clients;
 mod sleeps;
 mod sockets;
-
-fn errno() -> c_int {
-    // SAFETY: the calling thread's own.
-    unsafe { *sys::__errno_location() }
-}
-
-fn set_errno(error: c_int) {
-    // SAFETY: the calling thread's own.
-    unsafe { *sys::__errno_location() = error };
-}
 
 /// A system call's result as libc gives it.
 fn result(raw: c_long) -> c_long {

@@ -85,11 +85,16 @@ fn reading_aside(fd: c_int, flags: c_int, ordinarily: impl FnOnce() -> isize) ->
         };
         match aside(|| waits::wait(region, place, &mut poll, patience)) {
             Waited::As(0) => return again(),
+            // A read that waits in the kernel has the connection itself, whose end it is told; to read the number would take another's queries.
+            Waited::Gone => return 0,
             Waited::As(raw @ ..0) => return result(raw) as isize,
             Waited::As(_) | Waited::Ordinarily => {}
         }
     }
     let read = ordinarily();
+    if never_waits {
+        table::looked(&region.connections[usize::from(place)], read);
+    }
     if read > 0 && flags & sys::MSG_PEEK == 0 {
         aside(|| table::received(fd));
     }
@@ -275,6 +280,7 @@ fn gone(fd: c_int) {
 /// All clients' descriptors of a range are closed.
 fn gone_from(first: c_uint, last: c_uint) {
     let last = last.min(MAX_FD as c_uint - 1);
+    processes::closed(first.min(c_int::MAX as c_uint) as c_int, last as c_int);
     let all = first..=last;
     all.map(|fd| fd as c_int)
         .filter(|fd| table::is_client(*fd))
@@ -285,6 +291,7 @@ fn gone_from(first: c_uint, last: c_uint) {
 extern "C" fn close(fd: c_int) -> c_int {
     type Close = unsafe extern "C" fn(c_int) -> c_int;
     gone(fd);
+    processes::closed(fd, fd);
     next!("close" as Close, fd)
 }
 

@@ -12,6 +12,8 @@ const STUCK_TARGETS: f64 = 10.0;
 const MIN_STUCK: Seconds = Seconds::new(2.0);
 /// For so many periods everybody goes then; for twice as many as the last time where that is no longer ago than it took.
 const PERIODS: u32 = 40;
+/// Periods in which many came that end the first of these.
+const BUSY_PERIODS: u32 = 8;
 /// Quiet periods in a row that end a comparison.
 const QUIET_PERIODS: u32 = 8;
 
@@ -62,6 +64,8 @@ pub(super) struct Release {
     since: u32,
     /// The most queries of a period of it.
     most: u64,
+    /// Periods of it in which many came.
+    busy: u32,
 }
 
 impl Release {
@@ -77,7 +81,19 @@ impl Release {
             length,
             since: 0,
             most: 0,
+            busy: 0,
         };
+    }
+
+    /// Takes note of what comes while everybody goes. Where many do, there is a load to compare by, and one slow query of a server that was
+    /// quiet before is no reason to leave it alone for longer; a second one soon after is.
+    fn observe(&mut self, queries: u64) {
+        self.most = self.most.max(queries);
+        self.busy += u32::from(queries >= MIN_QUERIES);
+        if matches!(self.cause, Some(Cause::Held(..))) && self.length == PERIODS && self.busy >= BUSY_PERIODS
+        {
+            self.left = 0;
+        }
     }
 }
 
@@ -98,7 +114,7 @@ impl OnCall {
         }
         let cause = self.release.cause?;
         if observation.in_force.get(Lever::Concurrency).is_none() {
-            self.release.most = self.release.most.max(oncall.queries);
+            self.release.observe(oncall.queries);
         }
         let Some(left) = self.release.left.checked_sub(1) else {
             self.release.cause = None;
@@ -115,7 +131,9 @@ impl OnCall {
 
     fn cause_to_let_go(&self, observation: &Observation, oncall: &OncallObservation) -> Option<Cause> {
         let target = self.slo.target();
-        let waits = oncall.oldest_waiting.unwrap_or(Seconds::ZERO);
+        // Whom a policy has wait is not stuck for it.
+        let waits = oncall.oldest_in_turn.or(oncall.oldest_waiting);
+        let waits = waits.unwrap_or(Seconds::ZERO);
         if waits > (target * STUCK_TARGETS).max(MIN_STUCK) {
             return Some(Cause::Stuck(waits));
         }

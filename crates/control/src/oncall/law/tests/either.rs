@@ -64,7 +64,7 @@ fn paced_connections_go_first_and_the_others_by_rounds_of_n() {
         policy: PolicyName::Paced,
         ..OncallTuning::default()
     });
-    let one = |id, slos| crate::oncall::policy::Connection {
+    let one = |id, slos| Connection {
         id,
         class: "any".to_owned(),
         weight: 1.0,
