@@ -27,7 +27,9 @@ impl Comparisons {
         // One that another version wrote otherwise says nothing to this one.
         let all = all
             .iter()
-            .filter_map(|one| serde_json::from_value(one.clone()).ok());
+            .filter_map(|one| serde_json::from_value::<Comparison>(one.clone()).ok())
+            // Nothing was tried in it.
+            .filter(|one| one.compared.iter().any(|of| of.turns > 0));
         for one in all {
             if self.last.len() == MAX_LISTED {
                 self.last.pop_front();

@@ -42,16 +42,15 @@ impl Search {
         }
     }
 
-    /// Ends the comparison, whether it has an answer or not; what it was, where there was one in which anything had a turn.
+    /// Ends the comparison, whether it has an answer or not; what it was, where there was one.
     pub(super) fn end(&mut self, at: Seconds, about: &str) -> Option<Comparison> {
         let trial = self.trial.take()?;
         self.held = 0;
-        let compared = trial.compared(|point| point.setting());
-        compared.iter().any(|one| one.turns > 0).then(|| Comparison {
+        Some(Comparison {
             began: self.began,
             ended: at,
             about: about.to_owned(),
-            compared,
+            compared: trial.compared(|point| point.setting()),
         })
     }
 
