@@ -141,6 +141,7 @@ fn cores(oncall: &OncallObservation, plant: &Plant) -> u32 {
 struct Turns {
     policy: Running,
     name: PolicyName,
+    gives_up: bool,
     vain: Vain,
     /// What it granted last.
     granted: Vec<Grant>,
@@ -151,6 +152,7 @@ impl Turns {
         Self {
             policy: Running::new(tuning.policy()),
             name: tuning.policy,
+            gives_up: tuning.gives_up,
             vain: Vain::default(),
             granted: Vec::new(),
         }
@@ -180,7 +182,11 @@ impl Turns {
         }
         // Whose turns are not in force is not served by them.
         let is_in_force = observation.in_force.get(Lever::Concurrency).is_some();
-        let granted = if is_in_force { &self.granted[..] } else { &[] };
+        let granted = if is_in_force && self.gives_up {
+            &self.granted[..]
+        } else {
+            &[]
+        };
         let rests = self.vain.read(observation.length, &oncall.each, granted);
         self.granted.clone_from(&grants.grants);
         match rests {

@@ -96,6 +96,8 @@ pub struct OncallTuning {
     pub policy: PolicyName,
     /// The user's own table, by the name of a class, where that is the policy.
     pub table: BTreeMap<String, TableRow>,
+    /// Whether all have turns by weight for a while where an SLO is missed though all others give way.
+    pub gives_up: bool,
     /// Which connections run on which cores.
     pub areas: AreasTuning,
     /// N at most.
@@ -124,6 +126,7 @@ impl Default for OncallTuning {
             goal: GoalName::default(),
             policy: PolicyName::default(),
             table: BTreeMap::new(),
+            gives_up: true,
             areas: AreasTuning::default(),
             max_batch: 8,
             max_delay_ms: 20.0,
@@ -209,6 +212,8 @@ pub struct ReefTuning {
     pub policy: PolicyName,
     /// The user's own table, by the name of a class, where that is the policy.
     pub table: BTreeMap<String, TableRow>,
+    /// Whether all have turns by weight for a while where an SLO is missed though all others give way.
+    pub gives_up: bool,
     /// Which connections run on which cores.
     pub areas: AreasTuning,
     /// C, where it is not to be found online. With as many as there are connections nobody waits for a slot, and the policy alone says who pauses.
@@ -227,6 +232,7 @@ impl Default for ReefTuning {
             goal,
             policy,
             table,
+            gives_up,
             areas,
             max_batch,
             max_delay_ms,
@@ -237,6 +243,7 @@ impl Default for ReefTuning {
             goal,
             policy,
             table,
+            gives_up,
             areas,
             concurrency: None,
             max_batch,
@@ -253,6 +260,7 @@ impl ReefTuning {
             goal: self.goal,
             policy: self.policy,
             table: self.table.clone(),
+            gives_up: self.gives_up,
             areas: self.areas.clone(),
             max_batch: self.max_batch,
             max_delay_ms: self.max_delay_ms,

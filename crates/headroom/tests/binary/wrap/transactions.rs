@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// With a class whose SLO cannot be kept, so that all others yield at all times.
 const CONFIG: &str = "[[oncall.class]]\nname = \"gold\"\nclients = [\"user:gold\"]\np99_ms = 0.001\n[law]\nname = \"reef\"\n[law.reef]\n\
-                      policy = \"pslo\"\nconcurrency = 1\nmax_batch = 1\nmax_delay_ms = 0.0\n";
+                      policy = \"pslo\"\nconcurrency = 1\nmax_batch = 1\nmax_delay_ms = 0.0\ngives_up = false\n";
 
 /// The seconds from a number of times to the next, of an answer with a time a line.
 fn between(answer: &str) -> Vec<f64> {

@@ -89,3 +89,51 @@ fn paced_connections_go_first_and_the_others_by_rounds_of_n() {
     assert_eq!((of(0), of(1)), ((1, false, true), (3, true, false)));
     assert_eq!(reasons[0].rule, "policy-paced");
 }
+
+/// An SLO that is missed though all others give way is given up for a while, unless that is not wanted.
+#[test]
+fn what_nobody_can_keep_is_given_up_where_that_is_not_ruled_out() {
+    let missed = crate::oncall::policy::Kept::Percentile {
+        percentile: Ratio::new(0.99),
+        violations: Ratio::new(1.0),
+        budget: Some(Seconds::from_millis(1.0)),
+    };
+    let one = |id, slos| Connection {
+        id,
+        class: "any".to_owned(),
+        weight: 1.0,
+        queries: 9,
+        mean: Some(Seconds::from_millis(5.0)),
+        cv: None,
+        slos,
+        tokens: 1,
+    };
+    let oncall = OncallObservation {
+        each: vec![one(1, vec![missed]), one(2, Vec::new())],
+        ..OncallObservation::default()
+    };
+    for (policy, gives_up, wanted) in [
+        (PolicyName::Paced, true, true),
+        (PolicyName::Pslo, true, true),
+        (PolicyName::Paced, false, false),
+    ] {
+        let mut turns = Turns::new(&OncallTuning {
+            policy,
+            gives_up,
+            ..OncallTuning::default()
+        });
+        let mut decide = |in_force: Setting| {
+            let observation = oversubscribed().observation(0, in_force);
+            turns.decide(&observation, &oncall, 1)
+        };
+        // While nobody is on call nothing is done for it.
+        for _ in 0..200 {
+            assert_ne!(decide(Setting::default()).1[0].rule, "policy-in-vain");
+        }
+        let on_call = Setting::from([(Lever::Concurrency, 2.0)]);
+        let given_up = (0..200).map(|_| decide(on_call)).find(|(grants, reasons)| {
+            reasons[0].rule == "policy-in-vain" && grants.iter().all(|grant| !grant.yields)
+        });
+        assert_eq!(given_up.is_some(), wanted, "{policy}, {gives_up}");
+    }
+}
