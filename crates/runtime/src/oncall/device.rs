@@ -79,7 +79,7 @@ pub const BY_EVENTS: &str = "driven by events, as without us";
 /// The rule of what came of classes that were read again.
 const CLASSES: &str = "oncall-classes";
 
-/// What the reason begins with of a law of areas that was asked for too much.
+/// What the reason begins with of a law of areas, or a policy, that was asked for too much.
 const WARNING: &str = "warning: ";
 
 /// The levers of a server on call, each with its range, for a plant.
@@ -161,7 +161,7 @@ impl OncallDevice {
         }
     }
 
-    /// Says the first time that a law of areas cannot do what it is asked for, and again after it could.
+    /// Says the first time that a law of areas, or a policy, cannot do what it is asked for, and again after it could.
     fn warn_once(&mut self, decision: &Decision) {
         let warning = decision
             .reasons

@@ -204,7 +204,7 @@ fn the_same(connections: &[Connection], batch: u32) -> Vec<Grant> {
 /// Why all have the same turns.
 fn in_vain(left: Seconds) -> Reason {
     let text = format!(
-        "connections with an SLO missed it though all others gave way: all have turns by weight for {:.0} s more, then it is tried again; what asks \
+        "warning: connections with an SLO missed it though all others gave way: all have turns by weight for {:.0} s more, then it is tried again; what asks \
          too much is their target, or the load",
         left.get()
     );
