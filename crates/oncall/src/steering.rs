@@ -331,7 +331,8 @@ impl Steering {
     /// The same of those that wait in turn: a policy has others wait, with no turn or after all others, and it is no sign that anything is
     /// stuck as long as that is no longer than it may be.
     pub fn oldest_in_turn(&self) -> Option<Seconds> {
-        let bound = Seconds::new(STARVED_NS as f64 / 1e9);
+        // Its turn comes with the next round after that.
+        let bound = Seconds::new(STARVED_NS as f64 / 1e9 + 5.0);
         let in_turn = |one: &Connection| one.yields.load(Relaxed) == 0 && one.quota.load(Relaxed) != 0;
         let all = self
             .waiting_for()

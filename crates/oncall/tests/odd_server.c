@@ -8,6 +8,7 @@
  * peek    looks whether something is there before it reads
  * alarm   read(2), while another thread sends a signal again and again whose handler has SA_RESTART
  * ended   poll(2) without a time, which any signal ends: a line "signal" has one sent while it waits
+ * timer   a line "other" closes the client by fclose(3), which no hook sees; its number is a timer's from then on, which is read
  * other   a line "other" closes the client by close_range(2); its number is a pipe's from then on, which is read. A line "wait" is answered when
  *         that was */
 #define _GNU_SOURCE
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,7 +81,7 @@ static ssize_t line_of(int fd, char *line, size_t room) {
             ssize_t length = recv(fd, line, 2, MSG_DONTWAIT);
             return length < 0 ? 0 : length;
         }
-        ssize_t length = is("alarm") || is("other") || is("steal") ? read(fd, line, room) : recv(fd, line, room, MSG_DONTWAIT);
+        ssize_t length = is("alarm") || is("other") || is("timer") || is("steal") ? read(fd, line, room) : recv(fd, line, room, MSG_DONTWAIT);
         if (length < 0 && errno == EAGAIN) {
             if (is("ended") && poll(wait, 1, -1) < 0 && errno == EINTR) send(fd, "ok\n", 3, MSG_NOSIGNAL);
             continue;
@@ -99,6 +101,18 @@ static void *serve(void *at) {
         ssize_t length = line_of(fd, line, sizeof line - 1);
         if (length <= 0) break;
         line[length] = 0;
+        if (!strncmp(line, "other", 5) && is("timer")) {
+            FILE *file = fdopen(fd, "r");
+            fclose(file);
+            int timer = timerfd_create(CLOCK_MONOTONIC, 0);
+            struct itimerspec soon = {.it_value = {.tv_nsec = 50000000}};
+            unsigned long long times;
+            if (timer != fd || timerfd_settime(timer, 0, &soon, NULL)) abort();
+            if (read(timer, &times, sizeof times) != sizeof times) abort();
+            close(timer);
+            has_read = 1;
+            break;
+        }
         if (!strncmp(line, "other", 5)) {
 #if __GLIBC_PREREQ(2, 34)
             close_range(fd, fd, 0);
@@ -137,6 +151,8 @@ static void *serve(void *at) {
         if (send(fd, "ok\n", 3, MSG_NOSIGNAL) < 0) break;
         if (!strncmp(line, "signal", 6)) pthread_create(&other, NULL, once, &thread);
     }
+    /* Its number may be another client's. */
+    if (is("steal")) return NULL;
     /* The thread that signals this one is not to find another's. */
     if (is("alarm")) for (;;) pause();
     close(fd);

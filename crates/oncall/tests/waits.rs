@@ -86,8 +86,9 @@ fn any_signal_ends_a_poll() {
 
 #[test]
 fn a_number_that_is_no_clients_any_more_is_read_as_any_other() {
-    for levers in [levers(1, 1), Levers::default()] {
-        let Some(server) = start("other", levers) else {
+    let cases = ["other", "timer"].map(|how| [(how, levers(1, 1)), (how, Levers::default())]);
+    for (how, levers) in cases.into_iter().flatten() {
+        let Some(server) = start(how, levers) else {
             return;
         };
         let mut client = server.connect();

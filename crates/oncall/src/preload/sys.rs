@@ -1,7 +1,8 @@
 //! System calls without libc, whose names the library has taken over, and the few functions of libc that it uses.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 /// poll(2)'s record of one descriptor.
 #[repr(C)]
@@ -218,9 +219,19 @@ pub fn now() -> u64 {
 /// The mutex was made.
 pub unsafe fn lock_for(mutex: *mut c_void, nanoseconds: u64) -> c_int {
     type ClockLock = unsafe extern "C" fn(*mut c_void, c_int, *const TimeSpec) -> c_int;
-    // RTLD_DEFAULT is null.
-    // SAFETY: a name that ends with 0.
-    let found = unsafe { dlsym(core::ptr::null_mut(), c"pthread_mutex_clocklock".as_ptr()) };
+    /// What was found, once: null before it was looked for, and the address of this word where there is none.
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let none = FOUND.as_ptr().cast::<c_void>();
+    let mut found = FOUND.load(Relaxed);
+    if found.is_null() {
+        // RTLD_DEFAULT is null.
+        // SAFETY: a name that ends with 0.
+        found = unsafe { dlsym(core::ptr::null_mut(), c"pthread_mutex_clocklock".as_ptr()) };
+        FOUND.store(if found.is_null() { none } else { found }, Relaxed);
+    }
+    if found == none {
+        found = core::ptr::null_mut();
+    }
     let clock = if found.is_null() {
         CLOCK_REALTIME
     } else {
@@ -472,8 +483,21 @@ pub fn open_times() -> c_int {
     let path = c"/proc/thread-self/schedstat";
     // SAFETY: a path that ends with 0; AT_FDCWD, O_RDONLY and O_CLOEXEC.
     let fd = unsafe { call(number::OPEN_AT, [-100, path.as_ptr() as c_long, 0x80000, 0, 0, 0]) };
-    c_int::try_from(fd).unwrap_or(-1).max(-1)
+    if fd < 0 {
+        return -1;
+    }
+    // Away from the numbers that a server gives to its own, as those of its outputs.
+    // SAFETY: F_DUPFD_CLOEXEC is 1030.
+    let high = unsafe { call(number::FCNTL, [fd, 1030, HIGH, 0, 0, 0]) };
+    if high < 0 {
+        return fd as c_int;
+    }
+    close(fd as c_int);
+    high as c_int
 }
+
+/// The least number of a descriptor of ours that is open for as long as a process serves.
+const HIGH: c_long = 100;
 
 /// Closes a descriptor of ours, whatever hooks there are.
 pub fn close(fd: c_int) {

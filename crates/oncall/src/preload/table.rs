@@ -407,6 +407,13 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
     Some((place as u16, generation))
 }
 
+/// A descriptor is no longer that of the connection at a place, if it was.
+pub fn forget_place(fd: c_int, place: u16) {
+    if entry(fd) == u32::from(place) + 1 {
+        forget(fd);
+    }
+}
+
 /// A descriptor is closed, reused, or watched by the server itself.
 pub fn forget(fd: c_int) {
     let entry = entry(fd);
@@ -507,6 +514,7 @@ pub fn spares(connection: &Connection) -> bool {
     let is_due = connection.sent.load(Relaxed) == sent::ANSWER && HABIT.load(Relaxed) == habit::WAITS;
     if is_due {
         connection.sent.store(sent::SPARED, Relaxed);
+        connection.looked.store(1, Relaxed);
     }
     is_due
 }
@@ -546,7 +554,8 @@ pub fn received(fd: c_int) {
     if let Some((region, place)) = connection(fd) {
         let connection = &region.connections[usize::from(place)];
         let is_answered = connection.sent.load(Relaxed) != sent::NOTHING;
-        if is_answered {
+        // A server may speak where nothing was asked.
+        if is_answered && connection.in_query.load(Relaxed) == 1 {
             end_query(region, connection, sys::now());
         }
         if is_answered || connection.in_query.load(Relaxed) == 0 {

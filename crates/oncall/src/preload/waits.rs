@@ -19,6 +19,17 @@ pub enum Waited {
     Ordinarily,
     /// The connection was closed by another thread, and its number may be another client's already.
     Gone,
+    /// The number is another file's: it is to be waited for as any other.
+    Others,
+}
+
+/// Whether a worker was put to sleep.
+enum Parked {
+    Yes,
+    /// Nobody is on call.
+    Open,
+    /// Its place is another connection's.
+    Gone,
 }
 
 /// Whether a read of a connection's worker waits for the next query, and not for the rest of one.
@@ -106,20 +117,30 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
         return Waited::Gone;
     }
     if table::is_others(poll.fd, connection) {
-        table::forget(poll.fd);
-        return Waited::Ordinarily;
+        // Whoever has the number now may be a client that was accepted since.
+        return match connection.generation.load(Acquire) == generation {
+            true => {
+                table::forget_place(poll.fd, place);
+                Waited::Others
+            }
+            false => Waited::Gone,
+        };
     }
     // Epoll speaks once of what came together: of two queries in one packet, or a query and the end of its client, the second is
     // here and will not be announced. What comes after this look is.
     let mut is_there = !has_lingered && sys::poll_for(poll, 0) != 0;
     loop {
-        connection.go.store(0, Relaxed);
         let parked = locked(region, |lock| {
+            // What is done here to another's place would be lost to both.
+            if connection.generation.load(Relaxed) != generation {
+                return Parked::Gone;
+            }
+            connection.go.store(0, Relaxed);
             lock.release(connection);
             if !lock.is_closed() {
                 // Not on call since it began to wait: nobody watches for its client any more.
                 lock.dispatch();
-                return false;
+                return Parked::Open;
             }
             if has_lingered {
                 // What was read while it lingered is still in epoll, and would wake it for nothing.
@@ -127,10 +148,12 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
             }
             park(lock, connection, place, (poll.fd, is_there));
             lock.dispatch();
-            true
+            Parked::Yes
         });
-        if parked != Some(true) {
-            return Waited::Ordinarily;
+        match parked {
+            Some(Parked::Yes) => {}
+            Some(Parked::Gone) => return Waited::Gone,
+            Some(Parked::Open) | None => return Waited::Ordinarily,
         }
         (has_lingered, is_there) = (false, false);
         // As poll(2), which this is for the server.
@@ -159,14 +182,20 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
         if connection.go.load(Acquire) == 0 {
             // A timeout or a signal: unless it was let go at the last moment, it goes without a slot.
             locked(region, |lock| {
-                if connection.go.load(Acquire) == 0 {
+                if connection.generation.load(Relaxed) == generation && connection.go.load(Acquire) == 0 {
                     lock.dequeue(place);
                     connection.state.store(state::RUNNING, Relaxed);
                 }
             });
+            if connection.generation.load(Acquire) != generation {
+                return Waited::Gone;
+            }
         }
         let has_slot = connection.go.load(Acquire) == 1;
-        let there = sys::poll_for(poll, 0);
+        let there = match sys::poll_for(poll, 0) {
+            interrupted if interrupted == -sys::EINTR && !is_ended_by_signals(how) => 0,
+            there => there,
+        };
         match (there, has_slot) {
             (0, true) => {
                 region.spurious.fetch_add(1, Relaxed);

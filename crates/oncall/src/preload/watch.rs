@@ -102,12 +102,19 @@ pub fn begin(region: &'static Region) -> bool {
             call(number::EVENTFD2, [0, 0x80800, 0, 0, 0, 0]) as c_int,
         )
     };
-    if epoll < 0 || bell < 0 {
-        return false;
-    }
     EPOLL.store(epoll, Relaxed);
     EVENTFD.store(bell, Relaxed);
-    watch_fd(bell, BELL) && start_thread(region)
+    let has_begun = epoll >= 0 && bell >= 0 && watch_fd(bell, BELL) && start_thread(region);
+    if !has_begun {
+        // It is asked again: nothing may be left of each time.
+        for fd in [&EPOLL, &EVENTFD] {
+            let fd = fd.swap(-1, Relaxed);
+            if fd >= 0 {
+                sys::close(fd);
+            }
+        }
+    }
+    has_begun
 }
 
 fn start_thread(region: &'static Region) -> bool {

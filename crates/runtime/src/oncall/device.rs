@@ -11,6 +11,7 @@ use headroom_control::{ClassObservation, Decision, OncallObservation, Reason};
 use headroom_node::restore;
 use headroom_oncall::{AreaCores, Levers, Steering, Totals, Turns};
 use headroom_units::{Lever, LeverRange, Part, Ratio, Role, Seconds, Sensor, Setting};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,8 +68,8 @@ pub struct OncallDevice {
     in_force: Setting,
     /// Connections with a batch size of their own.
     granted: HashSet<u64>,
-    /// Whether the last decision had a warning, which was said.
-    has_warned: bool,
+    /// The rules of the last decision's warnings, which were said.
+    warned: Vec<Cow<'static, str>>,
 }
 
 /// The state of a server that is to be on call, and of which no client was seen.
@@ -117,7 +118,7 @@ impl OncallDevice {
             costs,
             in_force: Setting::default(),
             granted: HashSet::new(),
-            has_warned: false,
+            warned: Vec::new(),
         }
     }
 
@@ -163,14 +164,17 @@ impl OncallDevice {
 
     /// Says the first time that a law of areas, or a policy, cannot do what it is asked for, and again after it could.
     fn warn_once(&mut self, decision: &Decision) {
-        let warning = decision
+        let before = std::mem::take(&mut self.warned);
+        let warnings = decision
             .reasons
             .iter()
-            .find(|reason| reason.text.starts_with(WARNING));
-        if let Some(reason) = warning.filter(|_| !self.has_warned) {
-            tracing::warn!("{}", reason.text.trim_start_matches(WARNING));
+            .filter(|reason| reason.text.starts_with(WARNING));
+        for reason in warnings {
+            if !before.contains(&reason.rule) {
+                tracing::warn!("{}", reason.text.trim_start_matches(WARNING));
+            }
+            self.warned.push(reason.rule.clone());
         }
-        self.has_warned = warning.is_some();
     }
 
     /// Puts areas in force, or ends them: each has the processors after those of the one before. A connection that has left since the

@@ -5,6 +5,7 @@ use headroom_node::ours;
 use headroom_oncall::LIBRARY;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -115,8 +116,11 @@ impl Drop for Folder {
 
 /// Takes a folder's lock, which nobody can have yet.
 fn locked(folder: &Path) -> io::Result<File> {
-    let lock = File::create_new(folder.join(LOCK_FILE))?;
+    // Under its name it is locked from the beginning.
+    let unlocked = folder.join("unlocked");
+    let lock = File::create_new(&unlocked)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    fs::rename(unlocked, folder.join(LOCK_FILE))?;
     Ok(lock)
 }
 
@@ -130,6 +134,12 @@ pub(super) fn is_left(file: &Path) -> Option<bool> {
     }
 }
 
+/// Whether the process of a folder's name runs, as far as its number says.
+fn is_running(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+    number.is_some_and(|number| Path::new("/proc").join(number).exists())
+}
+
 /// Takes away the folders of those that were killed, and says which. A server of theirs that still runs has what it needs of them mapped.
 pub fn sweep(run_dir: &Path) -> Vec<PathBuf> {
     let mut gone = Vec::new();
@@ -138,13 +148,15 @@ pub fn sweep(run_dir: &Path) -> Vec<PathBuf> {
         let is_one = name.to_str().is_some_and(|name| name.starts_with(PREFIX));
         let is_dead = || match path.join(LOCK_FILE).exists() {
             true => is_left(&path.join(LOCK_FILE)) == Some(true),
+            // Of an older version, or being made.
             false => {
                 let made = entry.metadata().and_then(|about| about.modified());
-                made.is_ok_and(|at| {
+                let is_old = |at| {
                     SystemTime::now()
                         .duration_since(at)
                         .is_ok_and(|age| age > BEING_MADE)
-                })
+                };
+                made.is_ok_and(is_old) && !is_running(&name)
             }
         };
         if is_one && is_dead() && fs::remove_dir_all(&path).is_ok() {

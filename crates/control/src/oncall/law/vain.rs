@@ -8,7 +8,7 @@ use super::super::policy::{Connection, Grant};
 use headroom_units::Seconds;
 use std::collections::HashMap;
 
-/// Of so long in a row.
+/// Of so much time more in which it was missed than in which it was kept.
 const AFTER: Seconds = Seconds::new(10.0);
 /// Then all are the same for so long at first, twice as long each time, and this at most.
 const REST: Seconds = Seconds::new(20.0);
@@ -41,9 +41,11 @@ impl Vain {
             return None;
         }
         if 2 * missed < asked {
-            self.missed = Seconds::ZERO;
-            // Kept by some of them at least: what was in vain is not any more.
-            self.length = Seconds::ZERO;
+            // One such period among many says little.
+            self.missed = (self.missed - length).max(Seconds::ZERO);
+            if self.missed == Seconds::ZERO {
+                self.length = Seconds::ZERO;
+            }
             return None;
         }
         self.missed += length;
@@ -164,7 +166,10 @@ mod tests {
         }
         let mut vain = Vain::default();
         rests(&mut vain, 39, &hopeless, &grants(0.0));
-        rests(&mut vain, 1, &kept, &grants(0.0));
+        rests(&mut vain, 39, &kept, &grants(0.0));
         assert_eq!(rests(&mut vain, 39, &hopeless, &grants(0.0)), 0);
+        // One that is kept among many that are not changes little.
+        rests(&mut vain, 1, &kept, &grants(0.0));
+        assert!(rests(&mut vain, 39, &hopeless, &grants(0.0)) > 0);
     }
 }

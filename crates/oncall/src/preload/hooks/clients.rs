@@ -53,7 +53,7 @@ fn wait_for_one(
     }
     match aside(|| waits::wait(region, place, poll, Patience::Poll(patience))) {
         Waited::As(raw) => result(raw) as c_int,
-        Waited::Gone => ordinarily(),
+        Waited::Gone | Waited::Others => ordinarily(),
         Waited::Ordinarily => {
             let ready = blocking_for_client(ordinarily);
             if ready > 0 {
@@ -213,7 +213,7 @@ fn selecting(
             unsafe { *reads.words.cast_mut().add(fd as usize / 64) &= !(1 << (fd % 64)) };
             0
         }
-        Waited::Gone => ordinarily(),
+        Waited::Gone | Waited::Others => ordinarily(),
         Waited::Ordinarily => {
             let ready = blocking_for_client(ordinarily);
             if ready > 0 {

@@ -88,7 +88,7 @@ fn reading_aside(fd: c_int, flags: c_int, ordinarily: impl FnOnce() -> isize) ->
             // A read that waits in the kernel has the connection itself, whose end it is told; to read the number would take another's queries.
             Waited::Gone => return 0,
             Waited::As(raw @ ..0) => return result(raw) as isize,
-            Waited::As(_) | Waited::Ordinarily => {}
+            Waited::As(_) | Waited::Ordinarily | Waited::Others => {}
         }
     }
     let read = ordinarily();
@@ -363,6 +363,7 @@ extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
     if old != new {
         gone(new);
+        processes::closed(new, new);
     }
     next!("dup2" as Dup2, old, new)
 }
@@ -371,6 +372,7 @@ extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
     gone(new);
+    processes::closed(new, new);
     next!("dup3" as Dup3, old, new, flags)
 }
 
