@@ -45,7 +45,7 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut program = Program::start(
-        headroom("validate --duration 10 --cores 0.5 --json --no-view --laws fixed,slo-power --run-dir")
+        headroom("validate --duration 10 --cores 0.8 --json --no-view --laws fixed,slo-power --run-dir")
             .arg(folder.join("run"))
             .arg("--db")
             .arg(folder.join("runs.db"))
