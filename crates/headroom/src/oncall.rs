@@ -42,18 +42,31 @@ pub fn with_break_even(law: &LawConfig, length: Seconds) -> LawConfig {
     law
 }
 
+/// Whether the law of the table `[law.on-call]` is in force: by its own name, or as a part of `joint`.
+pub fn runs_on_call(law: &LawConfig) -> bool {
+    runs(law, LawName::ON_CALL) || runs(law, LawName::JOINT)
+}
+
+/// Whether that of `[law.reef]` is.
+pub fn runs_reef(law: &LawConfig) -> bool {
+    runs(law, LawName::REEF)
+}
+
+fn runs(law: &LawConfig, name: LawName) -> bool {
+    law.names.iter().any(|one| one == name)
+}
+
 /// Says where a law in force may delay rounds by less than pays alone, so that it never does.
 pub fn no_delay_pays(law: &LawConfig) -> Option<String> {
-    let runs = |name: LawName| law.names.iter().any(|one| one == name);
     let (on_call, reef) = (&law.on_call, &law.reef);
     let all = [
         (
             "on-call",
-            runs(LawName::ON_CALL) || runs(LawName::JOINT),
+            runs_on_call(law),
             on_call.max_delay_ms,
             on_call.break_even_ms,
         ),
-        ("reef", runs(LawName::REEF), reef.max_delay_ms, reef.break_even_ms),
+        ("reef", runs_reef(law), reef.max_delay_ms, reef.break_even_ms),
     ];
     let in_force = all.into_iter().filter(|(_, is_in_force, ..)| *is_in_force);
     in_force

@@ -3,9 +3,8 @@
 #[allow(dead_code, reason = "each test program has its part of it")]
 mod common;
 
-use common::{Client, PATIENCE, Server, levers, load, starve, ten_queries};
+use common::{Client, PATIENCE, Server, counted_share, levers, load, starve, ten_queries};
 use headroom_oncall::Levers;
-use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -289,30 +288,7 @@ fn a_stopped_watchman_is_replaced() {
 #[test]
 fn what_waits_for_a_processor_is_late_whether_anybody_is_on_call_or_not() {
     for levers in [Levers::default(), levers(1_000, 1)] {
-        let server = start(levers);
-        let mut one = CpuSet::new();
-        one.set(sched_getcpu());
-        // What it forks has what it has.
-        let main = Pid::from_raw(server.child.id().cast_signed());
-        sched_setaffinity(main, &one).unwrap();
-        let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
-        let waited: Duration = thread::scope(|scope| {
-            let asks = |client: &mut Client| {
-                let began = Instant::now();
-                (0..60).for_each(|_| client.ask("spin 500"));
-                began.elapsed()
-            };
-            let all: Vec<_> = clients
-                .iter_mut()
-                .map(|client| scope.spawn(move || asks(client)))
-                .collect();
-            all.into_iter().map(|one| one.join().unwrap()).sum()
-        });
-        let counted: f64 = clients
-            .iter()
-            .map(|client| server.counted(client).latency.get())
-            .sum();
-        let share = counted / waited.as_secs_f64();
+        let share = counted_share(&start(levers));
         assert!((0.7..1.2).contains(&share), "{share} of what clients waited");
     }
 }

@@ -3,9 +3,8 @@
 #[allow(dead_code, reason = "each test program has its part of it")]
 mod common;
 
-use common::{Client, PATIENCE, Server, levers, load, ten_queries};
+use common::{Client, PATIENCE, Server, counted_share, levers, load, ten_queries};
 use headroom_oncall::Levers;
-use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
 use std::fs;
 use std::io::Write;
 use std::net::Shutdown;
@@ -321,30 +320,7 @@ fn long_queries_that_nobody_waited_for_make_the_next_one_no_usual_one() {
 /// What a law compares with being on call: queries that wait for a processor are late although the kernel says nothing of it.
 #[test]
 fn while_nobody_is_on_call_what_waits_for_a_processor_is_late() {
-    let server = start(Levers::default(), None);
-    let mut one = CpuSet::new();
-    one.set(sched_getcpu());
-    // Its workers, which are yet to come, have what it has.
-    let main = Pid::from_raw(server.child.id().cast_signed());
-    sched_setaffinity(main, &one).unwrap();
-    let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
-    let waited: Duration = thread::scope(|scope| {
-        let asks = |client: &mut Client| {
-            let began = Instant::now();
-            (0..60).for_each(|_| client.ask("spin 500"));
-            began.elapsed()
-        };
-        let all: Vec<_> = clients
-            .iter_mut()
-            .map(|client| scope.spawn(move || asks(client)))
-            .collect();
-        all.into_iter().map(|one| one.join().unwrap()).sum()
-    });
-    let counted: f64 = clients
-        .iter()
-        .map(|client| server.counted(client).latency.get())
-        .sum();
-    let share = counted / waited.as_secs_f64();
+    let share = counted_share(&start(Levers::default(), None));
     assert!((0.7..1.2).contains(&share), "{share} of what clients waited");
 }
 

@@ -1,8 +1,9 @@
 //! `[oncall]`: a server on call, of `headroom wrap` and of a run that attaches to one.
 
+use crate::oncall::{runs_on_call, runs_reef};
 use headroom_console::{Document, Mistakes};
+use headroom_control::LawConfig;
 use headroom_control::oncall::law::{AreaLawName, AreasTuning, PolicyName, TableRow};
-use headroom_control::{LawConfig, LawName};
 use headroom_runtime::oncall::wrapped::WrappedAt;
 use headroom_runtime::oncall::{Class, MAX_IN_METRICS, REST};
 use serde::Deserialize;
@@ -138,18 +139,17 @@ impl OncallConfig {
 
     /// What is written of classes and does nothing, under the laws in force.
     pub fn notes(&self, law: &LawConfig, document: &Document) -> Vec<String> {
-        let runs = |name: LawName| law.names.iter().any(|one| one == name);
         let all = [
             Turning {
                 name: "on-call",
-                is_in_force: runs(LawName::ON_CALL) || runs(LawName::JOINT),
+                is_in_force: runs_on_call(law),
                 policy: law.on_call.policy,
                 areas: law.on_call.areas.law,
                 table: &law.on_call.table,
             },
             Turning {
                 name: "reef",
-                is_in_force: runs(LawName::REEF),
+                is_in_force: runs_reef(law),
                 policy: law.reef.policy,
                 areas: law.reef.areas.law,
                 table: &law.reef.table,

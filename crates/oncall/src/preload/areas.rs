@@ -102,12 +102,9 @@ pub fn hand_over(connection: &Connection, other: usize) {
 
 /// In a forked child: it is nobody's worker.
 pub fn forked() {
-    let place = table::region().and_then(|region| Some((region, table::own_place().checked_sub(1)?)));
-    if let Some((region, place)) = place {
-        let connection = &region.connections[place];
-        if connection.pinned.load(Relaxed) != 0 {
-            set_processors(0, &former(connection));
-        }
+    let pinned = table::own_connection().filter(|connection| connection.pinned.load(Relaxed) != 0);
+    if let Some(connection) = pinned {
+        set_processors(0, &former(connection));
     }
     PINNED.store(0, Relaxed);
 }

@@ -34,12 +34,9 @@ pub fn keep(connection: &Connection, is_on_call: bool) {
 
 /// In a forked child: it is nobody's worker, and what it runs is not to be either.
 pub fn forked() {
-    let place = table::region().and_then(|region| Some((region, table::own_place().checked_sub(1)?)));
-    if let Some((region, place)) = place {
-        let connection = &region.connections[place];
-        if connection.courtesy.load(Relaxed) == BATCH && sys::scheduling_policy() == SCHED_BATCH {
-            sys::set_scheduling_policy(SCHED_OTHER);
-        }
+    let was = table::own_connection().map(|connection| connection.courtesy.load(Relaxed));
+    if was == Some(BATCH) && sys::scheduling_policy() == SCHED_BATCH {
+        sys::set_scheduling_policy(SCHED_OTHER);
     }
 }
 

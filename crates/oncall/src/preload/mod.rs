@@ -9,6 +9,7 @@ pub(crate) use crate::layout;
 mod areas;
 mod blocked;
 mod courtesy;
+mod habit;
 mod hooks;
 mod join;
 mod lists;

@@ -11,6 +11,7 @@
 
 use super::areas;
 use super::courtesy;
+use super::habit;
 use super::layout::{Connection, MAX_CONNECTIONS, Region, mode, sent};
 use super::lock;
 use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, locked, state, under};
@@ -178,7 +179,7 @@ pub fn wait<R>(
 ) -> R {
     let connection = &region.connections[usize::from(place)];
     attach(connection, place);
-    table::waits(connection);
+    habit::waits(connection);
     let is_in_query = connection.in_query.load(Relaxed) == 1;
     if is_in_query && connection.sent.load(Relaxed) == sent::NOTHING {
         // The rest of a query, or what the server asked for in its midst: as any other wait.
@@ -240,12 +241,12 @@ pub fn read(
         };
         return Some(wait((region, place), None, briefly, ordinarily, |read| *read > 0));
     }
-    if is_in_query && table::spares(connection) {
+    if is_in_query && habit::spares(connection) {
         // As if nothing was there yet: the server waits for its client, and there the query ends. A system call is saved.
         return None;
     }
     let read = ordinarily();
-    table::looked(connection, read);
+    habit::looked(connection, read);
     if read > 0 {
         if is_in_query {
             // It waited for the next one where no hook saw it.

@@ -2,6 +2,7 @@
 
 use super::areas;
 use super::courtesy;
+use super::habit;
 use super::layout::{COMMON, Connection, KEPT, MAX_CONNECTIONS, MAX_FD, Region, bucket, mode, sent};
 use super::lock;
 use super::processes;
@@ -33,8 +34,6 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 static LOADER: AtomicU32 = AtomicU32::new(0);
 /// Whether threads of this process are on call: see [`begun`].
 static BEGUN: AtomicU32 = AtomicU32::new(begun::NOT_ASKED);
-/// What workers of this process do after a read that found nothing: see [`habit`].
-static HABIT: AtomicU32 = AtomicU32::new(habit::UNKNOWN);
 /// Whether places in [`PLACES`] may be those of the process that this one was forked from.
 static STALE: AtomicU32 = AtomicU32::new(0);
 
@@ -93,7 +92,7 @@ extern "C" fn forked() {
     courtesy::forked();
     put_in_use(None);
     BEGUN.store(begun::NOT_ASKED, Relaxed);
-    HABIT.store(habit::UNKNOWN, Relaxed);
+    habit::forked();
     PROCESS.store(sys::process(), Relaxed);
     processes::forked();
     sets::forget_all();
@@ -147,6 +146,11 @@ extern "C" fn worker_ends(value: *mut c_void) {
             lock.dispatch();
         });
     }
+}
+
+/// The connection that the calling thread serves, or served.
+pub fn own_connection() -> Option<&'static Connection> {
+    Some(&region()?.connections[own_place().checked_sub(1)?])
 }
 
 /// What a descriptor's entry says.
@@ -245,15 +249,6 @@ fn adopt_for_thread(region: &'static Region, fd: c_int, peer: ([u64; 2], u32)) -
     watched.map(|(place, _)| place)
 }
 
-/// What a worker does that read without waiting, with the answer sent, and found nothing.
-mod habit {
-    pub const UNKNOWN: u32 = 0;
-    /// It waits for its client, where the library sees it.
-    pub const WAITS: u32 = 1;
-    /// One ended its connection.
-    pub const OTHER: u32 = 2;
-}
-
 /// What [`begun`] says.
 mod begun {
     pub const NOT_ASKED: u32 = 0;
@@ -298,10 +293,9 @@ fn begun(region: &'static Region) -> u32 {
             begun::FAILED
         }
     };
-    let kept = if became == begun::FAILED {
-        begun::NOT_ASKED
-    } else {
-        became
+    let kept = match became {
+        begun::FAILED => begun::NOT_ASKED,
+        decided => decided,
     };
     BEGUN.store(kept, Release);
     became
@@ -444,9 +438,7 @@ impl Locked {
     /// Gives a connection's place to whoever comes next.
     pub fn free(&mut self, place: u16) {
         let connection = &self.region.connections[usize::from(place)];
-        if connection.looked.load(Relaxed) == 1 {
-            HABIT.store(habit::OTHER, Relaxed);
-        }
+        habit::ends(connection);
         self.release(connection);
         self.unblock(connection);
         self.dequeue(place);
@@ -503,38 +495,6 @@ pub fn sending(fd: c_int) -> Option<&'static Connection> {
         connection.sent_ns.store(sys::now(), Relaxed);
     }
     Some(connection)
-}
-
-/// Whether a read without waiting is spared, since its connection's query is answered: the server is to wait for the next query, which is
-/// where its worker is parked. Whatever is there already, the wait says. (A server that waits for edges with epoll would miss one: its
-/// connections are not on call, see [`watched_by_server`].) One for each answer: a server that waits where we do not see it, for several
-/// descriptors at once say, would never come to its client's query. And in a server alone whose workers were seen to wait after such a read,
-/// and never to do something else: another closes the connection where nothing more is there, or waits for a signal.
-pub fn spares(connection: &Connection) -> bool {
-    let is_due = connection.sent.load(Relaxed) == sent::ANSWER && HABIT.load(Relaxed) == habit::WAITS;
-    if is_due {
-        connection.sent.store(sent::SPARED, Relaxed);
-        connection.looked.store(1, Relaxed);
-    }
-    is_due
-}
-
-/// A worker read without waiting, and had something or would have waited.
-pub fn looked(connection: &Connection, read: isize) {
-    let found_nothing = read < 0 && sys::errno() == sys::EAGAIN as c_int;
-    if found_nothing && connection.sent.load(Relaxed) == sent::ANSWER {
-        connection.looked.store(1, Relaxed);
-    } else if read > 0 {
-        connection.looked.store(0, Relaxed);
-    }
-}
-
-/// A worker waits for its client where we see it.
-pub fn waits(connection: &Connection) {
-    if connection.looked.load(Relaxed) == 1 {
-        connection.looked.store(0, Relaxed);
-        let _ = HABIT.compare_exchange(habit::UNKNOWN, habit::WAITS, Relaxed, Relaxed);
-    }
 }
 
 /// Whether a descriptor is no longer a connection's: it was closed where no hook sees it, as by fclose(3), and its number is another file's.

@@ -4,6 +4,7 @@
 use super::areas;
 use super::blocked::goes_first;
 use super::courtesy;
+use super::habit;
 use super::layout::{Connection, Region, sent};
 use super::rounds::{HOME, Locked, is_closed, is_look_due, locked, state};
 use super::sys::{self, PollFd};
@@ -65,7 +66,7 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
     let generation = connection.generation.load(Acquire);
     let began = sys::now();
     attach(connection, place);
-    table::waits(connection);
+    habit::waits(connection);
     let was_in_query = connection.in_query.load(Relaxed) == 1;
     if was_in_query && connection.sent.load(Relaxed) == sent::NOTHING {
         // The rest of a query, or what the server asked for in its midst: as any other wait.

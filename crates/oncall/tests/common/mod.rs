@@ -1,6 +1,7 @@
 //! A server under the preload library, and its clients.
 
 use headroom_oncall::{ConnectionTotals, LIBRARY, Levers, Steering, Turns, VARIABLE};
+use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -180,6 +181,33 @@ pub fn load(server: &Server, clients: usize, queries: usize, line: &str) {
             });
         }
     });
+}
+
+/// What was counted of sixteen clients' latencies, over what they waited by their own clocks, where all workers have one processor.
+pub fn counted_share(server: &Server) -> f64 {
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    // Its workers, which are yet to come, have what it has.
+    let main = Pid::from_raw(server.child.id().cast_signed());
+    sched_setaffinity(main, &one).unwrap();
+    let mut clients: Vec<Client> = (0..16).map(|_| server.connect()).collect();
+    let waited: Duration = thread::scope(|scope| {
+        let asks = |client: &mut Client| {
+            let began = Instant::now();
+            (0..60).for_each(|_| client.ask("spin 500"));
+            began.elapsed()
+        };
+        let all: Vec<_> = clients
+            .iter_mut()
+            .map(|client| scope.spawn(move || asks(client)))
+            .collect();
+        all.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    let counted: f64 = clients
+        .iter()
+        .map(|client| server.counted(client).latency.get())
+        .sum();
+    counted / waited.as_secs_f64()
 }
 
 /// Gives a client's connection no turn.

@@ -59,6 +59,17 @@ impl Ahead {
         let before = getpriority_process(None).ok().filter(|before| *before > NICE);
         Self(before.filter(|_| setpriority_process(None, NICE).is_ok()))
     }
+
+    /// That it may not.
+    fn missing(&self) -> Option<String> {
+        let is_behind = self.0.is_none() && getpriority_process(None).is_ok_and(|level| level > NICE);
+        is_behind.then(|| {
+            format!(
+                "the control loop has no right to a nice level of {NICE} (root, CAP_SYS_NICE, LimitNICE=): where others take its processor it decides \
+                 late"
+            )
+        })
+    }
 }
 
 impl Drop for Ahead {
@@ -107,7 +118,8 @@ pub fn run(
         telemetry,
         recorder,
     } = world;
-    let _ahead = Ahead::of_others();
+    let ahead = Ahead::of_others();
+    let notes: Vec<String> = plan.notes.iter().cloned().chain(ahead.missing()).collect();
     let name = law.name();
     let meters: Vec<String> = devices.iter_mut().filter_map(|device| device.begin()).collect();
     let meter = (!meters.is_empty()).then(|| meters.join("; "));
@@ -142,7 +154,7 @@ pub fn run(
                 .map(|guard| Ratio::new(guard / plan.frame.slo.target())),
         }),
         power_source: plan.power_source,
-        notes: plan.notes.clone(),
+        notes: notes.clone(),
         config: plan.config.clone(),
         version: plan.provenance.version.clone(),
         host: plan.provenance.host.clone(),
@@ -169,7 +181,7 @@ pub fn run(
             law: name.clone(),
             trace: plan.trace.clone(),
             length: plan.length,
-            notes: plan.notes.clone(),
+            notes,
         });
     }
     let mut control = ControlLoop {
@@ -215,6 +227,7 @@ mod tests {
             Some(_) => assert_eq!(level(), NICE),
             None => assert_eq!(level(), before),
         }
+        assert_eq!(ahead.missing().is_some(), level() > NICE);
         drop(ahead);
         assert_eq!(level(), before);
     }

@@ -33,6 +33,7 @@ enum Doubt {
     Unseen(Why),
     EventDriven,
     Processes,
+    NoTimes,
     Elsewhere,
     Lacks,
     NoRoom,
@@ -106,6 +107,13 @@ impl Doubts {
                 Doubt::Processes,
                 "the server has a process for each connection: these share the slots, and each wakes with its client's query before it \
                  stands in line",
+            );
+        }
+        if totals.by_processes && !Path::new("/proc/self/schedstat").exists() {
+            self.say(
+                Doubt::NoTimes,
+                "the kernel does not count for how long a process waits for a processor (/proc/self/schedstat, CONFIG_SCHED_INFO): while \
+                 nobody is on call latencies are without that",
             );
         }
         if totals.elsewhere > 0 {

@@ -1,5 +1,6 @@
 //! Clients that come, what they send and are sent, and where they go.
 
+use super::super::habit;
 use super::super::join;
 use super::super::layout::MAX_FD;
 use super::super::lock;
@@ -70,7 +71,7 @@ fn reading_aside(fd: c_int, flags: c_int, ordinarily: impl FnOnce() -> isize) ->
     if lock::is_shared(region) {
         return processes::read((region, place), fd, never_waits, ordinarily).unwrap_or_else(again);
     }
-    if never_waits && table::spares(&region.connections[usize::from(place)]) {
+    if never_waits && habit::spares(&region.connections[usize::from(place)]) {
         return again();
     }
     if !never_waits && waits::is_for_query(region, place) && sys::is_blocking(fd) {
@@ -93,7 +94,7 @@ fn reading_aside(fd: c_int, flags: c_int, ordinarily: impl FnOnce() -> isize) ->
     }
     let read = ordinarily();
     if never_waits {
-        table::looked(&region.connections[usize::from(place)], read);
+        habit::looked(&region.connections[usize::from(place)], read);
     }
     if read > 0 && flags & sys::MSG_PEEK == 0 {
         aside(|| table::received(fd));
