@@ -101,6 +101,8 @@ static void *serve(void *at) {
         ssize_t length = line_of(fd, line, sizeof line - 1);
         if (length <= 0) break;
         line[length] = 0;
+        /* Answered, so that what is read next is a client's next query, if it is a client. */
+        if (!strncmp(line, "other", 5) && send(fd, "ok\n", 3, MSG_NOSIGNAL) < 0) break;
         if (!strncmp(line, "other", 5) && is("timer")) {
             FILE *file = fdopen(fd, "r");
             fclose(file);

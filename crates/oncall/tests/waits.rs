@@ -93,7 +93,7 @@ fn a_number_that_is_no_clients_any_more_is_read_as_any_other() {
         };
         let mut client = server.connect();
         client.ask("one");
-        client.say("other");
+        client.ask("other");
         assert!(client.is_closed());
         server.until("its connection is none any more", |server| {
             server.steering.totals().connections == 0

@@ -313,7 +313,8 @@ extern "C" fn closefrom(first: c_int) {
     next!("closefrom" as CloseFrom, first);
 }
 
-/// A new descriptor: whatever had its number before was closed, perhaps where no hook sees it, as by fclose(3).
+/// A new socket: whatever had its number before was closed, perhaps where no hook sees it, as by fclose(3). What is no socket, or has another
+/// peer, is told from a client by [`table::is_others`].
 fn made(fd: c_int) -> c_int {
     if fd >= 0 && table::is_client(fd) {
         gone(fd);
@@ -327,8 +328,10 @@ extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     made(next!("socket" as Socket, family, kind, protocol))
 }
 
-/// Two new descriptors, where there was no error.
-fn made_two(result: c_int, fds: *const c_int) -> c_int {
+#[cfg_attr(oncall_preload, unsafe(no_mangle))]
+extern "C" fn socketpair(family: c_int, kind: c_int, protocol: c_int, fds: *mut c_int) -> c_int {
+    type SocketPair = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_int) -> c_int;
+    let result = next!("socketpair" as SocketPair, family, kind, protocol, fds);
     if result == 0 {
         for at in 0..2 {
             // SAFETY: the call has just written both.
@@ -336,27 +339,6 @@ fn made_two(result: c_int, fds: *const c_int) -> c_int {
         }
     }
     result
-}
-
-#[cfg_attr(oncall_preload, unsafe(no_mangle))]
-extern "C" fn socketpair(family: c_int, kind: c_int, protocol: c_int, fds: *mut c_int) -> c_int {
-    type SocketPair = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_int) -> c_int;
-    made_two(
-        next!("socketpair" as SocketPair, family, kind, protocol, fds),
-        fds,
-    )
-}
-
-#[cfg_attr(oncall_preload, unsafe(no_mangle))]
-extern "C" fn pipe(fds: *mut c_int) -> c_int {
-    type Pipe = unsafe extern "C" fn(*mut c_int) -> c_int;
-    made_two(next!("pipe" as Pipe, fds), fds)
-}
-
-#[cfg_attr(oncall_preload, unsafe(no_mangle))]
-extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
-    type Pipe2 = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
-    made_two(next!("pipe2" as Pipe2, fds, flags), fds)
 }
 
 #[cfg_attr(oncall_preload, unsafe(no_mangle))]
