@@ -502,7 +502,12 @@ fn row(part: &Part, width: usize) -> Line<'_> {
         _ => {
             let values = part.values.iter().map(|(quantity, value)| {
                 let info = quantity.info();
-                format!("{} {}", info.title, info.read(*value))
+                // A line has room for few: of levers the letters by which laws and docs call them.
+                let name = match quantity {
+                    Quantity::Lever(lever) if !lever.in_short().is_empty() => lever.in_short(),
+                    _ => info.title,
+                };
+                format!("{name} {}", info.read(*value))
             });
             values.collect::<Vec<_>>().join("  ")
         }
