@@ -134,6 +134,7 @@ mod tests {
             oncall: Some(OncallObservation {
                 connections: 10,
                 cores: Some(2),
+                long_idle: Some(Ratio::new(0.2)),
                 ..OncallObservation::default()
             }),
             ..Observation::default()

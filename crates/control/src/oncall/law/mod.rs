@@ -158,6 +158,11 @@ impl Turns {
         }
     }
 
+    /// Whether some are to go first, by SLOs of theirs or a table: nobody does while nobody is on call.
+    fn has_favourites(&self) -> bool {
+        !matches!(self.name, PolicyName::Fair | PolicyName::Apples)
+    }
+
     /// What each connection may do, and why; nothing where all are the same to the policy.
     fn decide(
         &mut self,

@@ -1,5 +1,6 @@
 //! What is compared.
 
+use super::regime::Regime;
 use super::{OnCall, reason};
 use crate::decision::Reason;
 use crate::oncall::law::{Point, most_workers};
@@ -11,6 +12,11 @@ const OFF_EVERY: u32 = 4;
 const DELAY_SHARE: f64 = 0.5;
 
 impl OnCall {
+    /// What is in force where nothing was found: a few more workers than cores, one query each.
+    pub(super) fn start(&self, cores: u32) -> Point {
+        Point::new((cores + 2).min(most_workers(&self.plant)), 1)
+    }
+
     /// What to compare while the server is saturated: from few workers to many, and as without us.
     pub(super) fn workers(&self, cores: u32) -> Vec<Point> {
         let most = most_workers(&self.plant);
@@ -41,8 +47,9 @@ impl OnCall {
             None => standard.to_vec(),
             Some(_) => vec![standard[0], standard[3]],
         };
-        let asks_off = self.saturated.best.is_none_or(|best| best == Point::OFF)
+        let is_next = self.saturated.best.is_none_or(|best| best == Point::OFF)
             || self.trials.is_multiple_of(OFF_EVERY);
+        let asks_off = is_next && !self.turns.has_favourites();
         let mut all: Vec<Point> = first
             .into_iter()
             .chain(near)
@@ -58,17 +65,10 @@ impl OnCall {
 
     /// What to compare at partial load: delays from none to what the SLO leaves.
     pub(super) fn delays(&self, cores: u32) -> Vec<Point> {
-        // With fewer workers or smaller rounds than at saturation it might be saturated by this load.
-        let none = self
-            .saturated
-            .best
-            .unwrap_or(Point::new((cores + 2).min(most_workers(&self.plant)), 1));
-        if none == Point::OFF {
-            return vec![none];
-        }
+        let none = self.without_delay(cores);
         let most = Seconds::from_millis(self.tuning.max_delay_ms).min(self.slo.target() * DELAY_SHARE);
         let mut all = vec![none];
-        if let (Some(break_even), Some(true)) = (self.break_even, self.metered) {
+        if let (Some(break_even), Some(true)) = (self.break_even, self.sees_savings) {
             let longer = std::iter::successors(Some(break_even), |delay| Some(*delay * 2.0));
             let longer = longer.take_while(|delay| *delay <= most);
             all.extend(longer.map(|delay| Point { delay, ..none }));
@@ -76,10 +76,36 @@ impl OnCall {
         all
     }
 
-    pub(super) fn nothing_to_compare(&self, point: Point) -> Reason {
-        let why = match (self.break_even, self.metered) {
-            (None, _) => "the machine has no idle state in which a delay would save anything",
-            (_, Some(true)) => "the SLO leaves less than the break-even time",
+    /// What to compare while queries are late and none always waits for a slot: a delay would make them later.
+    pub(super) fn on_call_or_not(&self, cores: u32) -> Vec<Point> {
+        let asks_off = !self.turns.has_favourites();
+        let on_call = self.without_delay(cores);
+        std::iter::once(on_call)
+            .chain(asks_off.then_some(Point::OFF))
+            .collect()
+    }
+
+    /// What is best at saturation: with fewer workers or smaller rounds the server might be saturated by any load. That nobody on call is
+    /// best there says nothing of a load that leaves it time.
+    fn without_delay(&self, cores: u32) -> Point {
+        let found = self.saturated.best.filter(|best| *best != Point::OFF);
+        found.unwrap_or(self.start(cores))
+    }
+
+    pub(super) fn nothing_to_compare(&self, regime: Regime, point: Point) -> Reason {
+        let longest = Seconds::from_millis(self.tuning.max_delay_ms);
+        let why = match (self.break_even, self.metered, self.sees_savings) {
+            _ if regime == Regime::Elsewhere => {
+                "queries are late, and a policy is to have some go first, for which somebody must be on call"
+            }
+            (None, ..) => "the machine has no idle state in which a delay would save anything",
+            (Some(break_even), _, Some(true)) if longest < break_even => {
+                "law.on-call.max_delay_ms is less than the break-even time"
+            }
+            (_, _, Some(true)) => "the SLO leaves less than the break-even time",
+            (_, Some(true), _) => {
+                "the watts are a model's, and the lengths of idle periods, by which a delay would save, are not measured"
+            }
             _ => "no meter says what a delay would save",
         };
         let text = format!("{}, without a delay: {why}", point.in_words());

@@ -3,7 +3,7 @@
 use super::search::MAX_DOUBLINGS;
 use super::{OnCall, reason};
 use crate::decision::Reason;
-use crate::observation::Observation;
+use crate::observation::{Observation, OncallObservation};
 use crate::oncall::law::Point;
 use crate::oncall::law::trial::PILED;
 use headroom_units::{Ratio, Seconds};
@@ -12,15 +12,22 @@ use headroom_units::{Ratio, Seconds};
 const LATE_PERIODS: u32 = 2;
 
 impl OnCall {
+    /// Counts periods in a row over the target, whatever is in force; one of which that is not known changes nothing.
+    pub(super) fn count_late(&mut self, observation: &Observation, oncall: &OncallObservation) {
+        let Some(judged) = self.judged(observation, oncall) else {
+            return;
+        };
+        self.late_for = match judged > self.slo.target() {
+            true => self.late_for.saturating_add(1),
+            false => 0,
+        };
+    }
+
     /// Ends a delay under which the SLO is missed, or queries pile up: what finds no free connection waits at the clients, and is in no
     /// latency that a server can tell.
     pub(super) fn end_late(&mut self, observation: &Observation) -> Option<(Point, Reason)> {
         let oncall = observation.oncall.as_ref()?;
         let judged = self.judged(observation, oncall)?;
-        self.late_for = match judged > self.slo.target() {
-            true => self.late_for.saturating_add(1),
-            false => 0,
-        };
         let is_late = judged > self.slo.target() && self.wanted.delay > Seconds::ZERO;
         self.late = match is_late {
             true => self.late + 1,

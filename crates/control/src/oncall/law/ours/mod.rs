@@ -7,7 +7,9 @@
 //!   does not help. Then neighbours of the best, again and again, ever more rarely.
 //! - Else it serves what comes, and D decides how long its cores sleep. Whether that saves anything is compared too, by the watts that the
 //!   meter shows: without a meter, or an idle state that would pay, D is 0. The SLO bounds it, and two periods over the target end one
-//!   that was found.
+//!   that was found. Where a model says the watts, a delay under which the cores are no longer idle than without one saves nothing.
+//!
+//! Where queries are late without a delay, though none always waits for a slot, it is compared whether they are so without us too.
 //!
 //! A comparison is paired ([`super::trial::Trial`]): what is compared changes every few periods.
 
@@ -20,14 +22,14 @@ mod score;
 mod search;
 
 use super::areas::Areas;
-use super::{LEVERS, OncallTuning, Point, Turns, break_even, cores, most_workers, unknown};
+use super::{LEVERS, OncallTuning, Point, Turns, break_even, cores, unknown};
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
 use crate::parameter::{OutOfRange, Parameters};
 use crate::plant::{Plant, Slo};
 use headroom_physics::MachineFigures;
-use headroom_units::{Comparison, Lever, Seconds, Setting};
+use headroom_units::{Comparison, Lever, Seconds, Setting, Source};
 use regime::Regime;
 use release::Release;
 use search::Search;
@@ -50,6 +52,7 @@ pub struct OnCall {
     other: u32,
     saturated: Search,
     partial: Search,
+    elsewhere: Search,
     late: u32,
     /// Periods in a row over the target, whatever was in force.
     late_for: u32,
@@ -61,6 +64,8 @@ pub struct OnCall {
     quiet: u32,
     /// Whether watts are scored; not known in the first periods.
     metered: Option<bool>,
+    /// Whether it would be seen that a delay saves: by a sensor's watts, or by a model's beside the lengths of idle periods.
+    sees_savings: Option<bool>,
     periods: u32,
     /// The end of the period that is decided on.
     at: Seconds,
@@ -109,12 +114,14 @@ impl OnCall {
             other: 0,
             saturated: Search::new(),
             partial: Search::new(),
+            elsewhere: Search::new(),
             late: 0,
             late_for: 0,
             trials: 0,
             release: Release::default(),
             quiet: 0,
             metered: None,
+            sees_savings: None,
             periods: 0,
             at: Seconds::ZERO,
             ended: Vec::new(),
@@ -126,7 +133,8 @@ impl OnCall {
 
     /// Whether settings are compared: whoever moves the machine's levers meanwhile changes what is measured.
     pub(crate) fn is_comparing(&self) -> bool {
-        self.saturated.trial.is_some() || self.partial.trial.is_some()
+        let mut all = [&self.saturated, &self.partial, &self.elsewhere].into_iter();
+        all.any(|search| search.trial.is_some())
     }
 
     /// Takes note of what else is in force.
@@ -138,10 +146,19 @@ impl OnCall {
         self.is_disturbed = self.is_comparing() && before.is_some_and(|before| before != machine);
     }
 
+    /// Nothing that was found is believed any more.
+    fn forget_found(&mut self) {
+        for search in [&mut self.saturated, &mut self.partial, &mut self.elsewhere] {
+            *search = Search::new();
+        }
+    }
+
     /// Too few queries to compare anything by: what was found at partial load, or no delay.
     fn stay_quiet(&self, cores: u32) -> (Point, Reason) {
         let found = self.partial.best.or(self.saturated.best);
-        let point = found.unwrap_or(Point::new((cores + 2).min(most_workers(&self.plant)), 1));
+        let point = found
+            .filter(|found| *found != Point::OFF)
+            .unwrap_or(self.start(cores));
         let text = format!("{}: too few queries to compare anything by", point.in_words());
         (point, reason("oncall-quiet", text, point, &[]))
     }
@@ -177,14 +194,23 @@ impl Law for OnCall {
         self.periods = self.periods.saturating_add(1);
         self.at = observation.at;
         self.watch_machine(&observation.in_force);
-        self.metered = match (self.metered, observation.power) {
-            (Some(true), _) | (_, Some(_)) => Some(true),
-            (None, None) if self.periods >= NO_METER => Some(false),
-            (known, None) => known,
+        let is_over = self.periods >= NO_METER;
+        let known = |before: Option<bool>, is_seen: bool| match before {
+            _ if is_seen => Some(true),
+            None if is_over => Some(false),
+            before => before,
         };
+        let power = observation.power;
+        let has_idle = oncall.long_idle.is_some();
+        self.metered = known(self.metered, power.is_some());
+        self.sees_savings = known(
+            self.sees_savings,
+            power.is_some_and(|power| has_idle || power.source != Source::Estimated),
+        );
         let cores = cores(oncall, &self.plant);
         let is_in_force = self.wanted.is(&observation.in_force);
         let score = (self.score(observation, oncall), self.sample(observation, oncall));
+        self.count_late(observation, oncall);
         self.follow_regime(
             self.regime_now(observation, oncall)
                 .filter(|_| oncall.queries > 0),
@@ -196,16 +222,16 @@ impl Law for OnCall {
         let (point, reason) = match (let_go.or(late), self.regime) {
             (Some(at_once), _) => at_once,
             (None, _) if self.areas.is_measuring() => {
-                let start = Point::new((cores + 2).min(most_workers(&self.plant)), 1);
+                let start = self.start(cores);
                 let text = format!("{} while the cores of areas are measured", start.in_words());
                 (start, reason("oncall-measures-areas", text, start, &[]))
             }
             (None, Some(_)) if oncall.queries < MIN_QUERIES => self.stay_quiet(cores),
-            (None, Some(regime)) if self.metered.is_some() => {
+            (None, Some(regime)) if self.metered.is_some() && self.sees_savings.is_some() => {
                 self.advance(regime, (cores, oncall.connections), score, is_in_force)
             }
             (None, _) => {
-                let start = Point::new((cores + 2).min(most_workers(&self.plant)), 1);
+                let start = self.start(cores);
                 let text = format!("{} to begin with, until the load shows itself", start.in_words());
                 (start, reason("oncall-start", text, start, &[]))
             }
@@ -228,7 +254,7 @@ impl Law for OnCall {
 
     fn forget(&mut self) {
         (self.regime, self.other, self.late) = (None, 0, 0);
-        (self.saturated, self.partial) = (Search::new(), Search::new());
+        self.forget_found();
         (self.machine, self.is_disturbed) = (None, false);
     }
 }

@@ -1,7 +1,7 @@
 //! What the load of a server on call is.
 
 use super::OnCall;
-use super::search::{PARTIAL, SATURATED};
+use super::search::LATE_TO_RETRY;
 use crate::observation::{Observation, OncallObservation};
 use headroom_units::Lever;
 
@@ -15,6 +15,9 @@ pub(super) enum Regime {
     Saturated,
     /// The server serves what comes.
     Partial,
+    /// Queries are late, without a delay, and none always waits for a slot: what they wait for is elsewhere, a row, a disk, or a worker that
+    /// keeps its slot where nothing shows that it waits.
+    Elsewhere,
 }
 
 impl OnCall {
@@ -32,9 +35,16 @@ impl OnCall {
             false => 1.0,
         };
         let waiting = oncall.always_waiting() as f64;
-        Some(match waiting >= enough {
-            true => Regime::Saturated,
-            false => Regime::Partial,
+        let late_for = match self.regime {
+            Some(Regime::Elsewhere) => 1,
+            _ => LATE_TO_RETRY,
+        };
+        Some(if waiting >= enough {
+            Regime::Saturated
+        } else if !delayed && self.late_for >= late_for {
+            Regime::Elsewhere
+        } else {
+            Regime::Partial
         })
     }
 
@@ -49,8 +59,10 @@ impl OnCall {
         {
             return;
         }
-        // What a delay left waits for a while under none, too.
-        if Some(now) == self.regime || self.partial.is_draining() {
+        // What a delay left waits for a while under none, too, and what was served while nobody was on call is not late at once.
+        let is_served = now == Regime::Partial && self.elsewhere.trial.is_some();
+        if Some(now) == self.regime || is_served || self.partial.is_draining() || self.elsewhere.is_draining()
+        {
             self.other = 0;
             return;
         }
@@ -58,9 +70,8 @@ impl OnCall {
         if self.other >= REGIME_PERIODS || self.regime.is_none() {
             (self.regime, self.other) = (Some(now), 0);
             // A comparison that the load ended says nothing.
-            for (search, about) in [(&mut self.saturated, SATURATED), (&mut self.partial, PARTIAL)] {
-                let about = format!("{about}: ended, for the load changed");
-                self.ended.extend(search.end(self.at, &about));
+            self.end_comparisons("the load changed");
+            for search in [&mut self.saturated, &mut self.partial, &mut self.elsewhere] {
                 search.held = 0;
             }
         }

@@ -1,6 +1,6 @@
 //! When everybody goes at once, whatever was found or is compared: somebody is stuck, or waits while hardly anything is answered.
 
-use super::search::{MAX_DOUBLINGS, PARTIAL, SATURATED, Search};
+use super::search::{ELSEWHERE, MAX_DOUBLINGS, PARTIAL, SATURATED};
 use super::{MIN_QUERIES, OnCall, reason};
 use crate::decision::Reason;
 use crate::observation::{Observation, OncallObservation};
@@ -119,7 +119,7 @@ impl OnCall {
         let Some(left) = self.release.left.checked_sub(1) else {
             self.release.cause = None;
             if matches!(cause, Cause::Held(..)) && self.release.most >= MIN_QUERIES {
-                (self.saturated, self.partial) = (Search::new(), Search::new());
+                self.forget_found();
             }
             return None;
         };
@@ -152,8 +152,13 @@ impl OnCall {
         (self.regime, self.other) = (None, 0);
     }
 
-    fn end_comparisons(&mut self, why: &str) {
-        for (search, about) in [(&mut self.saturated, SATURATED), (&mut self.partial, PARTIAL)] {
+    /// Ends what is compared, without an answer.
+    pub(super) fn end_comparisons(&mut self, why: &str) {
+        for (search, about) in [
+            (&mut self.saturated, SATURATED),
+            (&mut self.partial, PARTIAL),
+            (&mut self.elsewhere, ELSEWHERE),
+        ] {
             let about = format!("{about}: ended, for {why}");
             self.ended.extend(search.end(self.at, &about));
         }

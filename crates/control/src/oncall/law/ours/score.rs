@@ -25,9 +25,15 @@ impl OnCall {
             (Some(Regime::Partial), Some(true)) => -watts.ln(),
             _ => (rate / watts).ln(),
         };
+        // REEF's metric is a throughput over the tail's ratio to the mean, by which it compares servers at saturation. A delay makes the mean
+        // longer by more than the tail, and would look the better for it: there the tail is held against the same for all.
         let tail = |of: fn(&crate::Distribution) -> Seconds| {
             let distribution = latency.distribution?;
-            Some((distribution.mean / of(&distribution)).ln())
+            let against = match self.regime {
+                Some(Regime::Partial) => self.slo.target(),
+                _ => distribution.mean,
+            };
+            Some((against / of(&distribution)).ln())
         };
         let score = match self.tuning.goal {
             GoalName::Throughput => worth,
@@ -55,6 +61,7 @@ impl OnCall {
             connections: oncall.connections,
             asking: oncall.asking,
             utilisation: observation.utilisation.map(Ratio::get),
+            long_idle: oncall.long_idle.map(Ratio::get),
         }
     }
 

@@ -11,12 +11,13 @@ use headroom_units::{Comparison, Seconds};
 /// What was found at so many connections is not believed at more than this times as many, or as few.
 const OTHER_CONNECTIONS: f64 = 1.5;
 /// Periods over the target in a row after which what was found is compared anew, and four times as many since it was.
-const LATE_TO_RETRY: u32 = 12;
+pub(super) const LATE_TO_RETRY: u32 = 12;
 /// The waits before another comparison double so often at most.
 pub(super) const MAX_DOUBLINGS: u32 = 3;
 /// What is compared at each load, for people.
 pub(super) const SATURATED: &str = "workers and queries in a round, while queries always wait";
 pub(super) const PARTIAL: &str = "delays between rounds, while the server serves what comes";
+pub(super) const ELSEWHERE: &str = "on call or not, while queries are late and none always waits for a slot";
 
 /// What is known for one kind of load.
 #[derive(Clone, Debug)]
@@ -89,6 +90,7 @@ impl OnCall {
         let options = |law: &Self| match regime {
             Regime::Saturated => law.workers(cores),
             Regime::Partial => law.delays(cores),
+            Regime::Elsewhere => law.on_call_or_not(cores),
         };
         let pace = self.pace(regime);
         let (retry, reference, late_for) = (self.tuning.retry_periods, options(self)[0], self.late_for);
@@ -97,6 +99,7 @@ impl OnCall {
         let (search, about) = match regime {
             Regime::Saturated => (&mut self.saturated, SATURATED),
             Regime::Partial => (&mut self.partial, PARTIAL),
+            Regime::Elsewhere => (&mut self.elsewhere, ELSEWHERE),
         };
         if let Some(trial) = &mut search.trial {
             let begins_anew = is_disturbed && trial.begins_anew();
@@ -133,7 +136,7 @@ impl OnCall {
                 // What was found at another load is no better known than what is compared first.
                 let point = match regime {
                     Regime::Saturated => search.best.unwrap_or(reference),
-                    Regime::Partial => reference,
+                    Regime::Partial | Regime::Elsewhere => reference,
                 };
                 search.best = Some(point);
                 search.connections = connections;
@@ -143,7 +146,8 @@ impl OnCall {
             let found = *trial.setting();
             let other = match regime {
                 Regime::Saturated => Point::OFF,
-                Regime::Partial => reference,
+                Regime::Elsewhere if found == reference => Point::OFF,
+                Regime::Partial | Regime::Elsewhere => reference,
             };
             let gain = trial.gain_over(&other).filter(|_| found != other);
             search.doublings = match search.best == Some(found) {
@@ -188,11 +192,12 @@ impl OnCall {
             let search = match regime {
                 Regime::Saturated => &mut self.saturated,
                 Regime::Partial => &mut self.partial,
+                Regime::Elsewhere => &mut self.elsewhere,
             };
             let point = *trial.setting();
             if trial.is_done() {
                 (search.best, search.held, search.connections) = (Some(point), 0, connections);
-                return (point, self.nothing_to_compare(point));
+                return (point, self.nothing_to_compare(regime, point));
             }
             let text = format!(
                 "{} settings are compared, {} first",

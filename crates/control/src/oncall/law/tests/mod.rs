@@ -1,6 +1,7 @@
 //! The laws on servers that are formulas.
 
 mod either;
+mod elsewhere;
 mod partial;
 mod release;
 mod saturated;
@@ -84,6 +85,8 @@ impl Server {
                 waiting_share: OncallObservation::share_of(always_wait, 64, None),
                 connections: 64,
                 cores: Some(self.cores),
+                // Each ms of delay is a hundredth of the cores' time more in idle periods that pay.
+                long_idle: Some(Ratio::new(0.2 + 0.01 * delay_ms)),
                 ..OncallObservation::default()
             }),
             ..Observation::default()

@@ -146,3 +146,70 @@ fn connections_that_do_not_ask_hide_no_client_that_waits() {
     assert_eq!(delayed(Some(1.0)), 0);
     assert!(delayed(None) > 0);
 }
+
+/// Under a delay the mean grows by more than the tail: held against that, the tail would look the better the longer all wait.
+#[test]
+fn a_goal_of_tails_takes_no_delay_that_makes_them_longer_and_draws_more() {
+    for goal in [GoalName::Slo, GoalName::Throughput, GoalName::P99, GoalName::P999] {
+        let mut server = Server {
+            tail: |_, _, delay| 1.0 + delay,
+            watts: Some(|delay| 80.0 + 0.5 * delay),
+            ..partly_loaded()
+        };
+        let mut law = ours(100.0, goal);
+        let mut in_force = Setting::default();
+        for period in 0..1_000 {
+            let mut observation = server.observation(period, in_force);
+            let delay_ms = in_force.get(Lever::RoundDelay).unwrap_or(0.0) * 1e3;
+            let traffic = observation.traffic.as_mut().unwrap();
+            let latency = traffic
+                .latency
+                .as_mut()
+                .and_then(|latency| latency.distribution.as_mut());
+            latency.unwrap().mean = Seconds::from_millis(0.2 + delay_ms / 2.0);
+            in_force = law.decide(&observation).setting;
+        }
+        assert_eq!(in_force.get(Lever::RoundDelay), Some(0.0), "{goal:?}");
+    }
+}
+
+/// A core that others keep busy draws as much whatever this server leaves of it, and a model that knows this server alone does not say so.
+#[test]
+fn what_a_model_says_a_delay_saves_counts_where_the_cores_were_idle_for_longer() {
+    let delay = |long_idle: fn(f64) -> Option<f64>, source: Source| {
+        let mut server = partly_loaded();
+        let mut law = ours(20.0, GoalName::Slo);
+        let (mut in_force, mut whys) = (Setting::default(), Vec::new());
+        for period in 0..800 {
+            let mut observation = server.observation(period, in_force);
+            let delay_ms = in_force.get(Lever::RoundDelay).unwrap_or(0.0) * 1e3;
+            observation.oncall.as_mut().unwrap().long_idle = long_idle(delay_ms).map(Ratio::new);
+            let watts = observation.power.unwrap().value;
+            observation.power = Some(Reading::new(watts, source));
+            let decision = law.decide(&observation);
+            in_force = decision.setting;
+            whys.extend(decision.reasons.into_iter().map(|reason| reason.text.to_string()));
+            let compared = decision.comparisons.into_iter().flat_map(|one| one.compared);
+            whys.extend(compared.filter_map(|one| one.why));
+        }
+        (in_force.get(Lever::RoundDelay).unwrap() * 1e3, whys.join("\n"))
+    };
+    assert!(delay(|delay| Some(0.3 + 0.01 * delay), Source::Estimated).0 >= 2.0);
+    for busy in [0.0, 0.3] {
+        let same: fn(f64) -> Option<f64> = match busy > 0.0 {
+            true => |_| Some(0.3),
+            false => |_| Some(0.0),
+        };
+        let (none, why) = delay(same, Source::Estimated);
+        assert_eq!(none, 0.0);
+        assert!(why.contains("has no cause"), "{why}");
+        // A sensor's watts need no other witness.
+        assert!(delay(same, Source::Measured).0 >= 2.0);
+    }
+    let (none, why) = delay(|_| None, Source::Estimated);
+    assert_eq!(none, 0.0);
+    assert!(
+        why.contains("the lengths of idle periods") && !why.contains("settings are compared"),
+        "{why}"
+    );
+}

@@ -25,6 +25,7 @@ fn period(number: u64, in_force: Setting, (queries, took_ms, waited_ms): (u64, f
             waiting_least: Some(u64::from(waited_ms > 0.0) * 40),
             oldest_waiting: (waited_ms > 0.0).then(|| Seconds::from_millis(waited_ms)),
             cores: Some(2),
+            long_idle: Some(Ratio::new(0.2)),
             ..OncallObservation::default()
         }),
         ..Observation::default()

@@ -1,6 +1,6 @@
 //! What is summed of one of the settings that are compared.
 
-use headroom_units::{Joules, Reading, Seconds};
+use headroom_units::{Joules, Reading, Seconds, Source};
 
 /// What was measured in a period, beside its score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,6 +25,8 @@ pub(in crate::oncall::law) struct Sample {
     pub asking: Option<f64>,
     /// The busy share of the cores that the server may use; 0 to 1.
     pub utilisation: Option<f64>,
+    /// The share of their time in idle periods over the break-even time; 0 to 1.
+    pub long_idle: Option<f64>,
 }
 
 impl Sample {
@@ -49,7 +51,12 @@ pub(super) struct Sums {
     pub(super) p99: (Seconds, u32),
     /// The longest of any period.
     pub(super) longest: Option<Seconds>,
+    /// Shares of time in idle periods that pay: sum and count.
+    long_idle: (f64, u32),
 }
+
+/// A share of the cores' time by which idle periods that pay are to be longer, for a delay to be their cause.
+const LEAST_IDLE: f64 = 0.005;
 
 impl Sums {
     pub(super) fn add(&mut self, sample: &Sample) {
@@ -66,6 +73,18 @@ impl Sums {
             self.p99 = (self.p99.0 + p99, self.p99.1 + 1);
         }
         self.longest = later(self.longest, sample.longest());
+        if let Some(long_idle) = sample.long_idle {
+            self.long_idle = (self.long_idle.0 + long_idle, self.long_idle.1 + 1);
+        }
+    }
+
+    /// Whether a model says that a setting saves, and the cores were no longer in idle periods that pay than under another: what it seems to
+    /// save has no cause then. A sensor's watts need none.
+    pub(super) fn saves_without_sleep(&self, other: &Self) -> bool {
+        let is_modelled =
+            |energy: Option<Reading<Joules>>| energy.is_some_and(|energy| energy.source == Source::Estimated);
+        let (one, two) = (mean(self.long_idle), mean(other.long_idle));
+        is_modelled(self.energy) && one.zip(two).is_some_and(|(one, two)| one < two + LEAST_IDLE)
     }
 
     /// Adds the sums of a turn.
@@ -81,6 +100,10 @@ impl Sums {
         self.at_slo.extend(turn.at_slo);
         self.p99 = (self.p99.0 + turn.p99.0, self.p99.1 + turn.p99.1);
         self.longest = later(self.longest, turn.longest);
+        self.long_idle = (
+            self.long_idle.0 + turn.long_idle.0,
+            self.long_idle.1 + turn.long_idle.1,
+        );
     }
 
     /// Mean of the periods' latencies at the SLO's percentile.

@@ -74,6 +74,17 @@ impl<T: Clone + PartialEq> Trial<T> {
         self.pace.keeps_load && at > 0 && mean.is_some_and(|mean| mean > self.pace.target)
     }
 
+    /// Why a setting is not found whatever it scored; `None` where it may be.
+    fn unfit(&self, at: usize) -> Option<&'static str> {
+        if self.is_late(at) {
+            return Some("the SLO is missed in the mean of its turns");
+        }
+        let (this, first) = (&self.arms[at].sums, &self.arms[0].sums);
+        (self.pace.keeps_load && at > 0 && this.saves_without_sleep(first)).then_some(
+            "the cores were in idle periods that pay for no longer than with the first: what it seems to save has no cause",
+        )
+    }
+
     pub(super) fn end_round(&mut self) {
         (self.round, self.restarts) = (self.round + 1, 0);
         for arm in &mut self.arms {
@@ -82,9 +93,10 @@ impl<T: Clone + PartialEq> Trial<T> {
         if self.round >= MIN_ROUNDS {
             // Before anything is compared with them.
             for at in 0..self.arms.len() {
-                if self.arms[at].out.is_none() && self.is_late(at) {
+                let is_left = self.arms[at].out.is_none();
+                if let Some(why) = self.unfit(at).filter(|_| is_left) {
                     self.arms[at].out = Some(Out::Unjudged);
-                    self.arms[at].why = Some("the SLO is missed in the mean of its turns".to_owned());
+                    self.arms[at].why = Some(why.to_owned());
                 }
             }
         }
@@ -112,8 +124,10 @@ impl<T: Clone + PartialEq> Trial<T> {
         self.at = match self.done {
             // The first that is as good as the best, as far as can be told.
             true => (0..self.arms.len())
-                .find(|at| self.arms[*at].out.is_none() && !self.is_late(*at) && self.is_as_good(*at, best))
-                .unwrap_or_else(|| if self.is_late(best) { 0 } else { best }),
+                .find(|at| {
+                    self.arms[*at].out.is_none() && self.unfit(*at).is_none() && self.is_as_good(*at, best)
+                })
+                .unwrap_or_else(|| if self.unfit(best).is_some() { 0 } else { best }),
             false => self.first_of_round().unwrap_or(best),
         };
     }
