@@ -1,6 +1,5 @@
 # Headroom. `make demo` shows it, `make test` checks it; `make help` lists the rest.
 CARGO ?= cargo
-COMMIT := HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)"
 DEMO_ARGS ?=
 
 .PHONY: help demo test faults stress lint build bench-gateway bench-cache bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
@@ -9,11 +8,11 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 demo: setup-demo ## Two emulated clusters side by side under a compressed day: everything on, and under control
-	$(COMMIT) $(CARGO) build --profile demo --locked --package headroom
+	$(CARGO) build --profile demo --locked --package headroom
 	target/demo/headroom demo $(DEMO_ARGS)
 
 build: setup-release ## The release binary, target/release/headroom
-	$(COMMIT) $(CARGO) build --release --locked --package headroom
+	$(CARGO) build --release --locked --package headroom
 
 test: setup-test ## All tests; what this machine cannot run is listed as skipped
 	@scripts/test

@@ -96,13 +96,14 @@ impl Document {
 
 /// What `serde` says, without names of types that only programmers know.
 fn plain(why: &str) -> String {
-    const WHOLE: [&str; 5] = ["u8", "u16", "u32", "u64", "usize"];
-    match why.rsplit_once("expected ") {
-        Some((before, kind)) if WHOLE.contains(&kind) => {
-            format!("{before}expected a whole number of 0 or more")
-        }
-        _ => why.to_owned(),
-    }
+    let (before, kind) = why.rsplit_once("expected ").unwrap_or_default();
+    let kind = match kind {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of 0 or more",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        _ => return why.to_owned(),
+    };
+    format!("{before}expected {kind}")
 }
 
 /// Which of the names that may stand there was meant, where one is nearly what does: "unknown field `a`, expected one of `b`, `c`", or
@@ -116,7 +117,12 @@ fn meant(why: &str) -> Option<String> {
     let names = rest.rsplit_once("one of ").map_or(rest, |(_, names)| names);
     let names = names.split(", ").map(|name| name.trim_matches('`'));
     let bare = |name: &str| name.to_lowercase().replace(['-', '_', ' '], "");
-    let near = |name: &&str| bare(name) == bare(written) || is_alike(name, written);
+    // "p99" of "p99_ms".
+    let lacks_unit = |name: &str| {
+        let unit = name.strip_prefix(written);
+        unit.is_some_and(|unit| UNITS.iter().any(|(end, ..)| *end == unit))
+    };
+    let near = |name: &&str| lacks_unit(name) || bare(name) == bare(written) || is_alike(name, written);
     let nearest = names
         .filter(near)
         .min_by_key(|name| strsim::levenshtein(name, written))?;
@@ -129,10 +135,22 @@ fn missing(error: &Error) -> Option<&str> {
     rest.strip_suffix('`')
 }
 
-/// What to write instead of a table where several may be.
+/// What to write instead of one value or one table where several may be.
 fn list_remedy(place: &Place, why: &str) -> Option<String> {
-    why.starts_with("invalid type: map, expected a sequence")
-        .then(|| format!("; there may be several: write [[{place}]], in two brackets, before each"))
+    let written = why
+        .strip_prefix("invalid type: ")?
+        .strip_suffix(", expected a list")?;
+    if written == "map" {
+        return Some(format!(
+            "; there may be several: write [[{place}]], in two brackets, before each"
+        ));
+    }
+    let (text, Some(Step::Key(key))) = (written.strip_prefix("string ")?, place.0.last()) else {
+        return None;
+    };
+    Some(format!(
+        "; there may be several: write them in brackets, {key} = [{text}]"
+    ))
 }
 
 /// What to write instead of a text that was to be a number, where the key's name says its unit.

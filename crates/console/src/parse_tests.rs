@@ -287,7 +287,25 @@ fn a_name_that_is_nearly_one_that_may_stand_there_is_suggested() {
     assert_eq!(of_key("oncall").as_deref(), Some("; did you mean `on-call`?"));
     assert_eq!(of_key("nane").as_deref(), Some("; did you mean `name`?"));
     assert_eq!(of_key("policy"), None);
+    let unit = meant("unknown field `p99`, expected one of `p95_ms`, `p99_ms`, `p999_ms`");
+    assert_eq!(unit.as_deref(), Some("; did you mean `p99_ms`?"));
     let law = meant("\"on_call\" is no law: choose one of fixed, on-call, reef");
     assert_eq!(law.as_deref(), Some("; did you mean `on-call`?"));
     assert_eq!(meant("invalid type: string \"x\", expected u32"), None);
+}
+
+#[test]
+fn kinds_are_named_as_people_do_and_one_value_of_several_is_put_in_brackets() {
+    assert_eq!(
+        plain("invalid type: string \"x\", expected f64"),
+        "invalid type: string \"x\", expected a number"
+    );
+    let why = plain("invalid type: string \"user:gold\", expected a sequence");
+    let place = Place(vec![Step::Key("clients".to_owned())]);
+    let remedy = list_remedy(&place, &why).unwrap();
+    assert!(remedy.ends_with("clients = [\"user:gold\"]"), "{remedy}");
+    assert_eq!(
+        list_remedy(&place, &plain("invalid type: integer `3`, expected a sequence")),
+        None
+    );
 }

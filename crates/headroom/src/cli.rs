@@ -14,7 +14,7 @@ use std::ffi::OsString;
 ///
 /// Start with `headroom demo` (nothing needed but root for cgroups) and `headroom doctor` (what this machine can do).
 #[derive(Debug, Parser)]
-#[command(name = "headroom", version, max_term_width = 110, propagate_version = true)]
+#[command(name = "headroom", version = env!("HEADROOM_VERSION"), max_term_width = 110, propagate_version = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -38,7 +38,8 @@ pub const EXAMPLE: &str = concat!(
     include_str!("../headroom.example.toml"),
     include_str!("../oncall.example.toml"),
     include_str!("../telemetry.example.toml"),
-    include_str!("../laws.example.toml")
+    include_str!("../laws.example.toml"),
+    include_str!("../laws-on-call.example.toml")
 );
 
 /// As many processors as Linux can be built for.

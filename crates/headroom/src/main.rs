@@ -8,7 +8,6 @@ mod commands;
 mod config;
 mod demos;
 mod oncall;
-mod origin;
 mod start;
 mod telemetry_config;
 
@@ -22,6 +21,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
+    headroom_record::built_from(env!("HEADROOM_COMMIT"));
     let cli = Cli::of_arguments();
     log_to_standard_error(cli.verbose);
     at_forced_end(|| drop(headroom_node::restore::restore_all()));

@@ -2,8 +2,8 @@
 //! everything on where nobody gave μ), the view, the run.
 
 use crate::args::RunArgs;
+use crate::commands::report::DEFAULT_DB;
 use crate::config::{AdminConfig, ControlConfig, RecordConfig};
-use crate::origin;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
@@ -15,7 +15,7 @@ use headroom_control::{
 };
 use headroom_node::restore;
 use headroom_physics::MachineFigures;
-use headroom_record::{Archive, Recorder, RunSummary, summary_table};
+use headroom_record::{Archive, Provenance, Recorder, RunSummary, summary_table};
 use headroom_runtime::live::admin::{self, Status};
 use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
 use headroom_runtime::live::view::View;
@@ -58,8 +58,15 @@ pub fn open(
     (laws, control): (&LawNames, &ControlConfig),
     document: &Document,
 ) -> Result<(Recorder, Admin), Failure> {
+    let missing = missing_folder(&record.db);
     let recorder =
         Recorder::open(&record.db, record.limits()).map_err(|error| document.error("record.db", error))?;
+    if let Some(folder) = missing {
+        say::note!(
+            "note: the folder {} was not there, and was made for the record",
+            folder.display()
+        );
+    }
     let status = Arc::new(Status::new(laws.to_string(), control.period()));
     let mut address = None;
     if let Some(wanted) = admin.listen {
@@ -68,6 +75,13 @@ pub fn open(
         address = Some(admin::serve(listener, status.clone())?);
     }
     Ok((recorder, Admin { status, address }))
+}
+
+/// The folder of a record that is not there yet, unless it is the usual one: a path that was mistyped makes another.
+fn missing_folder(db: &Path) -> Option<&Path> {
+    let folder = db.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    let is_usual = Path::new(DEFAULT_DB).parent() == Some(folder);
+    (!is_usual && !folder.exists()).then_some(folder)
 }
 
 /// A plant with levers that its gateways have.
@@ -322,7 +336,7 @@ impl Start<'_> {
             power_source: self.power_source,
             config: self.document.text().to_owned(),
             nodes: self.nodes.clone(),
-            provenance: origin::provenance().on_live_traffic(),
+            provenance: Provenance::of_this_process(env!("CARGO_PKG_VERSION")).on_live_traffic(),
             lines_every: (LINES_EVERY.as_secs_f64() / period.as_secs_f64())
                 .round()
                 .max(1.0) as u64,
@@ -342,7 +356,7 @@ impl Start<'_> {
 
 /// The option with which `report` finds a record that is not where it looks by itself.
 pub fn elsewhere(db: &Path) -> String {
-    match db == Path::new(crate::commands::report::DEFAULT_DB) {
+    match db == Path::new(DEFAULT_DB) {
         true => String::new(),
         false => format!(" --db {}", db.display()),
     }

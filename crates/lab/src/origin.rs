@@ -5,11 +5,9 @@ use headroom_units::PerSecond;
 use headroom_workload::ArrivalProcess;
 use headroom_workload::Trace;
 
-/// Of this process: its command line, its version, the commit where the build was given one (`make build` tells it), this
-/// machine and now.
+/// Of this process: its command line, its version and commit, this machine and now.
 pub fn provenance() -> Provenance {
-    let commit = option_env!("HEADROOM_COMMIT").filter(|commit| !commit.is_empty());
-    Provenance::of_this_process(env!("CARGO_PKG_VERSION"), commit)
+    Provenance::of_this_process(env!("CARGO_PKG_VERSION"))
 }
 
 /// The fingerprint of what a trace offers under a seed.

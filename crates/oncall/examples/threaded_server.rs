@@ -18,6 +18,9 @@
 //! | `fork` | forks a child that exits, and waits for it |
 //! | `vanish` | ends its thread inside a query, as a cancelled one does, and leaves the connection open |
 //! | `status FLAGS` | answers with MySQL's OK packet with these status flags first |
+//! | `fails NUMBER` | answers with MySQL's ERR packet with this number first |
+//! | `ends NUMBER` | answers with that alone, and closes the connection |
+//! | `http STATUS` | answers with a status line of HTTP first |
 //! | `patience MILLISECONDS` | closes the connection where no line comes for so long |
 //!
 //! Each is answered with `ok` and a line's end.
@@ -170,6 +173,20 @@ extern "C" fn serve(client: *mut c_void) -> *mut c_void {
                 let packet = [7, 0, 0, 1, 0, 0, 0, low, high, 0, 0];
                 // SAFETY: as many bytes as are said.
                 unsafe { send(fd, packet.as_ptr().cast(), packet.len(), MSG_NOSIGNAL) };
+            }
+            "fails" | "ends" => {
+                let [low, high, ..] = number.to_le_bytes();
+                let packet = [9, 0, 0, 1, 255, low, high, b'#', b'H', b'Y', b'0', b'0', b'0'];
+                // SAFETY: as many bytes as are said.
+                unsafe { send(fd, packet.as_ptr().cast(), packet.len(), MSG_NOSIGNAL) };
+                if command == "ends" {
+                    break;
+                }
+            }
+            "http" => {
+                let status = format!("HTTP/1.1 {number}\r\n");
+                // SAFETY: as many bytes as are said.
+                unsafe { send(fd, status.as_ptr().cast(), status.len(), MSG_NOSIGNAL) };
             }
             _ => carry_out(command, number),
         }

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// What the region begins with: its layout's name and version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc7");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc8");
 /// Connections that can be on call at once; those beyond are served as without us, and counted in [`Region::unmanaged`].
 pub const MAX_CONNECTIONS: usize = 4096;
 /// The highest file descriptor of a connection that can be on call.
@@ -42,6 +42,10 @@ pub const STARVED_NS: u64 = 20_000_000_000;
 /// that its protocol does not tell of.
 pub const YIELDED_NS: u64 = 1_000_000_000;
 
+/// Queries in a round of a connection that has asked for locks that last, while one waits that goes first: as many as a policy may give that one
+/// and all of its kind, or a round of theirs would pass for each of its statements.
+pub const SPARED_QUERIES: i32 = 1_024;
+
 /// What [`Connection::sent`] says.
 pub mod sent {
     /// Nothing was sent since the query came.
@@ -50,6 +54,18 @@ pub mod sent {
     pub const ANSWER: u32 = 1;
     /// The same, and a read that would not have waited was spared since.
     pub const SPARED: u32 = 2;
+}
+
+/// What a connection's client speaks, as its first message says, or as its server answers.
+pub mod protocol {
+    /// Nothing that is known.
+    pub const UNKNOWN: u32 = 0;
+    /// MySQL's, also MariaDB's.
+    pub const MYSQL: u32 = 1;
+    /// PostgreSQL's.
+    pub const POSTGRESQL: u32 = 2;
+    /// HTTP.
+    pub const HTTP: u32 = 3;
 }
 
 /// What serves the connections that are on call.
@@ -70,7 +86,8 @@ pub struct Region {
     pub magic: AtomicU64,
     /// Programs that have loaded the library: at least 1 once the server runs.
     pub loaded: AtomicU32,
-    /// The process whose connections are on call, or whose forked children's are; 0 before the first one.
+    /// The process whose connections are on call, or whose forked children's are; 0 before the first one. Where its threads serve them it stays
+    /// when it has ended, until another's do: see [`Region::serving`].
     pub owner: AtomicU32,
     /// What serves them: see [`mode`].
     pub mode: AtomicU32,
@@ -103,8 +120,10 @@ pub struct Region {
     pub waiting: AtomicU32,
     /// Rounds ended.
     pub rounds: AtomicU64,
-    /// Queries answered.
+    /// Queries answered, also by a failure.
     pub queries: AtomicU64,
+    /// Those of them that the server failed, as far as its answers are read.
+    pub failures: AtomicU64,
     /// Slots given back by workers that block inside a query.
     pub given_back: AtomicU64,
     /// Slots taken from workers that were found asleep inside a query.
@@ -118,7 +137,7 @@ pub struct Region {
     pub blocked: AtomicU32,
     /// Until when these count: a while after the last of them began to wait.
     pub blocked_until_ns: AtomicU64,
-    /// 1 where some may pause in the midst of a transaction.
+    /// 1 where some may pause with locks in hand.
     pub pausing: AtomicU32,
     /// Queries let go without a slot: a timeout, a signal, or a lease that ended.
     pub without_slot: AtomicU64,
@@ -136,7 +155,7 @@ pub struct Region {
     pub buried: AtomicU64,
     /// Times that the lock was found with a holder that had ended.
     pub recovered: AtomicU64,
-    /// Latencies of all queries, from the arrival as it was noticed to the answer.
+    /// Latencies of all queries that the server did not fail, from the arrival as it was noticed to the answer.
     pub latencies: [AtomicU64; BUCKETS],
     /// The connections.
     pub connections: [Connection; MAX_CONNECTIONS],
@@ -152,6 +171,11 @@ pub struct Region {
     pub stalled: AtomicU32,
     /// When the places of processes that ended were looked for last.
     pub swept_ns: AtomicU64,
+    /// A robust mutex of libc's that our own thread in the owner holds all the while, where threads serve: whether that is alive, whoever has its
+    /// number now.
+    pub serving: [AtomicU64; 8],
+    /// When it was first seen that this thread has ended, and its process perhaps not; 0 where it was not.
+    pub ended_ns: AtomicU64,
     /// Who waits for a slot.
     pub lists: Lists,
 }
@@ -229,15 +253,17 @@ pub struct Connection {
     pub pause_ns: AtomicU64,
     /// Its area, plus 1; 0 of one that nobody has placed yet, which is in the last.
     pub area: AtomicU32,
-    /// Queries answered.
+    /// Queries answered, also by a failure.
     pub queries: AtomicU64,
-    /// Their latencies together, nanoseconds.
+    /// Those of them that the server failed.
+    pub failures: AtomicU64,
+    /// The latencies of the others together, nanoseconds.
     pub latency_ns: AtomicU64,
     /// Times between the arrivals of queries together, nanoseconds.
     pub between_ns: AtomicU64,
     /// When the last query came.
     pub arrived_ns: AtomicU64,
-    /// The last latencies, microseconds: query i at i modulo [`KEPT`].
+    /// The last latencies, microseconds: of the queries that did not fail number i at i modulo [`KEPT`].
     pub recent_us: [AtomicU32; KEPT],
 
     // What follows is the library's own.
@@ -263,7 +289,7 @@ pub struct Connection {
     pub sent: AtomicU32,
     /// 1 where its worker, with the answer sent, read without waiting last, and there was nothing.
     pub looked: AtomicU32,
-    /// What its client speaks: see the library's `transactions`.
+    /// What its client speaks: see [`protocol`].
     pub protocol: AtomicU32,
     /// How far its client has said who it is: see the library's `users`.
     pub greeting: AtomicU32,
@@ -273,8 +299,14 @@ pub struct Connection {
     pub in_transaction: AtomicU32,
     /// When that was first said.
     pub transaction_ns: AtomicU64,
-    /// How far an answer is read: see the library's `transactions`.
+    /// How far an answer is read: see the library's `answers`.
     pub answer: AtomicU64,
+    /// 1 where the answer to its query says that the server failed.
+    pub failed: AtomicU32,
+    /// How far a request is read: see the library's `holders`.
+    pub request: AtomicU64,
+    /// Locks beyond a transaction that its client has asked for: see the library's `holders`.
+    pub holds: AtomicU32,
     /// Pauses that were spared it in a transaction, which its next one makes up for.
     pub owed: AtomicU32,
     /// 1 where it is counted in [`Region::blocked`].

@@ -278,19 +278,37 @@ impl Steering {
         region.areas.iter().take(count).map(of).collect()
     }
 
+    /// The connections' places: none where the process whose threads served them has ended, since what it left in them is nobody's.
+    fn places(&self) -> &[Connection] {
+        let region = self.region();
+        let by_threads = region.mode.load(Relaxed) == mode::THREADS;
+        match by_threads && region.owner.load(Acquire) != 0 && !lock::is_held(&region.serving) {
+            true => &[],
+            false => &region.connections,
+        }
+    }
+
     /// What was counted.
     pub fn totals(&self) -> Totals {
         let region = self.region();
+        let places = self.places();
+        // Where there are no places, nobody is at any.
+        let now = |count: &AtomicU32| match places.is_empty() {
+            true => 0,
+            false => count.load(Relaxed),
+        };
         Totals {
             loaded: region.loaded.load(Relaxed),
             owner: region.owner.load(Relaxed),
+            owner_ended: places.is_empty(),
             by_processes: region.mode.load(Relaxed) == mode::PROCESSES,
             processes: region.processes.load(Relaxed),
-            running: region.running.load(Relaxed),
-            waiting: region.waiting.load(Relaxed),
-            blocked: region.blocked.load(Relaxed),
-            connections: region.connections.iter().filter(|one| is_taken(one)).count() as u32,
+            running: now(&region.running),
+            waiting: now(&region.waiting),
+            blocked: now(&region.blocked),
+            connections: places.iter().filter(|one| is_taken(one)).count() as u32,
             rounds: region.rounds.load(Relaxed),
+            failures: region.failures.load(Relaxed),
             queries: region.queries.load(Relaxed),
             given_back: region.given_back.load(Relaxed),
             reclaimed: region.reclaimed.load(Relaxed),
@@ -312,7 +330,7 @@ impl Steering {
     /// How many queries were noticed and are not answered yet, and the age of the oldest.
     pub fn in_flight(&self) -> (u64, Option<Seconds>) {
         let (now, mut count, mut oldest) = (now_ns(), 0, None::<u64>);
-        for connection in self.region().connections.iter().filter(|one| is_taken(one)) {
+        for connection in self.places().iter().filter(|one| is_taken(one)) {
             let since = counted::asked_at(connection);
             if since != 0 {
                 count += 1;
@@ -342,7 +360,7 @@ impl Steering {
 
     fn waiting_for(&self) -> impl Iterator<Item = (&Connection, Seconds)> {
         let now = now_ns();
-        let all = self.region().connections.iter().filter(|one| is_taken(one));
+        let all = self.places().iter().filter(|one| is_taken(one));
         all.filter(|one| one.in_query.load(Relaxed) == 0)
             .filter_map(move |one| {
                 let since = one.ready_ns.load(Relaxed);
@@ -352,20 +370,23 @@ impl Steering {
 
     /// Connections that have a query and no slot now.
     pub fn waiting(&self) -> u32 {
-        self.region().waiting.load(Relaxed)
+        match self.places() {
+            [] => 0,
+            _ => self.region().waiting.load(Relaxed),
+        }
     }
 
     /// How many queries of each connection that is there were answered, with its name: what [`connections`](Self::connections) has of
     /// them, without their latencies.
     pub fn queries(&self) -> impl Iterator<Item = ((usize, u32), u64)> {
-        let all = self.region().connections.iter().enumerate();
+        let all = self.places().iter().enumerate();
         all.filter_map(|(place, connection)| Some((place, queries(connection)?)))
             .map(|(place, (generation, queries))| ((place, generation), queries))
     }
 
     /// The connections that are there.
     pub fn connections(&self) -> Vec<ConnectionTotals> {
-        let all = self.region().connections.iter().enumerate();
+        let all = self.places().iter().enumerate();
         all.filter_map(|(place, connection)| described(place, connection))
             .collect()
     }

@@ -287,7 +287,8 @@ impl Archive {
         };
         let counts: Counts = serde_json::from_str(&counts).map_err(damaged("its totals"))?;
         let buckets: Buckets = serde_json::from_str(&buckets).map_err(damaged("its latency histogram"))?;
-        let mut totals = RunTotals::resume(info.meta.slo.map(|slo| slo.target), counts, &buckets);
+        let mut totals = RunTotals::resume(info.meta.slo.map(|slo| slo.target), counts, &buckets)
+            .with_usual_period(info.meta.period);
         let mut uncovered = 0_u64;
         self.periods_after(id, covered, &mut |period| {
             uncovered += u64::from(period.completions > 0);

@@ -73,6 +73,7 @@ mod error;
 mod export;
 mod figures;
 mod histogram;
+mod lengths;
 mod limits;
 mod model;
 mod offered;
@@ -97,7 +98,7 @@ pub use error::Error;
 pub use limits::Limits;
 pub use model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
 pub use offered::{LoadFile, LoadResults, OfferedLoad};
-pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers, host};
+pub use provenance::{Experiment, Provenance, built_from, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use summary::{
     ClassSummary, Conditions, CoresSummary, EnergySummary, LatencyMs, NodesSummary, PowerSummary,

@@ -251,7 +251,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("load.json");
         let offered = OfferedLoad {
-            origin: Provenance::of_this_process("0.1.0", None).with_load(Some("ab".to_owned())),
+            origin: Provenance::of_this_process("0.1.0").with_load(Some("ab".to_owned())),
             what: "up to 3 users".to_owned(),
             parameters: [("seed".to_owned(), json!(7)), ("files".to_owned(), Value::Null)]
                 .into_iter()

@@ -3,7 +3,18 @@
 use crate::clock::{unix_ms, utc_text};
 use crate::offered::OfferedLoad;
 use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
 use std::time::SystemTime;
+
+/// Which commit this program was built from, where that is known.
+static COMMIT: OnceLock<String> = OnceLock::new();
+
+/// Says once, at a program's start, which commit it was built from; an empty text that it is not known. What is said later does nothing.
+pub fn built_from(commit: &str) {
+    if !commit.is_empty() {
+        COMMIT.get_or_init(|| commit.to_owned());
+    }
+}
 
 /// Bytes kept of a command line.
 const MAX_COMMAND_BYTES: usize = 4 << 10;
@@ -61,8 +72,8 @@ pub struct Experiment {
 }
 
 impl Provenance {
-    /// That of this process, begun now, with its own command line.
-    pub fn of_this_process(version: &str, commit: Option<&str>) -> Self {
+    /// That of this process, begun now, with its own command line and the commit that it was [`built_from`].
+    pub fn of_this_process(version: &str) -> Self {
         let mut words = std::env::args();
         // The program's folder is of no interest, and its name is.
         let program = words.next().unwrap_or_default();
@@ -75,7 +86,7 @@ impl Provenance {
         Self {
             command: crate::rows::cut(&command, MAX_COMMAND_BYTES),
             version: version.to_owned(),
-            commit: commit.map(str::to_owned),
+            commit: COMMIT.get().cloned(),
             host: host(),
             date: utc_text(unix_ms(SystemTime::now())),
             machine: machine(),
@@ -257,7 +268,7 @@ mod tests {
         assert_eq!(quoted("--laws=fixed,headroom"), "--laws=fixed,headroom");
         assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
         assert_eq!(quoted(""), "''");
-        let own = Provenance::of_this_process("0.1.0", None);
+        let own = Provenance::of_this_process("0.1.0");
         assert_eq!(own.clone().configured_by("").configuration, None);
         let named = own.configured_by("a = 1").lines();
         let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();

@@ -206,7 +206,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         let p99_ms = |run: &RunSummary| of(run)?.p99_ms;
         let rows = [
             numbers(
-                &format!("class {name}: P99 of its last queries, mean"),
+                &format!("class {name}: P99 of the last queries of all its connections, mean"),
                 "ms",
                 &p99_ms,
                 1,

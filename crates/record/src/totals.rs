@@ -1,6 +1,7 @@
 //! The running sums of a run, from which its summary is computed.
 
 use crate::histogram::{self, MAX_LATENCY};
+use crate::lengths::LongPeriods;
 use crate::model::{MAX_PARTS, PeriodRecord, RunMeta, Slo, micros_at};
 use crate::part_totals::PartTotals;
 use crate::summary::{
@@ -27,6 +28,8 @@ const OTHER_RULES: &str = "other rules";
 #[derive(Clone, Debug)]
 pub struct RunTotals {
     target: Option<Seconds>,
+    /// How long periods are to be; `None` where their lengths are not held against anything.
+    usual_period: Option<Seconds>,
     counts: Counts,
     latency: Histogram<u64>,
 }
@@ -73,7 +76,11 @@ pub(crate) struct Counts {
     levers_lost: u64,
     nodes_missing: u64,
     parts: PartTotals,
+    long: LongPeriods,
 }
+
+/// Judged periods without requests are worth a note where they are one of so many at least.
+const LEAST_EMPTY: u64 = 20;
 
 /// A sum of values, each times the seconds it held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -212,8 +219,18 @@ impl RunTotals {
         histogram::add(&mut latency, buckets);
         Self {
             target,
+            usual_period: None,
             counts,
             latency,
+        }
+    }
+
+    /// The same, which also counts the periods that last more than twice as long as this one: [`RunSummary::notes`] then say how many did.
+    #[must_use]
+    pub fn with_usual_period(self, period: Seconds) -> Self {
+        Self {
+            usual_period: Some(period),
+            ..self
         }
     }
 
@@ -237,6 +254,9 @@ impl RunTotals {
     /// Adds a period whose latencies are not at hand.
     pub(crate) fn add_row(&mut self, period: &PeriodRecord) {
         self.counts.add(period, self.target);
+        if let Some(usual) = self.usual_period {
+            self.counts.long.add(period.duration, usual);
+        }
     }
 
     pub(crate) fn counts(&self) -> &Counts {
@@ -409,6 +429,7 @@ impl RunTotals {
                 counts.levers_lost, counts.periods
             ));
         }
+        notes.extend(counts.long.note(counts.periods, meta.period));
         if counts.nodes_missing > 0 {
             notes.push(format!(
                 "in {} of {} periods nodes could not be reached: they count as having everything on, and energy is \
@@ -449,6 +470,16 @@ impl RunTotals {
             notes.push(format!(
                 "{} of {} periods had more than {MAX_PARTS} parts: the others are not recorded",
                 counts.parts.cut_periods, counts.periods
+            ));
+        }
+        // A share of all periods looks the better the less was asked.
+        let asked = counts.judged.saturating_sub(counts.empty);
+        if asked > 0 && counts.empty * LEAST_EMPTY >= counts.judged {
+            notes.push(format!(
+                "{} of {} judged periods had no requests and count as kept: of the others {:.1} % were over the target",
+                counts.empty,
+                counts.judged,
+                Ratio::new(counts.over as f64 / asked as f64).as_percent()
             ));
         }
         if counts.unknown > 0 {

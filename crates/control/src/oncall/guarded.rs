@@ -107,15 +107,18 @@ impl Quotas {
         let grants: Vec<Grant> = connections.iter().map(grant).collect();
         let (rule, text) = match (measured, estimated) {
             _ if states.is_empty() => ("policy-idle", NOBODY),
-            (0, 0) => ("policy-kept", "all SLOs are kept: quotas fall by 1"),
+            (0, 0) => (
+                "policy-kept",
+                "all SLOs are kept: connections with one have a query less in a round",
+            ),
             (0, _) => (
                 "policy-over-budget",
-                "SLOs are kept as measured, and by its mean latency a connection would miss one: best-effort connections have 1 \
-                 token and yield",
+                "SLOs are kept as measured, and by its mean latency a connection would miss one: those without one have one query \
+                 in a round, after all others, and pause before the next",
             ),
             _ => (
                 "policy-violated",
-                "an SLO is violated as measured: best-effort connections have 1 token and yield",
+                "an SLO is missed as measured: connections without one have one query in a round, after all others, and pause before the next",
             ),
         };
         let mut answer = answer(grants, rule, text);

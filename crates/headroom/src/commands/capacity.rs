@@ -2,7 +2,6 @@
 
 use super::report::RecordArgs;
 use crate::args::Trees;
-use crate::origin;
 use anyhow::anyhow;
 use clap::Args;
 use headroom_console::args::{seconds, seconds_or_none};
@@ -10,7 +9,7 @@ use headroom_console::{Failure, Stop, say, terminal};
 use headroom_control::capacity::{QueueTuning, RampTuning, StaticCapacity};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::queue::{QueueMethod, QueueOptions, QueuePreference, SnmpOptions, StatusPage};
-use headroom_record::{Limits, Recorder};
+use headroom_record::{Limits, Provenance, Recorder};
 use headroom_runtime::capacity::{Outputs, Place, Plan, SamplesFile, Watching, rates};
 use headroom_runtime::live::view::{Heading, View};
 use headroom_units::{PerSecond, Seconds};
@@ -162,7 +161,7 @@ pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
     let recorder = Recorder::open(&args.record.db, Limits::default()).map_err(Failure::usage)?;
     let samples = args.csv.as_deref().map(SamplesFile::create).transpose()?;
     let stop = Stop::at_signals()?;
-    let meta = watching.meta(&args.name, origin::provenance());
+    let meta = watching.meta(&args.name, Provenance::of_this_process(env!("CARGO_PKG_VERSION")));
     let heading = Heading {
         law: meta.law.clone(),
         trace: title,

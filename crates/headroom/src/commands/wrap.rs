@@ -62,7 +62,7 @@ pub struct WrapArgs {
     #[arg(long, value_name = "MS", conflicts_with = "law", value_parser = delay)]
     pub delay: Option<f64>,
     /// How long a worker that has queries left in the round waits for its client's next one, microseconds; 0 gives its slot up at once.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = linger)]
     pub linger: Option<u64>,
     /// Answer metrics, status, health and the list of connections on this address; "off" for none, whatever the configuration says.
     #[arg(long, value_name = "ADDRESS", value_parser = admin)]
@@ -106,13 +106,30 @@ const LEAST_TARGET_MS: f64 = 0.1;
 /// The laws of a wrapped server that need no more than their name.
 fn laws() -> impl TypedValueParser<Value = LawName> {
     let named = LAWS.into_iter().filter(|law| *law != LawName::CONSTANT);
-    one_of(named.map(|law| (law.as_str(), law.about(), law)))
+    // What these two do with levers that a wrapped server does not have is nobody's question here.
+    let about = |law: LawName| {
+        if law == LawName::JOINT {
+            "As on-call: its other levers are the machine's, which `headroom up` moves, of a server of --steered"
+        } else if law == LawName::FIXED {
+            "The server as it is, with nobody on call: the reference for what a law saves and costs"
+        } else {
+            law.about()
+        }
+    };
+    one_of(named.map(move |law| (law.as_str(), about(law), law)))
 }
 
 fn delay(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ms) if (0.0..=10_000.0).contains(&ms) => Ok(ms),
         _ => Err("write milliseconds from 0 to 10000".to_owned()),
+    }
+}
+
+fn linger(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(us) if us <= 1_000_000 => Ok(us),
+        _ => Err("write whole microseconds, from 0 to 1000000".to_owned()),
     }
 }
 
@@ -201,10 +218,16 @@ impl WrapArgs {
             && (setting.is_empty() || setting.iter().any(|(lever, _)| is_of_other(lever)))
         {
             let known = of_server.map(Lever::name).join(", ");
-            let why = format!(
-                "names {setting}: a wrapped server has {known}; what is the machine's, `headroom up` moves beside them, of a server of \
+            let why = match setting.is_empty() {
+                true => format!(
+                    "is missing: the law constant has nothing else to go by: write constant.setting = {{ concurrency = 4, query_batch = 8 }} in \
+                     [law]; a wrapped server has {known}, and what is the machine's is for `headroom up`"
+                ),
+                false => format!(
+                    "names {setting}: a wrapped server has {known}; what is the machine's, `headroom up` moves beside them, of a server of \
                  `wrap --steered`"
-            );
+                ),
+            };
             return Err(document.error("law.constant.setting", why).into());
         }
         Ok((config, document))
@@ -245,8 +268,9 @@ impl WrapArgs {
     fn doubts(&self, config: &WrapConfig, cores: u32) -> Vec<String> {
         let target_ms = config.slo.target_ms;
         let by_hand = |lever| config.by_hand()?.get(lever);
-        let concurrency =
-            by_hand(Lever::Concurrency).filter(|concurrency| *concurrency > f64::from(4 * cores));
+        let by_hand_at_once = by_hand(Lever::Concurrency);
+        let concurrency = by_hand_at_once.filter(|concurrency| *concurrency > f64::from(4 * cores));
+        let too_few = by_hand_at_once.filter(|concurrency| *concurrency < f64::from(cores));
         let delay = by_hand(Lever::RoundDelay)
             .map(|delay| delay * 1e3)
             .filter(|delay| *delay >= target_ms);
@@ -259,6 +283,12 @@ impl WrapArgs {
                 format!(
                     "{concurrency} workers at once on {cores} cores: so many are oversubscribed again; two more than the cores are enough for \
                      most servers"
+                )
+            }),
+            too_few.map(|concurrency| {
+                format!(
+                    "{concurrency} workers at once on {cores} cores: no more of them ever work for this server; give it as many as cores at least, or \
+                     fewer cores (taskset, a cpuset)"
                 )
             }),
             delay.map(|delay| {

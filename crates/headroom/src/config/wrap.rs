@@ -14,7 +14,7 @@ use std::path::Path;
 pub const EXAMPLE: &str = concat!(
     include_str!("../../wrap.example.toml"),
     include_str!("../../oncall.example.toml"),
-    include_str!("../../laws.example.toml")
+    include_str!("../../laws-on-call.example.toml")
 );
 
 /// The whole file.

@@ -183,6 +183,27 @@ fn serves_metrics(at: SocketAddr, ask: impl Fn() -> Option<String>) {
     });
 }
 
+/// Waits until its metrics have two failures more, of three queries that end with what the server could not do and with what it refused.
+#[track_caller]
+fn counts_failures(at: SocketAddr, fails: impl Fn(&str)) {
+    let failed = || {
+        let page = get(at, "/metrics").ok()?;
+        let metrics = openmetrics::parse(&page.body).unwrap_or_else(|error| panic!("{error}"));
+        metrics.sum("headroom_service_failures_total")
+    };
+    // What failed before, as while it started, is in a period by then.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let before = until("its metrics are there", failed);
+    for state in ["58000", "45000", "58030"] {
+        fails(state);
+    }
+    until("its metrics say what failed", || {
+        let since = failed()? - before;
+        assert!(since <= 2.0, "{since}");
+        (since == 2.0).then_some(())
+    });
+}
+
 #[test]
 fn a_wrapped_database_serves_many_connections_waits_for_locks_and_shuts_down() {
     let Some(mut database) = Database::start("--concurrency 1 --batch 1 --linger 0") else {
@@ -217,6 +238,9 @@ fn a_wrapped_database_serves_many_connections_waits_for_locks_and_shuts_down() {
     assert!(!sleeper.wait().unwrap().success());
     let at = metrics_at(&mut database.program);
     serves_metrics(at, || database.asks("select 1"));
+    counts_failures(at, |state| {
+        assert_eq!(database.asks(&format!("signal sqlstate '{state}'")), None);
+    });
     database.program.ends_well();
     assert_has(database.program.err(), &["slots given back"]);
 }
@@ -389,6 +413,10 @@ fn a_wrapped_server_of_processes_serves_many_connections_waits_for_locks_and_shu
     }
     let at = metrics_at(&mut database.program);
     serves_metrics(at, || database.asks("select 1"));
+    counts_failures(at, |state| {
+        let fails = format!("do $$ begin raise exception using errcode = '{state}'; end $$");
+        assert_eq!(database.asks(&fails), None);
+    });
     database.program.ends_well();
     assert_has(
         database.program.err(),

@@ -22,7 +22,10 @@ use std::path::Path;
 /// Where every key of `[law]` is explained.
 const LIVE_EXAMPLE: &str = include_str!("../../../headroom/headroom.example.toml");
 /// The tables of its laws.
-const LAWS_EXAMPLE: &str = include_str!("../../../headroom/laws.example.toml");
+const LAWS_EXAMPLE: &str = concat!(
+    include_str!("../../../headroom/laws.example.toml"),
+    include_str!("../../../headroom/laws-on-call.example.toml")
+);
 /// Requests per second that stand for a load that is not known yet: any cluster serves them.
 const LEAST_PER_S: f64 = 1e-3;
 

@@ -22,7 +22,9 @@ pub struct Missing {
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not counted: {}", self.event, self.why)
+        // Their names are plurals but for the one that is a clock.
+        let are = if self.event.ends_with('s') { "are" } else { "is" };
+        write!(f, "{} {are} not counted: {}", self.event, self.why)
     }
 }
 

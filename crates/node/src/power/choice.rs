@@ -9,7 +9,7 @@ use super::perf::PerfMeter;
 use super::rapl::{RaplMeter, RaplTotal};
 use super::{Meter, MeterError, perf, trial};
 use crate::cgroup::Target;
-use crate::order::{self, Order, PassedOver, Preference, Word};
+use crate::order::{self, NoChoice, Order, PassedOver, Preference, Word};
 use crate::{Roots, hsmp, powercap};
 use headroom_units::Source;
 use serde::{Deserialize, Serialize};
@@ -220,6 +220,33 @@ pub fn choose_tried(
     choose_by(preference, roots, of_target(roots, target, model), |_| Ok(()))
 }
 
+/// Tries the meters of an order without the model as [`choose`] does, and closes them again: what cannot be used is so known before there is a
+/// service. The model always can be.
+///
+/// # Errors
+/// As [`choose`].
+pub fn check(preference: MeterPreference, roots: &Roots) -> Result<(), MeterError> {
+    let order = preference.order();
+    if order.contains(&MeterKind::Model) {
+        return Ok(());
+    }
+    let tried = |kind: MeterKind| match kind.open(roots)? {
+        Some(mut meter) => trial::moves(&mut *meter),
+        None => Ok(()),
+    };
+    match order::choose(&order, tried, |_| false) {
+        Ok(_) => Ok(()),
+        Err(none) => Err(unavailable(preference, &none)),
+    }
+}
+
+fn unavailable(wanted: MeterPreference, none: &NoChoice<MeterKind, MeterError>) -> MeterError {
+    MeterError::Unavailable {
+        wanted,
+        reason: none.to_string(),
+    }
+}
+
 fn choose_by(
     preference: MeterPreference,
     roots: &Roots,
@@ -237,10 +264,7 @@ fn choose_by(
         Ok::<_, MeterError>(meter)
     };
     let (meter, order::Choice { chosen, passed_over }) =
-        order::choose(&order, tried, |_| false).map_err(|none| MeterError::Unavailable {
-            wanted: preference,
-            reason: none.to_string(),
-        })?;
+        order::choose(&order, tried, |_| false).map_err(|none| unavailable(preference, &none))?;
     // Those after it, of the same kind of source.
     let mut rest: Vec<MeterKind> = order.into_iter().skip(passed_over.len() + 1).collect();
     rest.retain(|other| other.source() == chosen.source());
@@ -259,7 +283,7 @@ fn choose_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::says;
+    use crate::testing::{Tree, says};
 
     fn read(json: &str) -> Result<MeterPreference, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
@@ -289,6 +313,18 @@ mod tests {
             read("\"psys\"").unwrap(),
         ] {
             assert_eq!(read(&serde_json::to_string(&preference).unwrap()), Ok(preference));
+        }
+    }
+
+    #[test]
+    fn a_meter_that_is_not_there_is_known_before_there_is_a_service_and_the_model_always_is() {
+        let roots = Tree::new().roots();
+        says(
+            check(MeterPreference::one(MeterKind::Rapl), &roots).unwrap_err(),
+            &["\"rapl\" cannot be used", "powercap", "auto or model"],
+        );
+        for preference in ["auto", "rapl,model", "model"] {
+            assert!(check(preference.parse().unwrap(), &roots).is_ok(), "{preference}");
         }
     }
 

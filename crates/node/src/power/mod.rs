@@ -17,7 +17,7 @@ pub mod refused;
 pub(crate) mod sensor;
 pub(crate) mod trial;
 
-pub use choice::{Choice, MeterKind, MeterPreference, choose, choose_of, choose_tried};
+pub use choice::{Choice, MeterKind, MeterPreference, check, choose, choose_of, choose_tried};
 pub use counter::Refusal;
 pub use hsmp::HsmpMeter;
 pub use hwmon::HwmonMeter;

@@ -137,8 +137,8 @@ pub fn pause(region: &'static Region, connection: &Connection, fd: c_int, until:
             return false;
         }
         let had_slot = core::mem::take(&mut has_slot);
-        // In a transaction it may hold what somebody waits for since, or begins to.
-        let began = match had_slot || connection.in_transaction.load(Relaxed) == 1 {
+        // It may hold what somebody waits for since, or begins to.
+        let began = match had_slot || transactions::may_hold(connection) {
             true => locked(region, |lock| {
                 if had_slot {
                     lock.release(connection);

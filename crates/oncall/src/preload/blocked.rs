@@ -56,7 +56,7 @@ impl Locked {
             return false;
         }
         connection.pausing.store(1, Relaxed);
-        if connection.in_transaction.load(Relaxed) == 1 {
+        if transactions::may_hold(connection) {
             self.region.pausing.store(1, Relaxed);
         }
         true

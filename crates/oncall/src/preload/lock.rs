@@ -6,7 +6,7 @@ use super::sys;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// A worker waits no longer for the lock: one that was stopped with it in hand (a debugger, SIGSTOP) stops nobody else. Whoever holds it
 /// has microseconds of work; it may be off its core for as long as the others that share this.
@@ -77,9 +77,9 @@ pub fn make_own() -> bool {
     make(OWN.0.get().cast(), false)
 }
 
-/// Makes the lock of a region, before anybody knows of it.
+/// Makes the lock of a region, and the mutex by which its owner lives, before anybody knows of it.
 pub fn make_shared(region: &Region) -> bool {
-    make(of(&region.lock), true)
+    make(of(&region.lock), true) && make(of(&region.serving), true)
 }
 
 /// Takes the lock.
@@ -165,8 +165,28 @@ pub fn is_alive(words: &[AtomicU64; 8]) -> bool {
     }
 }
 
+/// Has the calling thread hold a mutex for as long as it lives, where no other does: whether it does.
+pub fn hold(words: &[AtomicU64; 8]) -> bool {
+    // SAFETY: made in `make_shared`, and marked consistent by whoever has it.
+    unsafe {
+        match Held::of(sys::pthread_mutex_trylock(of(words))) {
+            Held::Not => false,
+            Held::Ours => true,
+            Held::Inherited => sys::pthread_mutex_consistent(of(words)) == 0,
+        }
+    }
+}
+
+/// Whether a thread that called [`hold`] lives: by the word that the kernel changes when it ends, so that also those may ask who trust
+/// nobody who can write the mutex's links. It has the thread's number, and the mutex begins with it.
+pub fn is_held(words: &[AtomicU64; 8]) -> bool {
+    /// FUTEX_TID_MASK of futex(2).
+    const THREAD: u32 = 0x3fff_ffff;
+    words[0].load(Acquire) as u32 & THREAD != 0
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::preload::rounds::locked;
     use crate::preload::sys::{call, now, number};
@@ -176,13 +196,13 @@ mod tests {
 
     // SAFETY: libc's, with the types of its manual.
     unsafe extern "C" {
-        fn fork() -> c_int;
-        fn raise(signal: c_int) -> c_int;
-        fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
+        pub fn fork() -> c_int;
+        pub fn raise(signal: c_int) -> c_int;
+        pub fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
     }
 
     /// A region that forked children share, for good.
-    fn region() -> &'static Region {
+    pub fn region() -> &'static Region {
         // PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS.
         let size = size_of::<Region>() as c_long;
         // SAFETY: new memory of this size, in which every field is an atomic of zeros.
@@ -196,7 +216,7 @@ mod tests {
         region
     }
 
-    fn signal(process: c_int, signal: &str) {
+    pub fn signal(process: c_int, signal: &str) {
         let sent = Command::new("kill").args([signal, &process.to_string()]).status();
         assert!(sent.unwrap().success());
     }

@@ -6,14 +6,18 @@
 
 pub(crate) use crate::layout;
 
+mod answers;
 mod areas;
 mod blocked;
 mod courtesy;
+mod gaps;
 mod habit;
+mod holders;
 mod hooks;
 mod join;
 mod lists;
 pub(crate) mod lock;
+mod owner;
 pub(crate) mod processes;
 pub(crate) mod rounds;
 mod sets;

@@ -11,6 +11,7 @@
 
 use super::areas;
 use super::courtesy;
+use super::gaps::{GAP_NS, dated};
 use super::habit;
 use super::layout::{Connection, MAX_CONNECTIONS, Region, mode, sent};
 use super::lock;
@@ -266,7 +267,12 @@ fn came(region: &'static Region, place: u16, (now, since): (u64, u64)) {
     }
     attach(connection, place);
     // Not before its client had the answer to its last one.
-    let since = since.max(connection.sent_ns.load(Relaxed)).min(now);
+    let answered = connection.sent_ns.load(Relaxed);
+    let since = match now.saturating_sub(answered) > GAP_NS {
+        true => dated(connection, since, now),
+        false => since,
+    };
+    let since = since.max(answered).min(now);
     connection.ready_ns.store(since, Relaxed);
     let is_on_call = is_closed(region, now);
     courtesy::keep(connection, is_on_call);

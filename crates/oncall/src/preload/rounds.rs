@@ -9,13 +9,15 @@
 //! So nobody who may hold a lock of the server ever waits for a slot.
 
 use super::areas;
-use super::layout::{COMMON, Connection, Lists, MAX_CONNECTIONS, Region, STARVED_NS, YIELDED_NS, sent};
+use super::gaps::{self, NOTICE_NS};
+use super::layout::{
+    COMMON, Connection, Lists, MAX_CONNECTIONS, Region, SPARED_QUERIES, STARVED_NS, YIELDED_NS, sent,
+};
 use super::lists::{self, LATE, LATER, NEXT, NOW};
 use super::lock::{self, Held};
 use super::sys::{self, EpollEvent};
 use super::transactions;
 use super::watch::{self, BELL, EVENTS, take};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Where a connection is.
@@ -37,8 +39,6 @@ const MAX_LONG_NS: u64 = 1_000_000_000;
 /// The end of a round is waited for as long as D, or this many times as long as a slot is held in the mean, from when the last was let
 /// go in it.
 const DRAINS: u64 = 4;
-/// While slots are taken and somebody waits, arrivals are noticed at least so often.
-const NOTICE_NS: u64 = 1_000_000;
 /// Rounds that may begin at once, one after the other: of those in line all may have had their turn in the one before.
 const MAX_TURNS: u32 = 2;
 /// Workers woken after the lock is given back; more are woken under it.
@@ -47,7 +47,6 @@ const WAKES: usize = 16;
 pub const HOME: u32 = 3;
 /// No place.
 pub const NONE: u16 = u16::MAX;
-static NOTICED: AtomicU64 = AtomicU64::new(0);
 
 /// The lock, and who is to be woken when it is given back.
 pub struct Locked {
@@ -60,6 +59,8 @@ pub struct Locked {
     pub now: u64,
     /// Since when what is noticed now may have been there.
     since: u64,
+    /// Whether the kernel is asked for that, since nobody has looked for long.
+    is_after_gap: bool,
     wakes: [u16; WAKES],
     woken: usize,
     wake_watch: bool,
@@ -85,6 +86,7 @@ pub fn under<R>(region: &'static Region, held: Held, body: impl FnOnce(&mut Lock
         myself: NONE,
         now,
         since: now,
+        is_after_gap: false,
         wakes: [NONE; WAKES],
         woken: 0,
         wake_watch: false,
@@ -183,9 +185,11 @@ impl Locked {
                 .unwrap_or(i32::MAX)
                 .max(1),
             quota => {
-                let is_spared = transactions::may_block(self.region, connection, self.now);
-                let has_one = is_spared || self.has_waited(connection, STARVED_NS);
-                quota.max(i32::from(has_one))
+                let least = match transactions::may_block(self.region, connection, self.now) {
+                    true if connection.holds.load(Relaxed) != 0 => SPARED_QUERIES,
+                    is_spared => i32::from(is_spared || self.has_waited(connection, STARVED_NS)),
+                };
+                quota.max(least)
             }
         }
     }
@@ -208,7 +212,11 @@ impl Locked {
 
     /// Since when what is noticed of a connection now may have been there: not before its client had an answer to what it sent last.
     fn came(&self, connection: &Connection) -> u64 {
-        self.since.max(connection.sent_ns.load(Relaxed))
+        let since = match self.is_after_gap {
+            true => gaps::dated(connection, self.since, self.now),
+            false => self.since,
+        };
+        since.max(connection.sent_ns.load(Relaxed))
     }
 
     /// A query is there for a worker that sleeps.
@@ -238,8 +246,15 @@ impl Locked {
         }
     }
 
+    /// Takes note of what epoll said to our own thread, which waited for it.
+    pub fn note_waited(&mut self, events: &[EpollEvent]) {
+        self.is_after_gap = gaps::is_gap(self.now);
+        self.note(events);
+        self.is_after_gap = false;
+    }
+
     /// Takes note of what epoll said.
-    pub fn note(&mut self, events: &[EpollEvent]) {
+    fn note(&mut self, events: &[EpollEvent]) {
         for event in events {
             let data = event.data;
             let place = data as u16;
@@ -268,7 +283,8 @@ impl Locked {
     /// Takes note of arrivals while nobody is on call, for how long they wait for a processor: from the last look on, where that is not long
     /// ago. After a while in which nothing was answered they waited as long as the query of who looks, which came at this time, or came since.
     pub fn look(&mut self, came: u64) {
-        let before = NOTICED.swap(self.now, Relaxed);
+        let before = gaps::last_look();
+        self.is_after_gap = gaps::is_gap(self.now);
         let since = match self.now.saturating_sub(before) > 2 * NOTICE_NS {
             true => came.min(self.now - NOTICE_NS).max(before),
             false => before,
@@ -278,11 +294,15 @@ impl Locked {
 
     /// Takes all arrivals that are there out of epoll.
     pub fn harvest(&mut self) {
-        let before = NOTICED.swap(self.now, Relaxed);
+        let before = gaps::last_look();
         // Where nobody waited for arrivals, as in the delay between two rounds, they may have been there since the last look: their
-        // latency is not to look shorter than it is. While nobody is on call that may be long ago, and whoever is idle has its processor at once.
+        // latency is not to look shorter than it is. While nobody is on call that may be long ago, and whoever is idle has its processor at once,
+        // unless the server was stopped.
         let since = match before == 0 || watch::is_for_arrivals() || watch::is_for_nobody() {
-            true => self.now,
+            true => {
+                self.is_after_gap = gaps::is_gap(self.now);
+                self.now
+            }
             false => before,
         };
         self.take_arrivals(since);
@@ -300,6 +320,8 @@ impl Locked {
             }
         }
         self.since = self.now;
+        self.is_after_gap = false;
+        gaps::looked(self.now);
     }
 
     /// Wakes a connection's worker, with a slot.
@@ -375,7 +397,7 @@ impl Locked {
         // Processes wait for their clients themselves.
         let mut has_harvested = self.is_shared;
         self.sort_by_area();
-        if !has_harvested && self.now.saturating_sub(NOTICED.load(Relaxed)) > NOTICE_NS {
+        if !has_harvested && gaps::is_look_due(self.now) {
             self.harvest();
             has_harvested = true;
         }
@@ -555,11 +577,6 @@ impl Locked {
 /// How long a slot is held, nanoseconds, by a query that is long where they are held for this long in the mean.
 pub fn long(mean: u64) -> u64 {
     mean.saturating_mul(LONG).clamp(MIN_LONG_NS, MAX_LONG_NS)
-}
-
-/// Whether arrivals are to be looked for while nobody is on call.
-pub fn is_look_due(now: u64) -> bool {
-    now.saturating_sub(NOTICED.load(Relaxed)) > NOTICE_NS
 }
 
 /// Whether workers are on call: the levers are on, and their lease holds.

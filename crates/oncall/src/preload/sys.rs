@@ -43,6 +43,7 @@ const CLOCK_REALTIME: c_int = 0;
 const CLOCK_MONOTONIC: c_int = 1;
 pub const POLLIN: i16 = 1;
 pub const POLLRDHUP: i16 = 0x2000;
+pub const ESRCH: c_long = 3;
 pub const EINTR: c_long = 4;
 pub const EAGAIN: c_long = 11;
 pub const ETIMEDOUT: c_long = 110;
@@ -68,6 +69,8 @@ pub mod number {
     pub const MMAP: c_long = 9;
     pub const PREAD: c_long = 17;
     pub const GETPID: c_long = 39;
+    pub const PIDFD_OPEN: c_long = 434;
+    pub const GETSOCKOPT: c_long = 55;
     pub const GETTID: c_long = 186;
     pub const SCHED_SETSCHEDULER: c_long = 144;
     pub const SCHED_GETSCHEDULER: c_long = 145;
@@ -95,6 +98,8 @@ pub mod number {
     pub const MMAP: c_long = 222;
     pub const PREAD: c_long = 67;
     pub const GETPID: c_long = 172;
+    pub const PIDFD_OPEN: c_long = 434;
+    pub const GETSOCKOPT: c_long = 209;
     pub const GETTID: c_long = 178;
     pub const SCHED_SETSCHEDULER: c_long = 119;
     pub const SCHED_GETSCHEDULER: c_long = 120;
@@ -402,6 +407,44 @@ pub fn thread() -> u32 {
 pub fn process() -> u32 {
     // SAFETY: it takes no argument.
     unsafe { call(number::GETPID, [0; 6]) as u32 }
+}
+
+/// Whether the last thread of a process has ended, whoever has heard of it. A kernel without pidfd_open(2), before 5.3, says it of none.
+pub fn has_ended(process: u32) -> bool {
+    // SAFETY: no pointer is passed.
+    let fd = unsafe { call(number::PIDFD_OPEN, [c_long::from(process), 0, 0, 0, 0, 0]) };
+    if fd < 0 {
+        return fd == -ESRCH;
+    }
+    let has_ended = is_readable(fd as c_int);
+    close(fd as c_int);
+    has_ended
+}
+
+/// How long ago the last data of a TCP connection came, by the kernel's ticks (TCP_INFO of tcp(7)), nanoseconds; `None` of one that its client
+/// has ended, whose end is what came last, and of any other socket.
+pub fn data_came_ago(fd: c_int) -> Option<u64> {
+    const ESTABLISHED: u8 = 1;
+    // `struct tcp_info` begins with the state, a byte, and has `tcpi_last_data_recv` at byte 52.
+    let mut info = [0u32; 14];
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: a buffer of the length that is said, and that; IPPROTO_TCP is 6, TCP_INFO 11.
+    let got = unsafe {
+        call(
+            number::GETSOCKOPT,
+            [
+                c_long::from(fd),
+                6,
+                11,
+                info.as_mut_ptr() as c_long,
+                &raw mut length as c_long,
+                0,
+            ],
+        )
+    };
+    let is_open =
+        got == 0 && length as usize == size_of_val(&info) && info[0].to_ne_bytes()[0] == ESTABLISHED;
+    is_open.then(|| u64::from(info[13]) * 1_000_000)
 }
 
 /// The calling thread's scheduling policy (sched(7)); negative where it cannot be told.

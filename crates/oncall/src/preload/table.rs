@@ -2,16 +2,18 @@
 
 use super::areas;
 use super::courtesy;
+use super::gaps;
 use super::habit;
 use super::layout::{COMMON, Connection, KEPT, MAX_CONNECTIONS, MAX_FD, Region, bucket, mode, sent};
 use super::lock;
+use super::owner::{self, begun};
 use super::processes;
 use super::rounds::{self, Locked, locked, state};
 use super::sets;
 use super::sys::{self, EpollEvent};
 use super::transactions;
 use super::users;
-use super::watch::{self, unwatch_fd, watch_fd};
+use super::watch::{unwatch_fd, watch_fd};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
@@ -32,8 +34,6 @@ static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// The process that loaded the library: the parent of all that serve, or the one.
 static LOADER: AtomicU32 = AtomicU32::new(0);
-/// Whether threads of this process are on call: see [`begun`].
-static BEGUN: AtomicU32 = AtomicU32::new(begun::NOT_ASKED);
 /// Whether places in [`PLACES`] may be those of the process that this one was forked from.
 static STALE: AtomicU32 = AtomicU32::new(0);
 
@@ -91,7 +91,7 @@ extern "C" fn forked() {
     areas::forked();
     courtesy::forked();
     put_in_use(None);
-    BEGUN.store(begun::NOT_ASKED, Relaxed);
+    owner::forked();
     habit::forked();
     PROCESS.store(sys::process(), Relaxed);
     processes::forked();
@@ -249,58 +249,6 @@ fn adopt_for_thread(region: &'static Region, fd: c_int, peer: ([u64; 2], u32)) -
     watched.map(|(place, _)| place)
 }
 
-/// What [`begun`] says.
-mod begun {
-    pub const NOT_ASKED: u32 = 0;
-    /// It is being found out.
-    pub const BEING_MADE: u32 = 1;
-    pub const OURS: u32 = 2;
-    /// Those of another process are, or processes.
-    pub const ELSEWHERE: u32 = 3;
-    /// They would be, and what it takes could not be had, descriptors or a thread: it is asked again with the next client.
-    pub const FAILED: u32 = 4;
-}
-
-/// Whether the threads of this process are the ones on call: the first whose thread serves a client is it.
-fn begun(region: &'static Region) -> u32 {
-    if BEGUN
-        .compare_exchange(begun::NOT_ASKED, begun::BEING_MADE, Acquire, Relaxed)
-        .is_err()
-    {
-        // Another thread may be about to.
-        let mut patience = 0;
-        while BEGUN.load(Acquire) == begun::BEING_MADE && patience < 1000 {
-            sys::futex_wait(&BEGUN, begun::BEING_MADE, Some(sys::now() + 1_000_000), false);
-            patience += 1;
-        }
-        return BEGUN.load(Acquire);
-    }
-    let is_first = decide(region, mode::THREADS)
-        && region
-            .owner
-            .compare_exchange(0, sys::process(), Acquire, Relaxed)
-            .is_ok();
-    let became = match is_first {
-        false => begun::ELSEWHERE,
-        true if lock::make_own() && make_key() && watch::begin(region) => {
-            forget_inherited();
-            put_in_use(Some(region));
-            begun::OURS
-        }
-        true => {
-            // Nobody is on call here.
-            region.owner.store(0, Release);
-            begun::FAILED
-        }
-    };
-    let kept = match became {
-        begun::FAILED => begun::NOT_ASKED,
-        decided => decided,
-    };
-    BEGUN.store(kept, Release);
-    became
-}
-
 /// Whether the region's connections are served in this way: the first connection decides.
 pub fn decide(region: &Region, by: u32) -> bool {
     let decided = region
@@ -371,6 +319,8 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.protocol,
         &connection.greeting,
         &connection.in_transaction,
+        &connection.failed,
+        &connection.holds,
         &connection.owed,
         &connection.blocked,
         &connection.pausing,
@@ -378,6 +328,7 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
     words.into_iter().for_each(|word| word.store(0, Relaxed));
     let longs = [
         &connection.queries,
+        &connection.failures,
         &connection.latency_ns,
         &connection.between_ns,
         &connection.arrived_ns,
@@ -388,6 +339,7 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.ran,
         &connection.transaction_ns,
         &connection.answer,
+        &connection.request,
     ];
     longs.into_iter().for_each(|long| long.store(0, Relaxed));
     // No query of its came before it did.
@@ -439,6 +391,10 @@ impl Locked {
     pub fn free(&mut self, place: u16) {
         let connection = &self.region.connections[usize::from(place)];
         habit::ends(connection);
+        if connection.in_query.swap(0, Relaxed) == 1 && connection.failed.load(Relaxed) == 1 {
+            // Its last query ended with the connection, as where the server shuts down.
+            count(self.region, connection);
+        }
         self.release(connection);
         self.unblock(connection);
         self.dequeue(place);
@@ -553,8 +509,14 @@ pub fn attach(connection: &Connection, place: u16) {
 }
 
 pub fn begin_query(connection: &Connection, now: u64) {
-    let ready = connection.ready_ns.swap(0, Relaxed);
-    let arrived = if ready == 0 { now } else { ready };
+    // Before the time that was noted is looked for: a look that has ended by then has noted it.
+    let is_after_gap = gaps::is_after_gap(now);
+    let arrived = match connection.ready_ns.swap(0, Relaxed) {
+        // Its worker found it itself.
+        0 if is_after_gap => gaps::found_after_gap(connection, now),
+        0 => now,
+        ready => ready,
+    };
     connection.pending.store(0, Relaxed);
     connection.query_ns.store(arrived, Relaxed);
     let before = connection.arrived_ns.swap(arrived, Relaxed);
@@ -566,6 +528,18 @@ pub fn begin_query(connection: &Connection, now: u64) {
     connection.sent.store(sent::NOTHING, Relaxed);
     transactions::ask(connection);
     connection.in_query.store(1, Relaxed);
+}
+
+/// Counts a query that was answered: how many of its connection were answered before it, and did not fail; `None` where it failed.
+fn count(region: &Region, connection: &Connection) -> Option<u64> {
+    let before = connection.queries.fetch_add(1, Relaxed);
+    region.queries.fetch_add(1, Relaxed);
+    if connection.failed.swap(0, Relaxed) == 1 {
+        connection.failures.fetch_add(1, Relaxed);
+        region.failures.fetch_add(1, Relaxed);
+        return None;
+    }
+    Some(before.saturating_sub(connection.failures.load(Relaxed)))
 }
 
 pub fn end_query(region: &'static Region, connection: &Connection, now: u64) {
@@ -585,13 +559,15 @@ pub fn end_query(region: &'static Region, connection: &Connection, now: u64) {
         connection.ready_ns.store(since, Relaxed);
     }
     connection.sent.store(sent::NOTHING, Relaxed);
-    let latency = now.saturating_sub(connection.query_ns.load(Relaxed));
-    let at = connection.queries.fetch_add(1, Relaxed) as usize % KEPT;
-    let microseconds = latency / 1000;
-    connection.latency_ns.fetch_add(latency, Relaxed);
-    connection.recent_us[at].store(u32::try_from(microseconds).unwrap_or(u32::MAX), Relaxed);
-    region.queries.fetch_add(1, Relaxed);
-    region.latencies[bucket(microseconds)].fetch_add(1, Relaxed);
+    // How quickly the server fails is no latency.
+    if let Some(number) = count(region, connection) {
+        let latency = now.saturating_sub(connection.query_ns.load(Relaxed));
+        let microseconds = latency / 1000;
+        connection.latency_ns.fetch_add(latency, Relaxed);
+        connection.recent_us[number as usize % KEPT]
+            .store(u32::try_from(microseconds).unwrap_or(u32::MAX), Relaxed);
+        region.latencies[bucket(microseconds)].fetch_add(1, Relaxed);
+    }
     let since = connection.since_ns.swap(now, Relaxed);
     if connection.slot.load(Relaxed) == 1 {
         // Two workers that do this at once lose one of a hundred.

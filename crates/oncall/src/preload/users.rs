@@ -1,9 +1,10 @@
 //! Who a client is, where its protocol says it in the first bytes: MySQL's handshake response, PostgreSQL's startup message; and with it,
 //! what it speaks. Under TLS nothing is seen of it.
 
-use super::layout::{Connection, HEAD, USER};
+use super::holders;
+use super::layout::{Connection, HEAD, USER, protocol};
 use super::table;
-use super::transactions::{self, protocol};
+use super::transactions;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -43,23 +44,33 @@ pub fn spoken_to(connection: &Connection) {
     }
 }
 
-/// Takes note of what a client sent, where it may be who it is.
+/// Whether a client has said something, and what it asks and is answered is not seen: it asked for TLS, or for compression, or speaks
+/// something else.
+pub fn is_unseen(connection: &Connection) -> bool {
+    connection.protocol.load(Relaxed) == protocol::UNKNOWN
+        && connection.greeting.load(Relaxed) >> greeting::SHIFT == greeting::OVER
+}
+
+/// Takes note of what a client sent: who it is, and later what it asks.
 pub fn note(fd: c_int, buffer: *const c_void, length: usize) {
     let Some((region, place)) = table::known(fd) else {
         return;
     };
     let connection = &region.connections[usize::from(place)];
     let before = connection.greeting.load(Relaxed);
-    let phase = match before >> greeting::SHIFT {
-        greeting::OVER => return,
-        greeting::OF_SERVER => greeting::OF_SERVER,
-        _ => greeting::OF_CLIENT,
-    };
     if length == 0 || buffer.is_null() {
         return;
     }
     // SAFETY: libc has just written so many bytes there, for the caller that gave the buffer.
     let bytes = unsafe { core::slice::from_raw_parts(buffer.cast::<u8>(), length) };
+    let phase = match before >> greeting::SHIFT {
+        greeting::OVER => {
+            holders::read(connection, bytes);
+            return;
+        }
+        greeting::OF_SERVER => greeting::OF_SERVER,
+        _ => greeting::OF_CLIENT,
+    };
     let kept = before as usize & (HEAD - 1);
     let mut head = [0; HEAD];
     let whole = match kept {

@@ -4,9 +4,10 @@
 use super::areas;
 use super::blocked::goes_first;
 use super::courtesy;
+use super::gaps::is_look_due;
 use super::habit;
 use super::layout::{Connection, Region, sent};
-use super::rounds::{HOME, Locked, is_closed, is_look_due, locked, state};
+use super::rounds::{HOME, Locked, is_closed, locked, state};
 use super::sys::{self, PollFd};
 use super::table::{self, attach, begin_query, end_query, own_place, region};
 use core::ffi::{c_int, c_long};

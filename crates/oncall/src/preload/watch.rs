@@ -2,10 +2,11 @@
 
 use super::areas::NextWait;
 use super::layout::Region;
+use super::owner;
 use super::rounds::{RECLAIM_NS, locked};
 use super::sys::{self, EpollEvent, call, number};
 use core::ffi::{c_int, c_long, c_void};
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 /// How long our thread waits for arrivals before it looks at its levers again, milliseconds.
@@ -93,8 +94,23 @@ pub fn take(events: &mut [EpollEvent; EVENTS], milliseconds: c_long) -> usize {
     usize::try_from(count).unwrap_or(0)
 }
 
-/// Starts it; whether that could be done.
-pub fn begin(region: &'static Region) -> bool {
+/// What came of starting it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Began {
+    Yes,
+    /// Another process was the owner before us.
+    Elsewhere,
+    /// There are no descriptors for it, or no thread.
+    Lacks,
+}
+
+/// Whether this process is the owner, which our own thread finds out: 0 before it has.
+static IS_OWNER: AtomicU32 = AtomicU32::new(0);
+const OWNER: u32 = 1;
+const NOT_OWNER: u32 = 2;
+
+/// Starts it, and makes this process the owner.
+pub fn begin(region: &'static Region) -> Began {
     // SAFETY: no pointer is passed; EPOLL_CLOEXEC, and EFD_CLOEXEC | EFD_NONBLOCK.
     let (epoll, bell) = unsafe {
         (
@@ -104,8 +120,14 @@ pub fn begin(region: &'static Region) -> bool {
     };
     EPOLL.store(epoll, Relaxed);
     EVENTFD.store(bell, Relaxed);
-    let has_begun = epoll >= 0 && bell >= 0 && watch_fd(bell, BELL) && start_thread(region);
-    if !has_begun {
+    IS_OWNER.store(0, Relaxed);
+    let runs = epoll >= 0 && bell >= 0 && watch_fd(bell, BELL) && start_thread(region);
+    let mut is_owner = if runs { 0 } else { NOT_OWNER };
+    while is_owner == 0 {
+        sys::futex_wait(&IS_OWNER, 0, None, false);
+        is_owner = IS_OWNER.load(Acquire);
+    }
+    if is_owner == NOT_OWNER {
         // It is asked again: nothing may be left of each time.
         for fd in [&EPOLL, &EVENTFD] {
             let fd = fd.swap(-1, Relaxed);
@@ -114,7 +136,11 @@ pub fn begin(region: &'static Region) -> bool {
             }
         }
     }
-    has_begun
+    match is_owner {
+        OWNER => Began::Yes,
+        _ if runs => Began::Elsewhere,
+        _ => Began::Lacks,
+    }
 }
 
 fn start_thread(region: &'static Region) -> bool {
@@ -142,13 +168,19 @@ fn start_thread(region: &'static Region) -> bool {
 extern "C" fn watch(region: *mut c_void) -> *mut c_void {
     // SAFETY: the region that `begin` was given, mapped for good.
     let region: &'static Region = unsafe { &*region.cast::<Region>() };
+    let is_owner = owner::become_owner(region);
+    IS_OWNER.store(if is_owner { OWNER } else { NOT_OWNER }, Release);
+    sys::futex_wake(&IS_OWNER, false);
+    if !is_owner {
+        return core::ptr::null_mut();
+    }
     let mut events = [EpollEvent { events: 0, data: 0 }; EVENTS];
     let mut count = 0;
     loop {
         let noted = &events[..count];
         let plan = locked(region, |lock| {
             WORD.store(0, Relaxed);
-            lock.note(noted);
+            lock.note_waited(noted);
             lock.harvest();
             lock.dispatch();
             // Asked once: whoever is on call by the time it sleeps raises it.

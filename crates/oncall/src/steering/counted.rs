@@ -1,7 +1,7 @@
 //! What was counted, of a server and of each of its connections.
 
 use super::now_ns;
-use crate::layout::{Connection, bucket_start};
+use crate::layout::{Connection, bucket_start, protocol};
 use headroom_units::Seconds;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -13,6 +13,8 @@ pub struct Totals {
     pub loaded: u32,
     /// The process whose connections are on call, or whose forked children's are; 0 before the first one.
     pub owner: u32,
+    /// Whether its threads' connections were, and it has ended: nobody is on call until another process serves a client, and no query is counted.
+    pub owner_ended: bool,
     /// Whether forked processes serve the connections, and not threads of one.
     pub by_processes: bool,
     /// Forked processes that were put on call so far.
@@ -27,8 +29,10 @@ pub struct Totals {
     pub connections: u32,
     /// Rounds ended.
     pub rounds: u64,
-    /// Queries answered.
+    /// Queries answered, also by a failure.
     pub queries: u64,
+    /// Those of them that the server failed, as far as its answers are read.
+    pub failures: u64,
     /// Slots given back by workers that block inside a query.
     pub given_back: u64,
     /// Slots taken from workers found asleep inside a query.
@@ -43,7 +47,7 @@ pub struct Totals {
     pub lacking: u64,
     /// Connections that the server watches with epoll.
     pub event_driven: u64,
-    /// Connections that threads of another process serve than the one whose are on call.
+    /// Connections that threads of another process serve than the one whose were on call when they came.
     pub elsewhere: u64,
     /// Forks of a process whose connections are on call.
     pub forks: u64,
@@ -51,7 +55,7 @@ pub struct Totals {
     pub buried: u64,
     /// Times that a holder of the shared lock ended with it in hand, and the next one set its lists right.
     pub recovered: u64,
-    /// Queries by latency: buckets of [`bucket_start`].
+    /// Queries that did not fail by latency: buckets of [`bucket_start`].
     pub latencies: Vec<u64>,
 }
 
@@ -64,6 +68,7 @@ impl Totals {
         Self {
             rounds: difference(|totals| totals.rounds),
             queries: difference(|totals| totals.queries),
+            failures: difference(|totals| totals.failures),
             given_back: difference(|totals| totals.given_back),
             reclaimed: difference(|totals| totals.reclaimed),
             spurious: difference(|totals| totals.spurious),
@@ -107,9 +112,11 @@ pub struct ConnectionTotals {
     /// Whether it is in the midst of a transaction, as the server told its client with the last answer; `None` where its protocol does not
     /// say.
     pub in_transaction: Option<bool>,
-    /// Queries answered.
+    /// Queries answered, also by a failure.
     pub queries: u64,
-    /// Their latencies together.
+    /// Those of them that the server failed; `None` where its answers are not read.
+    pub failures: Option<u64>,
+    /// The latencies of the others together.
     pub latency: Seconds,
     /// Times between the arrivals of queries together.
     pub between: Seconds,
@@ -147,20 +154,25 @@ pub(super) fn described(place: usize, connection: &Connection) -> Option<Connect
     let address = Ipv6Addr::from(u128::from(high) << 64 | u128::from(low));
     let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
     let port = connection.port.load(Relaxed) as u16;
+    let failures = connection.failures.load(Relaxed);
     let queries = connection.queries.load(Relaxed);
+    let timed = queries.saturating_sub(failures);
     let kept = connection
         .recent_us
         .iter()
-        .take(usize::try_from(queries).unwrap_or(usize::MAX));
+        .take(usize::try_from(timed).unwrap_or(usize::MAX));
+    let speaks = connection.protocol.load(Relaxed);
     let totals = ConnectionTotals {
         place: (place, generation),
         client: (port != 0).then(|| SocketAddr::new(address, port)),
         user: user(connection),
         fd: connection.fd.load(Relaxed),
         tid: Some(connection.tid.load(Relaxed)).filter(|tid| *tid != 0),
-        in_transaction: (connection.protocol.load(Relaxed) != 0)
+        in_transaction: [protocol::MYSQL, protocol::POSTGRESQL]
+            .contains(&speaks)
             .then(|| connection.in_transaction.load(Relaxed) == 1),
         queries,
+        failures: (speaks != protocol::UNKNOWN).then_some(failures),
         latency: seconds(connection.latency_ns.load(Relaxed)),
         between: seconds(connection.between_ns.load(Relaxed)),
         recent: kept

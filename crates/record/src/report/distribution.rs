@@ -30,7 +30,7 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
     let target_ms = with_latency
         .iter()
         .filter_map(|(run, ..)| run.target_ms())
-        .fold(0.0, f64::max);
+        .reduce(f64::max);
     let mut ends: Vec<f64> = with_latency
         .iter()
         .flat_map(|(run, ..)| [run.latencies.value_at_quantile(0.01), run.latencies.max()])

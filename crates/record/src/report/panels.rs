@@ -102,7 +102,7 @@ fn latency_scale(runs: &[&RunData], keys: &[Key]) -> Scale {
         .flat_map(|run| keys.iter().filter_map(|key| run.columns.get(*key)));
     let known = columns.flatten().filter(|point| point.is_known());
     let mut values: Vec<f64> = known.flat_map(|point| [point.low, point.high]).collect();
-    let target_ms = runs.iter().filter_map(|run| run.target_ms()).fold(0.0, f64::max);
+    let target_ms = runs.iter().filter_map(|run| run.target_ms()).reduce(f64::max);
     Scale::for_latency(&mut values, target_ms)
 }
 

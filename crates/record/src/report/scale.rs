@@ -32,26 +32,29 @@ impl Scale {
     }
 
     /// The axis for latencies: linear where they lie close together, logarithmic where the largest dwarfs both the
-    /// target and the usual value.
-    pub(crate) fn for_latency(values: &mut Vec<f64>, target: f64) -> Self {
+    /// target, where there is one, and the usual value. A target that is not above 0 is none: a logarithmic axis has no place for it.
+    pub(crate) fn for_latency(values: &mut Vec<f64>, target: Option<f64>) -> Self {
+        let target = target.filter(|target| target.is_finite() && *target > 0.0);
         values.retain(|value| value.is_finite() && *value > 0.0);
         values.sort_by(f64::total_cmp);
         let (Some(&smallest), Some(&largest)) = (values.first(), values.last()) else {
-            return Self::from_zero(target);
+            return Self::from_zero(target.unwrap_or_default());
         };
-        let median = values[values.len() / 2];
-        if largest > 5.0 * target.max(median) || target > 12.0 * largest {
+        let (lowest, highest) = target.map_or((smallest, largest), |target| {
+            (smallest.min(target), largest.max(target))
+        });
+        let usual = values[values.len() / 2].max(target.unwrap_or_default());
+        if largest > 5.0 * usual || highest > 12.0 * largest {
             let decade = |value: f64, outward: fn(f64) -> f64| {
                 let exponent = 10_f64.powf(value.log10().floor());
                 outward(value / exponent) * exponent
             };
-            let low = decade(smallest.min(target), f64::floor);
             return Self::Log {
-                low,
-                high: decade(largest.max(target) * 1.1, f64::ceil),
+                low: decade(lowest, f64::floor),
+                high: decade(highest * 1.1, f64::ceil),
             };
         }
-        Self::from_zero(largest.max(target))
+        Self::from_zero(highest)
     }
 
     /// A logarithmic axis of whole decades that holds the values above 0; others stand at its foot.
@@ -218,18 +221,38 @@ mod tests {
     fn latencies_choose_their_axis() {
         let mut close = vec![100.0, 120.0, 300.0];
         assert!(matches!(
-            Scale::for_latency(&mut close, 250.0),
+            Scale::for_latency(&mut close, Some(250.0)),
             Scale::Linear { low: 0.0, .. }
         ));
         let mut wide = vec![10.0, 12.0, 30_000.0];
-        let Scale::Log { low, high } = Scale::for_latency(&mut wide, 250.0) else {
+        let Scale::Log { low, high } = Scale::for_latency(&mut wide, Some(250.0)) else {
             panic!("a linear axis")
         };
         assert!(low <= 10.0 && high >= 30_000.0);
         assert!(matches!(
-            Scale::for_latency(&mut vec![f64::NAN], 250.0),
+            Scale::for_latency(&mut vec![f64::NAN], Some(250.0)),
             Scale::Linear { .. }
         ));
+    }
+
+    #[test]
+    fn latencies_without_a_target_have_an_axis_of_their_own() {
+        for target in [None, Some(0.0), Some(f64::NAN)] {
+            let scale = Scale::for_latency(&mut vec![3.0, 3.0, 3.5, 90.0], target);
+            assert_eq!(
+                scale,
+                Scale::Log {
+                    low: 3.0,
+                    high: 100.0
+                }
+            );
+            assert_eq!((scale.place(3.0), scale.place(100.0)), (0.0, 1.0));
+            assert_eq!(
+                Scale::for_latency(&mut vec![3.0, 4.0], target),
+                Scale::from_zero(4.0)
+            );
+            assert_eq!(Scale::for_latency(&mut Vec::new(), target), Scale::from_zero(0.0));
+        }
     }
 
     #[test]
@@ -268,7 +291,7 @@ mod tests {
         fn a_latency_axis_holds_its_values(
             mut values in prop::collection::vec(1e-3..1e6_f64, 1..50), target in 1.0..1e4_f64,
         ) {
-            let scale = Scale::for_latency(&mut values, target);
+            let scale = Scale::for_latency(&mut values, Some(target));
             let (Scale::Linear { low, high } | Scale::Log { low, high }) = scale;
             prop_assert!(values.iter().chain([&target]).all(|value| *value >= low * 0.999 && *value <= high * 1.001));
             prop_assert!(scale.ticks().len() >= 2, "{scale:?}");

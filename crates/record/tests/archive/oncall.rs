@@ -41,6 +41,7 @@ fn of_periods_without_queries_no_slo_is_said_to_be_kept() {
     let html = run_html(&archive, id).unwrap();
     assert!(html.contains("there were no queries to hold against it in any of 20 judged periods"));
     assert!(!html.contains("was kept"));
+    assert!(summary.in_short().starts_with("P95 under 250 ms: no queries"));
     let table = headroom_record::summary_table(&[summary]);
     assert!(!table.contains("over"), "{table}");
 
@@ -50,6 +51,10 @@ fn of_periods_without_queries_no_slo_is_said_to_be_kept() {
         summary.slo.periods_over,
         Some(Ratio::ZERO),
         "what the key means is a contract"
+    );
+    assert_eq!(
+        summary.in_short(),
+        "P95 under 250 ms: over in 0.0 % of 20 judged periods; energy unknown"
     );
     assert!(headroom_record::summary_table(&[summary]).contains("over"));
     let html = run_html(&archive, id).unwrap();
@@ -70,6 +75,7 @@ fn a_standstill_is_over_the_target_and_no_period_without_queries() {
         .collect();
     let (_folder, archive, id, summary) = recorded(&periods);
     assert_eq!(summary.slo.periods_over, Some(Ratio::new(0.25)), "5 of 20");
+    assert!(summary.in_short().contains("over in 25.0 % of 20 judged periods"));
     assert_eq!(summary.slo.periods_without_requests, 0);
     // The plot of the latency marks them.
     let html = run_html(&archive, id).unwrap();
@@ -107,7 +113,10 @@ fn classes_are_drawn_with_their_targets_and_states() {
         .collect();
     let (_folder, archive, id, _) = recorded(&periods);
     let html = run_html(&archive, id).unwrap();
-    assert!(html.contains("Class gold&lt;1&gt;: latency of the last queries and its targets"));
+    assert!(html.contains(
+        "Class gold&lt;1&gt;: latency of the last queries of all its connections together; the targets hold for each connection alone"
+    ));
+    assert!(html.contains("a class misses its SLOs while one of its connections does"));
     assert!(!html.contains("Class rest:"), "it has neither");
     assert!(html.contains("line c2 dashed") && html.contains("target of P99"));
     // Each quantity once: what has a panel of its own is in no other.
@@ -119,6 +128,32 @@ fn classes_are_drawn_with_their_targets_and_states() {
         !html.contains("kept \u{2192} missed"),
         "its states are drawn, and not listed"
     );
+}
+
+#[test]
+fn a_class_without_targets_has_a_panel_whose_curves_can_be_drawn() {
+    // Spread over far more than five times the median, so that the axis is logarithmic.
+    let p99_ms = |index: u64| {
+        if index % 10 == 9 {
+            900.0
+        } else {
+            3.0 + index as f64 / 10.0
+        }
+    };
+    let periods: Vec<PeriodRecord> = (0..30)
+        .map(|index| PeriodRecord {
+            parts: vec![
+                Part::new("rest", Role::Class)
+                    .in_state("kept")
+                    .with(Sensor::LatencyP99, Some(p99_ms(index) / 1e3)),
+            ],
+            ..period(index, 5)
+        })
+        .collect();
+    let (_folder, archive, id, _) = recorded(&periods);
+    let html = run_html(&archive, id).unwrap();
+    assert!(html.contains("Class rest: latency of the last queries of all its connections together"));
+    assert!(!html.contains("NaN") && !html.contains("the targets hold"));
 }
 
 #[test]

@@ -38,6 +38,33 @@ fn over_after_warm_up(periods: impl IntoIterator<Item = PeriodRecord>) -> RunSum
 }
 
 #[test]
+fn periods_in_which_the_control_loop_stood_still_are_noted() {
+    let lasting = |lengths: &[f64]| {
+        let mut totals = RunTotals::new(TARGET).with_usual_period(Seconds::new(1.0));
+        for (index, length) in lengths.iter().enumerate() {
+            let period = PeriodRecord {
+                duration: Seconds::new(*length),
+                ..period(index as u64, 10.0)
+            };
+            totals.add(&period, &histogram());
+        }
+        let notes = totals.summary(&meta("slo-power")).notes;
+        notes.into_iter().find(|note| note.contains("twice as long"))
+    };
+    assert_eq!(lasting(&[1.0, 1.9, 0.2, 2.0]), None);
+    assert_eq!(
+        lasting(&[1.0, 2.1, 1.0, 5.64, 1.0]).unwrap(),
+        "2 of 5 periods were more than twice as long as the usual 1 s, the longest 5.6 s: the control loop did not get a processor, or the \
+         machine stood still"
+    );
+    assert!(
+        lasting(&[4.0, 1.0])
+            .unwrap()
+            .starts_with("1 of 2 periods was more")
+    );
+}
+
+#[test]
 fn the_keys_of_the_contract_stand_in_their_order() {
     let mut totals = RunTotals::new(TARGET);
     totals.add(&period(0, 100.0), &histogram());

@@ -26,7 +26,7 @@
 //! let folder = tempfile::tempdir()?;
 //! let recorder = Recorder::open(&folder.path().join("capacity.db"), Limits::default())?;
 //! let watching = Watching::open(plan)?;
-//! let run = recorder.start_run(watching.meta("example", Provenance::of_this_process("0.0.0", None)))?;
+//! let run = recorder.start_run(watching.meta("example", Provenance::of_this_process("0.0.0")))?;
 //! let found = watching.run(Outputs::to(run), Some(Duration::from_millis(300)), &Stop::default())?;
 //! assert!(found.summary.periods > 0);
 //! assert_eq!(found.json()["methods"][0]["method"], "kernel");

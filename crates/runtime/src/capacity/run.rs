@@ -369,7 +369,7 @@ mod tests {
             passed_over: Vec::new(),
             remarks: Vec::new(),
         };
-        let meta = watching.meta("test", Provenance::of_this_process("0.0.0", None));
+        let meta = watching.meta("test", Provenance::of_this_process("0.0.0"));
         let run = recorder.start_run(meta).unwrap();
         let id = run.id();
         let mut totals = Totals::default();

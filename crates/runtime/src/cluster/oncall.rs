@@ -5,7 +5,7 @@
 
 use super::Shared;
 use super::node::NodeState;
-use crate::live::{ReportedLatency, Telemetry, TrafficPeriod};
+use crate::live::{Outcomes, ReportedLatency, Telemetry, TrafficPeriod};
 use hdrhistogram::Histogram;
 use headroom_control::OncallObservation;
 use headroom_telemetry::latency_histogram;
@@ -50,6 +50,7 @@ impl Counted {
         Some(OnCallCounters {
             arrivals: now.arrivals.saturating_sub(then.arrivals),
             queries: now.queries.saturating_sub(then.queries),
+            failures: now.failures.saturating_sub(then.failures),
             rounds: now.rounds.saturating_sub(then.rounds),
             given_back: now.given_back.saturating_sub(then.given_back),
             context_switches: now
@@ -338,8 +339,10 @@ fn of(since: &OnCallCounters, now: OnCallNow) -> TrafficPeriod {
     TrafficPeriod {
         arrivals: since.arrivals,
         completions: since.queries,
+        failures: since.failures,
         in_flight: now.in_flight,
         oldest_in_flight: now.oldest_in_flight.map(Seconds::from),
+        outcomes: Outcomes::of_failed_answers(since.failures),
         ..TrafficPeriod::default()
     }
 }

@@ -24,6 +24,7 @@ fn sample(run: u64, second: u64, queries: u64) -> Sample {
         counters: OnCallCounters {
             arrivals: queries * 2 + 4,
             queries: queries * 2,
+            failures: queries / 10,
             rounds: queries,
             given_back: 1,
             context_switches: Some(queries * 6),
@@ -94,7 +95,10 @@ fn the_queries_of_all_nodes_are_the_traffic_and_without_one_the_period_is_lost()
     assert_eq!(queries.lost[1], "n2: its queries are counted from now on");
     show([Some(sample(1, 2, 150)), Some(sample(9, 51, 17))]);
     let period = take(&mut queries).unwrap();
-    assert_eq!((period.arrivals, period.completions), (120, 120));
+    assert_eq!(
+        (period.arrivals, period.completions, period.failures),
+        (120, 120, 6)
+    );
     assert_eq!(
         (period.in_flight, period.oldest_in_flight),
         (8, Some(Seconds::from_millis(30.0)))

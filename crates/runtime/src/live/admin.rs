@@ -5,7 +5,7 @@ use super::guard::supervisor;
 use super::metrics::Metrics;
 use super::tick::{Levers, Tick};
 use crate::door::Watched;
-use crate::oncall::{BY_EVENTS, ConnectionSeries, Connections, NO_CLIENT};
+use crate::oncall::{ConnectionSeries, Connections, UNHELPED};
 use crate::resize::UNRELIABLE;
 use anyhow::Context;
 use bytes::Bytes;
@@ -163,6 +163,10 @@ impl Status {
         let json = serde_json::json!({
             "law": self.law,
             "at_s": tick.at,
+            "slo": tick.percentile.zip(tick.target).map(|(percentile, target)| serde_json::json!({
+                "percentile": percentile.as_percent(),
+                "target_ms": target.as_millis(),
+            })),
             "calibrating": tick.decision.reasons.iter().any(|reason| reason.rule == calibrate::CALIBRATING),
             "observation": tick.observation,
             "decided": tick.decision,
@@ -247,9 +251,7 @@ impl Status {
 fn unhelped(tick: &Tick) -> Vec<String> {
     let state = |part: &Part| {
         let state = part.state.as_deref();
-        state
-            .filter(|state| [NO_CLIENT, BY_EVENTS].contains(state))
-            .map(str::to_owned)
+        state.filter(|state| UNHELPED.contains(state)).map(str::to_owned)
     };
     tick.parts_of(Role::Node)
         .filter_map(|part| Some(format!("{} is not on call: {}\n", part.name, state(part)?)))

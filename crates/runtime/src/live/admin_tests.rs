@@ -153,6 +153,23 @@ fn the_last_comparisons_and_the_classes_stay_in_the_status() {
 }
 
 #[test]
+fn the_slo_is_in_the_status_and_of_a_run_without_one_there_is_none() {
+    let status = Status::new("on-call".to_owned(), Duration::from_secs(1));
+    let json = || serde_json::from_str::<serde_json::Value>(&status.last().2).unwrap();
+    status.tick(&Tick {
+        target: Some(headroom_units::Seconds::from_millis(50.0)),
+        percentile: Some(headroom_units::Ratio::from_percent(99.0)),
+        ..Tick::default()
+    });
+    assert_eq!(
+        json()["slo"],
+        serde_json::json!({ "percentile": 99.0, "target_ms": 50.0 })
+    );
+    status.tick(&Tick::default());
+    assert!(json()["slo"].is_null());
+}
+
+#[test]
 fn what_a_service_cannot_rely_on_is_named() {
     let status = Status::new("fixed".to_owned(), Duration::from_secs(1));
     assert_eq!(readiness(&status).2, "no period has ended yet\n");

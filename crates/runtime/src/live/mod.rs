@@ -374,6 +374,7 @@ impl ControlLoop<'_, '_> {
             missing: period.missing,
             beside_caps: period.beside_caps,
             target: Some(self.frame.slo.target()),
+            percentile: Some(self.frame.slo.percentile()),
             guard: self.law.guard(),
             histogram: match latency {
                 ReportedLatency::Histogram(histogram) => Some(histogram),

@@ -80,19 +80,21 @@ impl ClassNews {
             return None;
         }
         self.is_said = !self.is_said;
-        Some(match self.is_said {
-            true => format!(
-                "class {}: SLOs missed by last queries for seconds: {}",
-                part.name,
-                of_class(part)
-            ),
-            false => format!("class {}: SLOs kept again: {}", part.name, of_class(part)),
-        })
+        let what = match self.is_said {
+            true => "SLOs missed for seconds",
+            false => "SLOs kept again",
+        };
+        Some(format!(
+            "class {}: {what}: {}",
+            part.name,
+            of_class(part, " an SLO by their last queries; all together: ")
+        ))
     }
 }
 
-/// How a class of connections is served, what matters first: `P99 52.0 of 40.0 ms, 3 of 4 connections over, 120.0/s`.
-pub(super) fn of_class(part: &Part) -> String {
+/// How a class of connections is served: how many of them are over an SLO, to which each is held alone, and after these words the figures of all
+/// of them together: `3 of 4 connections over; all P99 52.0 of 40.0 ms, 120.0/s`.
+pub(super) fn of_class(part: &Part, all_together: &str) -> String {
     let tails = [
         ("P95", Sensor::LatencyP95, Sensor::TargetP95),
         ("P99", Sensor::LatencyP99, Sensor::TargetP99),
@@ -104,18 +106,24 @@ pub(super) fn of_class(part: &Part) -> String {
         let digits = if target_ms < 1.0 { 3 } else { 1 };
         Some(format!("{name} {latency_ms:.digits$} of {target_ms:.digits$} ms"))
     };
-    let mut all: Vec<String> = tails.into_iter().filter_map(tail).collect();
-    if all.is_empty() {
+    let mut together: Vec<String> = tails.into_iter().filter_map(tail).collect();
+    if together.is_empty() {
         let p99 = part.get(Sensor::LatencyP99);
-        all.extend(p99.map(|p99| format!("P99 {:.1} ms", p99 * 1e3)));
+        together.extend(p99.map(|p99| format!("P99 {:.1} ms", p99 * 1e3)));
     }
+    together.extend(part.get(Sensor::ServiceRate).map(|rate| format!("{rate:.1}/s")));
     let connections = part.get(Sensor::Connections).unwrap_or(0.0);
-    all.push(match part.get(Sensor::MissedSlo) {
-        Some(missed) => format!("{missed} of {connections} connections over"),
-        None => format!("{connections} connections"),
-    });
-    all.extend(part.get(Sensor::ServiceRate).map(|rate| format!("{rate:.1}/s")));
-    all.join(", ")
+    let (of_each, then) = match part.get(Sensor::MissedSlo) {
+        Some(missed) => (
+            format!("{missed} of {connections} connections over"),
+            all_together,
+        ),
+        None => (format!("{connections} connections"), ", "),
+    };
+    match together.is_empty() {
+        true => of_each,
+        false => format!("{of_each}{then}{}", together.join(", ")),
+    }
 }
 
 impl Newsroom {
@@ -243,14 +251,15 @@ mod tests {
         assert_eq!(
             missed,
             [
-                "class gold: SLOs missed by last queries for seconds: P99 52.0 of 40.0 ms, 3 of 4 connections over, 120.0/s"
+                "class gold: SLOs missed for seconds: 3 of 4 connections over an SLO by their last queries; all together: P99 52.0 of 40.0 ms, \
+                 120.0/s"
             ]
         );
         assert_eq!((0..400).flat_map(|_| read("no queries")).count(), 0);
         let kept: Vec<String> = (0..60).flat_map(|_| read("kept")).collect();
         assert_eq!(kept.len(), 1);
         assert!(
-            kept[0].starts_with("class gold: SLOs kept again: P99 "),
+            kept[0].starts_with("class gold: SLOs kept again: 3 of 4 connections over an SLO"),
             "{kept:?}"
         );
     }

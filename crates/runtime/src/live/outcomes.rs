@@ -40,6 +40,14 @@ impl Outcomes {
         }
     }
 
+    /// Of a server whose workers count its answers, and of which nothing else is known.
+    pub fn of_failed_answers(count: u64) -> Self {
+        Self {
+            causes: vec![("failed_status", count)],
+            ..Self::default()
+        }
+    }
+
     /// As another proxy, or a Prometheus, reported them.
     pub fn of_telemetry(period: &TelemetryPeriod) -> Self {
         let failed = &period.failed;

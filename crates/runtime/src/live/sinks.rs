@@ -7,7 +7,7 @@ use super::tick::Tick;
 use super::view::View;
 use hdrhistogram::Histogram;
 use headroom_console::say;
-use headroom_record::{LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder};
+use headroom_record::{LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder, WARM_UP_PERIODS};
 use headroom_units::Seconds;
 use std::sync::Arc;
 
@@ -123,6 +123,9 @@ impl Sink for &View {
 /// A latency about the target crosses it in every other period: so many lines say it until the next that is due, which counts the periods.
 const MOST_CHANGES: u32 = 4;
 
+/// How the rules begin of the policies that say whose turn it is: they speak beside the law that chooses the setting, and never first.
+const POLICY: &str = "policy-";
+
 /// Milliseconds with as many digits as tell a latency from a target of a few of them, or of less than one.
 fn millis(time: Seconds, target: Option<Seconds>) -> String {
     let digits = match target.unwrap_or(time).as_millis() {
@@ -138,6 +141,8 @@ pub struct Lines {
     law: String,
     /// Periods from one line to the next; `None` where only news is told, as beside a view.
     every: Option<u64>,
+    periods: u64,
+    /// Of those that are held against the target.
     over: u64,
     /// Whether the period before was over the target.
     is_over: bool,
@@ -152,23 +157,68 @@ impl Lines {
         Self {
             law: law.to_owned(),
             every: every.map(|every| every.max(1)),
+            periods: 0,
             over: 0,
             is_over: false,
             changes: 0,
             news: Newsroom::default(),
         }
     }
+
+    /// Counts a period, and one that is late where it is held against the target; whether its latency is over that.
+    fn count(&mut self, tick: &Tick) -> bool {
+        let over = tick.is_over();
+        self.over += u64::from(over && self.periods >= WARM_UP_PERIODS);
+        self.periods += 1;
+        over
+    }
+
+    /// A period in a line.
+    fn line(&self, tick: &Tick) -> String {
+        let traffic = tick.observation.traffic.as_ref();
+        let latency = traffic.and_then(|traffic| traffic.latency);
+        let latency = latency.map_or("-".to_owned(), |latency| match latency.missed {
+            true => "missed".to_owned(),
+            false => millis(latency.at_slo, tick.target),
+        });
+        let target = tick
+            .target
+            .map_or("-".to_owned(), |target| millis(target, tick.target));
+        let power = tick.observation.power.map_or("- W".to_owned(), |power| {
+            format!("{:.1} ({})", power.value, power.source)
+        });
+        let oncall = tick.observation.oncall.as_ref();
+        let oldest = oncall.and_then(|oncall| oncall.oldest_waiting);
+        let oldest = oldest.map_or_else(String::new, |oldest| {
+            format!("  oldest waits {} ms", millis(oldest, Some(oldest)))
+        });
+        // What is said after it is of the decision, which holds from now on.
+        let mut setting = tick.observation.in_force.to_string();
+        let decided = tick.decision.setting.to_string();
+        if setting != decided {
+            setting = format!("{setting}, next: {decided}");
+        }
+        let mut reasons = tick.decision.reasons.iter();
+        let mut why = reasons
+            .next()
+            .map_or_else(String::new, |reason| reason.text.clone());
+        if let Some(policy) = reasons.find(|reason| reason.rule.starts_with(POLICY)) {
+            why = format!("{why}; turns: {}", policy.text);
+        }
+        let periods = if self.over == 1 { "period" } else { "periods" };
+        format!(
+            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {setting}  {power}  {} {periods} late  {why}",
+            tick.at.get(),
+            self.law,
+            tick.observation.demand().map_or(0.0, |rate| rate.get()),
+            self.over,
+        )
+    }
 }
 
 impl Sink for Lines {
     fn tick(&mut self, tick: &Tick) {
-        let latency = tick
-            .observation
-            .traffic
-            .as_ref()
-            .and_then(|traffic| traffic.latency);
-        let over = tick.is_over();
-        self.over += u64::from(over);
+        let over = self.count(tick);
         let has_changed = std::mem::replace(&mut self.is_over, over) != over;
         let news = self.news.read(tick);
         for one in &news {
@@ -180,40 +230,15 @@ impl Sink for Lines {
             Some(_) if has_changed && self.changes < MOST_CHANGES => self.changes += 1,
             _ => return,
         }
-        let latency = latency.map_or("-".to_owned(), |latency| match latency.missed {
-            true => "missed".to_owned(),
-            false => millis(latency.at_slo, tick.target),
-        });
-        let target = tick
-            .target
-            .map_or("-".to_owned(), |target| millis(target, tick.target));
-        let power = tick.observation.power.map_or("- W".to_owned(), |power| {
-            format!("{:.1} ({})", power.value, power.source)
-        });
-        let why = tick
-            .decision
-            .reasons
-            .first()
-            .map_or("", |reason| reason.text.as_str());
-        let oncall = tick.observation.oncall.as_ref();
-        let oldest = oncall.and_then(|oncall| oncall.oldest_waiting);
-        let oldest = oldest.map_or_else(String::new, |oldest| {
-            format!("  oldest waits {} ms", millis(oldest, Some(oldest)))
-        });
-        say::note!(
-            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {}  {power}  {} periods late  {why}",
-            tick.at.get(),
-            self.law,
-            tick.observation.demand().map_or(0.0, |rate| rate.get()),
-            tick.observation.in_force,
-            self.over,
-        );
+        say::note!("{}", self.line(tick));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_control::Traffic;
+    use headroom_units::{Lever, Setting};
 
     #[test]
     fn a_short_target_is_not_rounded_away() {
@@ -222,5 +247,57 @@ mod tests {
         assert_eq!((ms(0.4, 0.5), ms(3.26, 4.0)), ("0.400".into(), "3.3".into()));
         assert_eq!(ms(52.3, 100.0), "52");
         assert_eq!(millis(Seconds::from_millis(0.25), None), "0.250");
+    }
+
+    #[test]
+    fn the_first_periods_of_a_run_are_not_late_and_one_that_is_is_one_period() {
+        let mut lines = Lines::new("on-call", Some(40));
+        let mut tick = Tick {
+            target: Some(Seconds::from_millis(100.0)),
+            ..Tick::default()
+        };
+        tick.observation.traffic = Some(Traffic {
+            oldest_in_flight: Some(Seconds::new(0.4)),
+            in_flight: 1,
+            ..Traffic::default()
+        });
+        for _ in 0..WARM_UP_PERIODS {
+            assert!(lines.count(&tick), "it is over all the same");
+        }
+        assert!(lines.line(&tick).contains("  0 periods late"));
+        lines.count(&tick);
+        assert!(lines.line(&tick).contains("  1 period late"));
+        lines.count(&tick);
+        assert!(lines.line(&tick).contains("  2 periods late"));
+    }
+
+    #[test]
+    fn a_line_has_what_is_in_force_what_is_next_and_what_a_policy_says_of_turns() {
+        let lines = Lines::new("on-call", Some(40));
+        let workers = |workers| Setting::from([(Lever::Concurrency, workers)]);
+        let reason =
+            |rule: &'static str, text: &str| headroom_control::Reason::new(rule, text.to_owned(), &[]);
+        let mut tick = Tick::default();
+        tick.observation.in_force = workers(4.0);
+        tick.decision.setting = workers(4.0);
+        tick.decision.reasons = vec![reason("oncall-hold", "nothing to do")];
+        let line = lines.line(&tick);
+        assert!(
+            !line.contains("next") && line.ends_with("  nothing to do"),
+            "{line}"
+        );
+        tick.decision.setting = workers(6.0);
+        tick.decision.reasons = vec![
+            reason("oncall-compare", "6 workers are tried"),
+            reason("area-budgets", "no areas"),
+            reason("policy-violated", "an SLO is violated: others yield"),
+        ];
+        let line = lines.line(&tick);
+        let said = format!(
+            "  {}, next: {}  - W  0 periods late  6 workers are tried; turns: an SLO is violated: others yield",
+            workers(4.0),
+            workers(6.0)
+        );
+        assert!(line.ends_with(&said), "{line}");
     }
 }

@@ -42,6 +42,8 @@ pub struct Tick {
     pub beside_caps: Watts,
     /// The SLO's target; `None` for a run that is held to no SLO.
     pub target: Option<Seconds>,
+    /// The share of requests that the SLO covers; likewise.
+    pub percentile: Option<Ratio>,
     /// The latency above which the law repairs, where it has such a threshold.
     pub guard: Option<Seconds>,
     /// Latencies of the period, in microseconds; `None` where they are not known one by one.
@@ -135,6 +137,11 @@ impl Tick {
                 .is_some_and(|target| traffic.latency_to_judge() > target)
         };
         traffic.is_some_and(over)
+    }
+
+    /// The SLO's percentile as people write it: `P99`.
+    pub(super) fn percentile_name(&self) -> Option<String> {
+        Some(format!("P{}", self.percentile?.as_percent()))
     }
 
     /// The parts of a role.

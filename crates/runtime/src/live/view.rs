@@ -5,6 +5,7 @@ use super::news::of_class;
 use super::tick::Tick;
 use headroom_console::Stop;
 use headroom_console::terminal::{Scene, Stage};
+use headroom_record::WARM_UP_PERIODS;
 use headroom_units::{Lever, Part, Quantity, Role, Seconds, Sensor, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -82,8 +83,9 @@ struct Screen {
     reasons: VecDeque<String>,
     energy_j: f64,
     source: Option<Source>,
-    over: usize,
-    periods: usize,
+    /// Of the periods that are held against the target.
+    over: u64,
+    periods: u64,
     failures: u64,
 }
 
@@ -119,11 +121,11 @@ impl Screen {
             series.push_back((at, value / quantity.info().shown.1));
         }
         self.source = whole.source.or(self.source);
+        self.over += u64::from(tick.is_over() && self.periods >= WARM_UP_PERIODS);
         self.periods += 1;
         if let Some(traffic) = &tick.observation.traffic {
             self.failures += traffic.failures;
         }
-        self.over += usize::from(tick.is_over());
         self.energy_j += tick.energy.map_or(0.0, |energy| energy.value.get());
         let reasons = &tick.decision.reasons;
         // What is the same as in the period before, but for its figures, takes its place: each period that is late would push all else away.
@@ -166,8 +168,13 @@ impl Screen {
         let rows = parts.len().min(if is_small { 3 } else { MAX_PARTS });
         // Where no plot but that of latency has room, the values of the others have a line.
         let is_line = is_small && held;
+        let first_lines = self.first_lines(usize::from(frame.area().width));
+        let is_long = first_lines
+            .first()
+            .is_some_and(|line| line.width() > usize::from(frame.area().width));
+        let first_rows = if is_long { 2 } else { first_lines.len() };
         let [head, progress, now, latency, middle, table, reasons] = Layout::vertical([
-            Constraint::Length(2),
+            Constraint::Length(first_rows as u16),
             Constraint::Length(1),
             Constraint::Length(is_line.into()),
             // Without an SLO there is no latency to be shown.
@@ -177,7 +184,7 @@ impl Screen {
             Constraint::Length(if is_small { 6 } else { REASONS as u16 + 2 }),
         ])
         .areas(frame.area());
-        self.head(frame, head);
+        frame.render_widget(Paragraph::new(first_lines).wrap(Wrap { trim: true }), head);
         self.progress(frame, progress);
         if is_line {
             let values = cut(&self.now(), usize::from(now.width));
@@ -216,7 +223,11 @@ impl Screen {
         };
         if rows > 0 {
             let width = usize::from(table.width.saturating_sub(2));
-            let lines: Vec<Line<'_>> = parts.iter().take(rows).map(|part| row(part, width)).collect();
+            let lines: Vec<Line<'_>> = parts
+                .iter()
+                .take(rows)
+                .map(|part| self.row(part, width))
+                .collect();
             let title = format!(
                 " parts{}{} ",
                 left_out(parts.len() - rows, "parts"),
@@ -327,17 +338,21 @@ impl Screen {
         charts
     }
 
-    fn head(&self, frame: &mut Frame<'_>, area: Rect) {
-        let Some(heading) = &self.heading else { return };
+    /// The run in a line, and the notes that fit into a second one whole; others are in the log and in the report.
+    fn first_lines(&self, width: usize) -> Vec<Line<'static>> {
+        let Some(heading) = &self.heading else {
+            return Vec::new();
+        };
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let over = Style::new().fg(if self.over > 0 { Color::Red } else { Color::Green });
+        let judged = self.periods.saturating_sub(WARM_UP_PERIODS);
         let first = |is_short: bool| {
             let name = if is_short { "" } else { "headroom  " };
             let mut first = vec![Span::styled(format!("{name}law {}  ", heading.law), bold)];
             if self.target().is_some() {
                 let of = match is_short {
-                    true => format!("{}/{} late  ", self.over, self.periods),
-                    false => format!("{} of {} periods over the target  ", self.over, self.periods),
+                    true => format!("{}/{judged} late  ", self.over),
+                    false => format!("{} of {judged} periods over the target  ", self.over),
                 };
                 first.push(Span::styled(of, over));
             }
@@ -348,8 +363,7 @@ impl Screen {
             first.push(Span::raw(format!("{failures} failed  {energy_j:.0} J{source}")));
             first
         };
-        let fits =
-            |spans: &[Span<'_>]| spans.iter().map(Span::width).sum::<usize>() <= usize::from(area.width);
+        let fits = |spans: &[Span<'_>]| spans.iter().map(Span::width).sum::<usize>() <= width;
         // A figure and its unit stay on one line: on a narrow screen there are fewer words. What drives the load is known to whoever
         // started it, and goes first.
         let mut whole = first(false);
@@ -358,11 +372,9 @@ impl Screen {
             .into_iter()
             .find(|spans| fits(spans))
             .unwrap_or_else(|| first(true));
-        let notes = Line::styled(heading.notes.join("; "), Style::new().fg(Color::DarkGray));
-        frame.render_widget(
-            Paragraph::new(vec![Line::from(first), notes]).wrap(Wrap { trim: true }),
-            area,
-        );
+        let notes = fitting(&heading.notes, width);
+        let notes = (!notes.is_empty()).then(|| Line::styled(notes, Style::new().fg(Color::DarkGray)));
+        std::iter::once(Line::from(first)).chain(notes).collect()
     }
 
     fn progress(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -451,6 +463,56 @@ impl Screen {
         frame.render_widget(chart, area);
     }
 
+    /// A part of the run in a line of this width: its state, what is wrong with it, and its values; what has no room ends in a sign.
+    fn row<'a>(&self, part: &'a Part, width: usize) -> Line<'a> {
+        let state = part.state.as_deref().unwrap_or_default();
+        let colour = if part.trouble.is_empty() {
+            Color::Green
+        } else {
+            Color::Red
+        };
+        let (name, state) = (format!("{:<14} ", part.name), format!("{state:<14} "));
+        let room = width.saturating_sub(name.chars().count() + state.chars().count());
+        let mut trouble = part.trouble.join("; ");
+        if !trouble.is_empty() {
+            trouble = cut(&format!("{trouble}  "), room);
+        }
+        let values = match part.role {
+            Role::Class => of_class(part, "; all "),
+            _ => {
+                let values = part.values.iter().map(|(quantity, value)| {
+                    let info = quantity.info();
+                    // A line has room for few: of levers the letters by which laws and docs call them.
+                    let name = match quantity {
+                        Quantity::Lever(lever) if !lever.in_short().is_empty() => lever.in_short().to_owned(),
+                        _ => self.name(*quantity),
+                    };
+                    format!("{name} {}", info.read(*value))
+                });
+                values.collect::<Vec<_>>().join("  ")
+            }
+        };
+        let values = cut(&values, room - trouble.chars().count());
+        Line::from(vec![
+            Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
+            Span::styled(state, Style::new().fg(colour)),
+            Span::styled(trouble, Style::new().fg(Color::Red)),
+            Span::raw(values),
+        ])
+    }
+
+    /// What a quantity is called, with the SLO's percentile by its name.
+    fn name(&self, quantity: Quantity) -> String {
+        let percentile = || self.latest.as_ref()?.percentile_name();
+        let of_slo = (quantity == Sensor::LatencyAtSlo.into())
+            .then(percentile)
+            .flatten();
+        of_slo.map_or_else(
+            || quantity.info().title.to_owned(),
+            |percentile| format!("Latency at {percentile}"),
+        )
+    }
+
     /// What a chart shows, in which unit, and what it is now.
     fn title(&self, series: &[(Quantity, &str, Color)], now: Option<&(f64, f64)>) -> String {
         let Some(info) = series.first().map(|(quantity, ..)| quantity.info()) else {
@@ -463,7 +525,8 @@ impl Screen {
         let source = source.map_or(String::new(), |source| format!(" ({source})"));
         let now = now.map_or("-".to_owned(), |(_, now)| info.read(now * info.shown.1));
         let now = format!(": now {now}");
-        format!("{}{source}{now}", info.title)
+        let title = series.first().map(|(quantity, ..)| self.name(*quantity));
+        format!("{}{source}{now}", title.unwrap_or_default())
     }
 }
 
@@ -474,6 +537,22 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines.iter().map(|line| cut(line, width)).collect()
 }
 
+/// Those of the notes that have room beside each other in a line of this width, each of them whole.
+fn fitting(notes: &[String], width: usize) -> String {
+    let with = |line: String, note: &String| {
+        let longer = match line.is_empty() {
+            true => note.clone(),
+            false => format!("{line}; {note}"),
+        };
+        if longer.chars().count() <= width {
+            longer
+        } else {
+            line
+        }
+    };
+    notes.iter().fold(String::new(), with)
+}
+
 /// At most so many characters of a text; one that is longer ends in a sign.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
@@ -481,44 +560,6 @@ fn cut(text: &str, width: usize) -> String {
     }
     let kept = text.chars().take(width.saturating_sub(1));
     kept.chain([CUT]).collect()
-}
-
-/// A part of the run in a line of this width: its state, what is wrong with it, and its values; what has no room ends in a sign.
-fn row(part: &Part, width: usize) -> Line<'_> {
-    let state = part.state.as_deref().unwrap_or_default();
-    let colour = if part.trouble.is_empty() {
-        Color::Green
-    } else {
-        Color::Red
-    };
-    let (name, state) = (format!("{:<14} ", part.name), format!("{state:<14} "));
-    let room = width.saturating_sub(name.chars().count() + state.chars().count());
-    let mut trouble = part.trouble.join("; ");
-    if !trouble.is_empty() {
-        trouble = cut(&format!("{trouble}  "), room);
-    }
-    let values = match part.role {
-        Role::Class => of_class(part),
-        _ => {
-            let values = part.values.iter().map(|(quantity, value)| {
-                let info = quantity.info();
-                // A line has room for few: of levers the letters by which laws and docs call them.
-                let name = match quantity {
-                    Quantity::Lever(lever) if !lever.in_short().is_empty() => lever.in_short(),
-                    _ => info.title,
-                };
-                format!("{name} {}", info.read(*value))
-            });
-            values.collect::<Vec<_>>().join("  ")
-        }
-    };
-    let values = cut(&values, room - trouble.chars().count());
-    Line::from(vec![
-        Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
-        Span::styled(state, Style::new().fg(colour)),
-        Span::styled(trouble, Style::new().fg(Color::Red)),
-        Span::raw(values),
-    ])
 }
 
 /// What is held to a level is drawn up to so many times that.
@@ -537,180 +578,5 @@ fn line<'a>(name: &'a str, colour: Color, points: &'a [(f64, f64)]) -> Dataset<'
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use headroom_control::Reason;
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-
-    /// The lines of the view on a screen of this size.
-    fn drawn(screen: &Screen, width: u16, height: u16) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| screen.draw_all(frame)).unwrap();
-        let cells = &terminal.backend().buffer().content;
-        let lines = cells.chunks(usize::from(width));
-        lines
-            .map(|line| line.iter().map(|cell| cell.symbol()).collect())
-            .collect()
-    }
-
-    /// A period of a server on call that is late, with so many workers and this figure in its reason.
-    fn late(second: u32, workers: f64, ms: u32) -> Tick {
-        let setting = headroom_units::Setting::from([
-            (Lever::Concurrency, workers),
-            (Lever::QueryBatch, 8.0),
-            (Lever::RoundDelay, 0.0024),
-        ]);
-        let mut tick = Tick {
-            at: Seconds::new(f64::from(second)),
-            target: Some(Seconds::from_millis(100.0)),
-            ..Tick::default()
-        };
-        tick.observation.in_force = setting;
-        tick.decision.setting = setting;
-        tick.decision.reasons.push(Reason {
-            rule: "oncall-late".into(),
-            text: format!("P99 {ms} ms > guard 80 ms"),
-            numbers: Vec::new(),
-            levers: Vec::new(),
-        });
-        tick
-    }
-
-    #[test]
-    fn late_periods_have_one_line_until_something_changes_and_all_of_it_fits_80_by_24() {
-        let mut screen = Screen::default();
-        for second in 1..=50 {
-            screen.take(Message::Tick(Box::new(late(second, 3.0, 100 + second))));
-        }
-        screen.take(Message::Tick(Box::new(late(51, 2.0, 180))));
-        assert_eq!(
-            screen.reasons,
-            [
-                "  50.0 s  oncall-late: P99 150 ms > guard 80 ms",
-                "  51.0 s  oncall-late: P99 180 ms > guard 80 ms"
-            ]
-        );
-        let lines = drawn(&screen, 80, 24);
-        let all = lines.join("\n");
-        for shown in ["P99 150 ms > guard 80 ms", "P99 180 ms > guard 80 ms", "2.4 ms"] {
-            assert!(all.contains(shown), "{shown}: {all}");
-        }
-        assert!(!all.contains(CUT), "{all}");
-    }
-
-    #[test]
-    fn a_screen_of_80_by_24_has_a_plot_and_whole_reasons_and_says_what_it_leaves_out() {
-        let mut screen = Screen::default();
-        let text = "utilisation is forecast at 0.91, above 0.85: two cores more, before latency suffers, and the cap goes up with \
-                    them so that they can run at full speed";
-        let whole = Part::new("all", Role::Cluster)
-            .with(Sensor::LatencyAtSlo, Some(0.1))
-            .with(Sensor::ArrivalRate, Some(40.0))
-            .with(Sensor::PowerAlwaysOn, Some(185.0))
-            .with(Sensor::FailureRate, Some(0.0));
-        let mut parts = vec![whole];
-        parts.extend((1..=4).map(|node| Part::new(format!("n{node}"), Role::Node)));
-        parts[1].trouble.push("the agent cannot be reached".to_owned());
-        for second in 1..=9 {
-            let mut tick = Tick {
-                at: Seconds::new(f64::from(second)),
-                target: Some(Seconds::from_millis(250.0)),
-                parts: parts.clone(),
-                ..Tick::default()
-            };
-            tick.decision.setting = headroom_units::Setting::from([(Lever::Cores, f64::from(second))]);
-            tick.decision.reasons.push(Reason {
-                rule: "scale-up".into(),
-                text: text.to_owned(),
-                numbers: Vec::new(),
-                levers: Vec::new(),
-            });
-            screen.take(Message::Tick(Box::new(tick)));
-        }
-        let points: VecDeque<_> = (1..=9).map(|second| (f64::from(second), 100.0)).collect();
-        for sensor in [Sensor::LatencyAtSlo, Sensor::ArrivalRate] {
-            screen.series.insert(sensor.into(), points.clone());
-        }
-        let values: [(Quantity, f64); 5] = [
-            (Lever::Cores.into(), 4.0),
-            (Lever::Cap.into(), 50.0),
-            (Lever::BatchInterval.into(), 20.0),
-            (Sensor::Power.into(), 31.25),
-            (Sensor::CacheHitRatio.into(), 64.0),
-        ];
-        screen
-            .series
-            .extend(values.map(|(quantity, value)| (quantity, VecDeque::from([(9.0, value)]))));
-        screen.heading = Some(Heading {
-            law: "seek-batch + headroom".to_owned(),
-            trace: "live traffic".to_owned(),
-            length: None,
-            notes: Vec::new(),
-        });
-        let lines = drawn(&screen, 80, 24);
-        let text = lines.join("\n");
-        assert!(
-            lines[0].contains("law seek-batch + headroom  0/9 late  0 failed  0 J"),
-            "{text}"
-        );
-        let now = "4.0 cores  interval 20 ms  hit rate 64.0 %  power 31.2 W  cap 50.0 W";
-        assert_eq!(lines[3].trim_end(), now, "{text}");
-        assert!(lines[4].contains("Latency at the SLO's percentile"), "{text}");
-        let plot = lines[5..12].concat();
-        assert!(
-            plot.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c)),
-            "{text}"
-        );
-        for wanted in [
-            "n1",
-            "the agent cannot be reached",
-            "…│",
-            "Power with every server on 185.0 W",
-            "2 of the parts in the record only; 4 of the plots in the record only",
-            "9.0 s  scale-up:",
-            "full speed",
-            "7 of the reasons in the record only",
-        ] {
-            assert!(text.contains(wanted), "{wanted} in\n{text}");
-        }
-    }
-
-    #[test]
-    fn a_run_without_an_slo_shows_its_queue_and_its_parts_and_no_latency() {
-        let mut screen = Screen::default();
-        screen.take(Message::Heading(Heading {
-            law: "busy-time".to_owned(),
-            trace: "port 80".to_owned(),
-            length: None,
-            notes: Vec::new(),
-        }));
-        let whole = Part::new("port 80", Role::Cluster)
-            .in_state("exact")
-            .with(Sensor::Capacity, Some(595.0))
-            .with(Sensor::QueueMean, Some(3.0))
-            .with(Sensor::Backlog, Some(65.0))
-            .with(Sensor::DropRatio, Some(0.0));
-        let estimator = Part::new("ramp (eBPF)", Role::Estimator).in_state("unknown");
-        screen.take(Message::Tick(Box::new(Tick {
-            at: Seconds::new(1.0),
-            parts: vec![whole, estimator],
-            ..Tick::default()
-        })));
-        let text = drawn(&screen, 160, 50).concat();
-        for wanted in [
-            "law busy-time",
-            "Capacity: now 595.0 /s",
-            "Accept queue, mean length: now 3.0",
-            "backlog",
-            "Drop ratio: now 0.00 %",
-            "ramp (eBPF)",
-        ] {
-            assert!(text.contains(wanted), "{wanted} in {text}");
-        }
-        assert!(
-            !text.contains("over the target") && !text.contains("Latency"),
-            "{text}"
-        );
-    }
-}
+#[path = "view_tests.rs"]
+mod tests;

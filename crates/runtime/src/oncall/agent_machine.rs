@@ -152,6 +152,7 @@ impl Counted {
         let all = &mut self.counters;
         all.arrivals += traffic.arrivals;
         all.queries += traffic.completions;
+        all.failures += traffic.failures;
         all.rounds += oncall.rounds;
         all.given_back += oncall.given_back;
         if let Some(switches) = oncall.context_switches {

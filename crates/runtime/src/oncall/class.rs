@@ -100,7 +100,8 @@ impl Class {
             return Some(("name", why));
         }
         if self.clients.is_empty() {
-            return Some(("clients", "is empty: no connection belongs to it".to_owned()));
+            let why = "is empty: no connection belongs to it: name its clients, as in [\"10.0.0.0/8\"], [\"unix\"] or [\"user:shop\"]";
+            return Some(("clients", why.to_owned()));
         }
         if !(self.weight > 0.0 && self.weight.is_finite()) {
             return Some(("weight", format!("is {}: it must be greater than 0", self.weight)));
@@ -110,16 +111,19 @@ impl Class {
             ("p99_ms", self.p99_ms),
             ("p999_ms", self.p999_ms),
         ];
-        let mut before = 0.0;
+        let mut before: Option<(&str, f64)> = None;
         for (key, target) in targets {
             let Some(target) = target else { continue };
-            if !(target > before && target.is_finite()) {
+            if !(target > 0.0 && target.is_finite()) {
+                return Some((key, format!("is {target}: it must be greater than 0")));
+            }
+            if let Some((lower, of_lower)) = before.filter(|(_, of_lower)| target <= *of_lower) {
                 let why = format!(
-                    "is {target}: it must be greater than 0, and than the target of a lower percentile"
+                    "is {target}, and {lower} {of_lower}: give it more than that, or leave {lower} out, which then says nothing"
                 );
                 return Some((key, why));
             }
-            before = target;
+            before = Some((key, target));
         }
         let slo = self.disengagement.as_ref()?;
         if !(slo.at_most > 0.0 && slo.at_most < 1.0) {
@@ -149,5 +153,11 @@ mod tests {
             ..gold()
         };
         assert_eq!(rest.mistake().unwrap().0, "name");
+        let nobody = Class {
+            clients: Vec::new(),
+            ..gold()
+        };
+        let (key, why) = nobody.mistake().unwrap();
+        assert!(key == "clients" && why.contains("user:shop"), "{why}");
     }
 }

@@ -31,6 +31,7 @@ pub struct Classes {
 #[derive(Clone, Copy, Debug)]
 struct Before {
     queries: u64,
+    failures: u64,
     latency: Seconds,
     /// When it had a query last.
     asked: Instant,
@@ -100,17 +101,22 @@ impl Classes {
             let id = id(connection);
             let then = before.get(&id).copied().unwrap_or(Before {
                 queries: 0,
+                failures: 0,
                 latency: Seconds::ZERO,
                 asked: at_now,
             });
             let queries = connection.queries.saturating_sub(then.queries);
             let has_asked = queries > 0 || connection.unanswered.is_some();
+            let failures = connection.failures.unwrap_or(0);
             let now = Before {
                 queries: connection.queries,
+                failures,
                 latency: connection.latency,
                 asked: if has_asked { at_now } else { then.asked },
             };
             self.before.insert(id, now);
+            let failures = failures.saturating_sub(then.failures);
+            let timed = queries.saturating_sub(failures);
             let is_stale = at_now.saturating_duration_since(now.asked) > STALE;
             let cv = variation(&connection.recent);
             // It has its SLOs all the same, for a policy to let it go first.
@@ -133,14 +139,15 @@ impl Classes {
                 slos.iter_mut().for_each(Kept::stall);
             }
             sum.stalled += u64::from(is_stalled);
-            sum.missed += u64::from(is_stalled || slos.iter().any(Kept::is_violated));
+            let is_failed = at.is_some_and(|at| is_missed_by(failures, queries, &self.classes[at]));
+            sum.missed += u64::from(is_stalled || is_failed || slos.iter().any(Kept::is_violated));
             latencies.extend_from_slice(recent);
             each.push(Connection {
                 id,
                 class: sum.name.clone(),
                 weight: at.map_or(1.0, |at| self.classes[at].weight),
                 queries,
-                mean: (queries > 0).then(|| (now.latency - then.latency) / queries as f64),
+                mean: (timed > 0).then(|| (now.latency - then.latency) / timed as f64),
                 cv,
                 slos,
                 tokens: 0,
@@ -157,6 +164,16 @@ impl Classes {
         };
         (each, classes)
     }
+}
+
+/// Whether so many failures among the queries of a period miss an SLO of a class, by each of which a failed query is late. As with what is
+/// late, one of few says nothing.
+fn is_missed_by(failures: u64, queries: u64, class: &Class) -> bool {
+    let is_any = failures > 1 || failures == 1 && queries >= KEPT as u64;
+    is_any
+        && class
+            .slos()
+            .any(|(share, _)| failures as f64 > (1.0 - share) * queries as f64)
 }
 
 /// The mean budgets of classes' SLOs, by class, SLO and step of the coefficient of variation: few, and each costs milliseconds.
@@ -319,6 +336,29 @@ mod tests {
         assert_eq!(observe(&mut classes, 1, Some(900.0)), (1, 1));
         assert_eq!(observe(&mut classes, 1, Some(4.0)), (0, 0));
         assert_eq!(observe(&mut classes, 1, None), (0, 0));
+    }
+
+    #[test]
+    fn queries_that_the_server_fails_miss_the_slos_of_their_class_and_are_in_no_mean() {
+        let mut classes = Classes::new(vec![gold()]);
+        let mut observe = |queries, failures, latencies: &[f64]| {
+            let one = ConnectionTotals {
+                failures,
+                ..connection(1, Some("10.1.0.1:7"), queries, latencies)
+            };
+            let (each, classes) = classes.observe(&[one]);
+            (
+                classes[0].missed,
+                each[0].mean.map(|mean| mean.as_millis().round()),
+            )
+        };
+        assert_eq!(observe(10, Some(0), &[2.0; 10]), (0, Some(2.0)));
+        // One of few, and all.
+        assert_eq!(observe(20, Some(1), &[2.0; 19]), (0, Some(2.0)));
+        assert_eq!(observe(30, Some(11), &[2.0; 19]), (1, None));
+        assert_eq!(observe(40, Some(11), &[2.0; 29]), (0, Some(2.0)));
+        // Where they are not told apart.
+        assert_eq!(observe(50, None, &[2.0; 39]), (0, Some(2.0)));
     }
 
     /// It is one with an SLO from its first period on, for a policy to let it go first.

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// Most connections that may have metrics of their own: each has six series.
+/// Most connections that may have metrics of their own: each has seven series.
 pub const MAX_IN_METRICS: usize = 1_024;
 /// The percentiles of a connection's last latencies that are told.
 const PERCENTILES: [(&str, f64); 3] = [("0.5", 0.5), ("0.95", 0.95), ("0.99", 0.99)];
@@ -36,9 +36,11 @@ pub struct ConnectionReport {
     pub fd: i32,
     /// Whether it is in the midst of a transaction, where it does not yield; `None` where the protocol does not say.
     pub in_transaction: Option<bool>,
-    /// Queries answered since it came.
+    /// Queries answered since it came, also by a failure.
     pub queries: u64,
-    /// Their latencies together, in seconds.
+    /// Those of them that the server failed; `None` where its answers are not read.
+    pub failures: Option<u64>,
+    /// The latencies of the others together, in seconds.
     pub latency_seconds: f64,
     /// The times between the arrivals of its queries together, in seconds.
     pub interarrival_seconds: f64,
@@ -67,6 +69,7 @@ impl ConnectionReport {
             fd: connection.fd,
             in_transaction: connection.in_transaction,
             queries: connection.queries,
+            failures: connection.failures,
             latency_seconds: connection.latency.get(),
             interarrival_seconds: connection.between.get(),
             recent: recent.len(),
@@ -195,6 +198,19 @@ fn encode(
             .encode_family(&labels(one))?
             .encode_counter::<NoLabelSet, _, u64>(&one.queries, None)?;
     }
+    if shown.iter().any(|one| one.failures.is_some()) {
+        let mut metric = encoder.encode_descriptor(
+            "connection_failures",
+            "Queries of a connection that the server failed; of those whose answers are read",
+            None,
+            MetricType::Counter,
+        )?;
+        for (one, failures) in shown.iter().filter_map(|one| Some((one, one.failures?))) {
+            metric
+                .encode_family(&labels(one))?
+                .encode_counter::<NoLabelSet, _, u64>(&failures, None)?;
+        }
+    }
     type Sum = fn(&ConnectionReport) -> f64;
     let sums: [(&str, &str, Sum); 2] = [
         (
@@ -264,6 +280,7 @@ mod tests {
             in_transaction: None,
             unanswered: None,
             queries,
+            failures: Some(queries / 50),
             latency: Seconds::from_millis(queries as f64),
             between: Seconds::from_millis(10.0 * queries as f64),
             recent: (1..=queries.min(128))
@@ -305,6 +322,7 @@ mod tests {
             "connection=\"3.1\",client=\"10.0.0.3:4000\",user=\"a\\\"b\\\\c\\nd\",class=\"rest\",tid=\"103\"";
         for line in [
             format!("headroom_connection_queries_total{{{of}}} 100"),
+            format!("headroom_connection_failures_total{{{of}}} 2"),
             format!("headroom_connection_latency_seconds_total{{{of}}} 0.1"),
             format!("headroom_connection_interarrival_seconds_total{{{of}}} 1.0"),
             format!("headroom_connection_recent_latency_seconds{{{of},percentile=\"0.5\"}} 0.05"),
@@ -353,8 +371,8 @@ mod tests {
             longest = longest.max(exposed(&connections, &all).lines().count());
             assert_eq!(connections.before.lock().unwrap().len(), 8);
         }
-        // Four connections of six series, and the lines that say what they are.
-        assert!(longest <= 4 * 6 + 1 + 3 * 5 + 1, "{longest}");
+        // Four connections of seven series, and the lines that say what they are.
+        assert!(longest <= 4 * 7 + 1 + 3 * 6 + 1, "{longest}");
     }
 
     #[test]

@@ -202,15 +202,15 @@ impl ServerCosts {
         let meter = PeriodMeter::open(roots, Some(cpus), &[break_even]);
         let idle = match meter {
             Ok(meter) => {
-                let over: Vec<String> = meter
+                let over: Vec<&str> = meter
                     .passed_over()
                     .iter()
-                    .map(|over| over.reason.clone())
+                    .map(|over| over.reason.as_str())
                     .collect();
                 if over.len() > 1 {
                     notes.push(format!(
                         "lengths of idle periods are not known: {}",
-                        over.join("; ")
+                        each_once(&over)
                     ));
                 }
                 Some(meter)
@@ -227,6 +227,18 @@ impl ServerCosts {
         };
         (costs, notes)
     }
+}
+
+/// Reasons one after the other: what several programs of one kind are refused for is said once.
+fn each_once(reasons: &[&str]) -> String {
+    let is_first = |(at, reason): &(usize, &&str)| !reasons[..*at].contains(reason);
+    let first: Vec<&str> = reasons
+        .iter()
+        .enumerate()
+        .filter(is_first)
+        .map(|(_, reason)| *reason)
+        .collect();
+    first.join("; ")
 }
 
 impl Costs for ServerCosts {
@@ -256,6 +268,14 @@ mod tests {
         };
         let stopped = wait_for_quiet(used, stop);
         (asked, stopped)
+    }
+
+    #[test]
+    fn a_reason_of_several_is_said_once() {
+        assert_eq!(
+            each_once(&["no leave", "no leave", "no states"]),
+            "no leave; no states"
+        );
     }
 
     #[test]

@@ -76,6 +76,10 @@ pub struct OncallDevice {
 pub const NO_CLIENT: &str = "no client seen yet";
 /// That of one that serves many clients with one thread.
 pub const BY_EVENTS: &str = "driven by events, as without us";
+/// That of one whose process with the workers on call has ended, as where it is reloaded, and of whose next no client came yet.
+pub const ENDED: &str = "its process has ended, and no client of its next was seen yet";
+/// The states of servers that are to be on call and are not.
+pub const UNHELPED: [&str; 3] = [NO_CLIENT, BY_EVENTS, ENDED];
 
 /// The rule of what came of classes that were read again.
 const CLASSES: &str = "oncall-classes";
@@ -206,6 +210,8 @@ impl OncallDevice {
     fn state(&self) -> &'static str {
         let seen = &self.before.0;
         match self.in_force.get(Lever::Concurrency) {
+            // Its queries are not even counted.
+            _ if seen.owner_ended => ENDED,
             None => "not on call",
             Some(_) if seen.owner != 0 => "on call",
             Some(_) if seen.event_driven > 0 => BY_EVENTS,
@@ -215,11 +221,12 @@ impl OncallDevice {
 
     fn parts(&self, period: &mut DevicePeriod, observation: &OncallObservation, length: Seconds) {
         // What is commanded is in force of nobody before there are workers that keep to it.
-        let kept_to = match self.before.0.owner {
-            0 => Setting::default(),
-            _ => self.in_force,
+        let seen = &self.before.0;
+        let kept_to = match seen.owner == 0 || seen.owner_ended {
+            true => Setting::default(),
+            false => self.in_force,
         };
-        let server = Part::new(self.options.name.clone(), Role::Node)
+        let mut server = Part::new(self.options.name.clone(), Role::Node)
             .in_state(self.state())
             .set_to(&kept_to)
             .with(Sensor::Connections, Some(observation.connections as f64))
@@ -231,11 +238,22 @@ impl OncallDevice {
             .with(Sensor::InstructionsPerQuery, observation.instructions_per_query())
             .with(Sensor::SwitchesPerQuery, observation.switches_per_query())
             .with(Sensor::LongIdle, observation.long_idle.map(Ratio::get));
+        if seen.owner_ended {
+            server.trouble.push(owner_ended(seen.owner));
+        }
         period.add(server);
         for class in &observation.classes {
             period.add(part_of(class, length));
         }
     }
+}
+
+/// What is said of a server whose process with the workers on call has ended.
+fn owner_ended(owner: u32) -> String {
+    format!(
+        "the process whose workers were on call (pid {owner}) has ended, and nobody is until another serves a client that comes from now on; \
+         queries are not counted meanwhile"
+    )
 }
 
 /// A class of connections in a period: what was answered, how fast, and whether each connection kept its SLOs.
@@ -280,7 +298,7 @@ impl Device for OncallDevice {
         let (least, connections) = (self.pressure.take(), u64::from(now.connections));
         let asking = self.asking(since.queries);
         let observation = OncallObservation {
-            queries: since.queries,
+            queries: since.queries.saturating_sub(since.failures),
             rounds: since.rounds,
             running: u64::from(now.running),
             waiting: u64::from(now.waiting),

@@ -34,15 +34,16 @@ fn device(folder: &std::path::Path) -> (OncallDevice, Arc<Steering>) {
 #[test]
 fn laws_and_library_have_the_same_bounds() {
     use headroom_control::oncall::law::{AreasTuning, OnCall, OncallTuning, Reef, ReefTuning};
-    use headroom_control::oncall::policy::{MAX_WAIT, MAX_YIELD};
+    use headroom_control::oncall::policy::{MAX_TOKENS, MAX_WAIT, MAX_YIELD};
     use headroom_control::{Plant, Slo};
-    use headroom_oncall::layout::{AREAS, MAX_CONNECTIONS, STARVED_NS, YIELDED_NS};
+    use headroom_oncall::layout::{AREAS, MAX_CONNECTIONS, SPARED_QUERIES, STARVED_NS, YIELDED_NS};
     use headroom_units::Cores;
     let nanoseconds = |of: Seconds| (of.get() * 1e9) as u64;
     assert_eq!(
         (nanoseconds(MAX_WAIT), nanoseconds(MAX_YIELD)),
         (STARVED_NS, YIELDED_NS)
     );
+    assert_eq!(u32::try_from(SPARED_QUERIES), Ok(MAX_TOKENS));
     let areas = |count: usize| OncallTuning {
         areas: AreasTuning {
             count: count as u32,
@@ -173,6 +174,28 @@ fn a_server_without_a_client_is_not_said_to_be_on_call() {
         (device.before.0.owner, device.before.0.event_driven) = (owner, event_driven);
         assert_eq!(device.state(), state);
     }
+}
+
+#[test]
+fn a_server_whose_process_has_ended_is_not_said_to_be_on_call_until_another_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut device, _steering) = device(folder.path());
+    let mut part = |owner_ended| {
+        (device.before.0.owner, device.before.0.owner_ended) = (7, owner_ended);
+        device.in_force = Setting::from([(Lever::Concurrency, 2.0)]);
+        let mut period = DevicePeriod::default();
+        device.parts(&mut period, &OncallObservation::default(), Seconds::new(1.0));
+        let part = period.parts.remove(0);
+        let workers = part.get(Lever::Concurrency);
+        (part.state.unwrap(), workers, part.trouble.join("; "))
+    };
+    assert_eq!(part(false), ("on call".to_owned(), Some(2.0), String::new()));
+    let (state, workers, trouble) = part(true);
+    assert_eq!((state.as_str(), workers), (ENDED, None));
+    assert!(
+        UNHELPED.contains(&state.as_str()) && trouble.contains("(pid 7)"),
+        "{trouble}"
+    );
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub struct Doubts {
     /// What the last look found.
     suspected: Option<Unseen>,
     said: Vec<Doubt>,
+    /// The process whose workers were on call at the last look; 0 of none.
+    owner: u32,
 }
 
 /// What was said.
@@ -69,6 +71,7 @@ impl Doubts {
             looked: Instant::now(),
             suspected: None,
             said: Vec::new(),
+            owner: 0,
         }
     }
 
@@ -87,6 +90,10 @@ impl Doubts {
 
     /// The same by what the library counts alone: at the server's end, when whoever waits for it would wait for a look through /proc.
     pub fn raise_counted(&mut self, totals: &Totals) {
+        let before = std::mem::replace(&mut self.owner, totals.owner);
+        if let Some(text) = change_of_owner(before, totals.owner) {
+            say::note!("{text}");
+        }
         if totals.loaded == 0 && self.started.elapsed() > LOADED_WITHIN {
             self.say(
                 Doubt::NotLoaded,
@@ -119,11 +126,13 @@ impl Doubts {
         if totals.elsewhere > 0 {
             self.say(
                 Doubt::Elsewhere,
-                "several processes of the server serve connections by threads: those of the first are on call, the others are served as \
-                 without us (httpd's mpm_worker: ServerLimit 1, and ThreadsPerChild as many as MaxRequestWorkers)",
+                "several processes of the server serve connections by threads: those of the first are on call, and when it has ended those of \
+                 the next that serves a client; what the others serve meanwhile is served as without us. A reload (apachectl graceful) has two \
+                 for a while; where several serve all the time, have one (httpd's mpm_worker: ServerLimit 1, and ThreadsPerChild as many as \
+                 MaxRequestWorkers)",
             );
         }
-        if totals.lacking > 0 && totals.owner == 0 {
+        if totals.lacking > 0 && (totals.owner == 0 || totals.owner_ended) {
             self.say(
                 Doubt::Lacks,
                 "the server has no descriptors left for the library, which needs two and a thread, or could not have a thread: it runs as \
@@ -157,6 +166,14 @@ impl Doubts {
             self.say(Doubt::Unseen(found.why), &text);
         }
     }
+}
+
+/// What there is to say where the process whose workers are on call is another than before. Whether the one before has ended and none has come
+/// after it is a state of the server, which its device tells of.
+fn change_of_owner(before: u32, now: u32) -> Option<String> {
+    (before != 0 && before != now).then(|| {
+        format!("the workers of pid {now} are on call now, after those of pid {before}, which has ended")
+    })
 }
 
 /// Whether the library has seen a client, and made something of it.
@@ -295,6 +312,17 @@ mod tests {
             assert!(text.starts_with("mariadbd (pid 7"), "{text}");
             assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_process_that_is_on_call_after_another_is_said_once() {
+        let looks = [0, 7, 7, 8, 8];
+        let said: Vec<String> = looks
+            .windows(2)
+            .filter_map(|pair| change_of_owner(pair[0], pair[1]))
+            .collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("of pid 8 are on call now, after those of pid 7"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// After how long it is said that a server that was asked to end has not.
-const SAY_AFTER: Duration = Duration::from_secs(5);
+const SAY_AFTER: Duration = Duration::from_secs(2);
 /// How often it is looked whether it can be helped, and whether its log has become too long.
 const EVERY: Duration = Duration::from_secs(2);
 

@@ -1,6 +1,6 @@
 //! The queries of a server on call as telemetry: what its workers answered, and how long each took.
 
-use crate::live::{ReportedLatency, Telemetry, TrafficPeriod};
+use crate::live::{Outcomes, ReportedLatency, Telemetry, TrafficPeriod};
 use hdrhistogram::Histogram;
 use headroom_oncall::layout::bucket_start;
 use headroom_oncall::{Steering, Totals};
@@ -8,7 +8,8 @@ use headroom_telemetry::latency_histogram;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The queries of one server, as its workers count them. A query that the server fails is an answer to them.
+/// The queries of one server, as its workers count them. Those that the server failed are told apart by its answers, where these are read:
+/// under TLS and compression, and in an unknown protocol, a failure is an answer to them.
 #[derive(Debug)]
 pub struct OncallTelemetry {
     steering: Arc<Steering>,
@@ -34,13 +35,16 @@ impl Telemetry for OncallTelemetry {
         self.before = now;
         let (in_flight, oldest) = self.steering.in_flight();
         let before = std::mem::replace(&mut self.in_flight, in_flight);
+        let failures = since.failures.min(since.queries);
         // What came in the period is what was answered, and what is in flight more than before.
         Some(TrafficPeriod {
             arrivals: (since.queries + in_flight).saturating_sub(before),
-            completions: since.queries,
+            completions: since.queries - failures,
+            failures,
             in_flight,
             oldest_in_flight: oldest,
             latency: ReportedLatency::Histogram(histogram(&since.latencies)),
+            outcomes: Outcomes::of_failed_answers(failures),
             ..TrafficPeriod::default()
         })
     }

@@ -79,6 +79,7 @@ pub(super) fn connection(
         in_transaction: None,
         unanswered: None,
         queries,
+        failures: None,
         latency: Seconds::from_millis(recent_ms.iter().sum()),
         between: Seconds::ZERO,
         recent: recent_ms.iter().map(|ms| Seconds::from_millis(*ms)).collect(),

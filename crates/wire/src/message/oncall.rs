@@ -63,8 +63,10 @@ pub struct OnCallNow {
 pub struct OnCallCounters {
     /// Queries that came.
     pub arrivals: u64,
-    /// Queries answered.
+    /// Queries answered, and not by a failure.
     pub queries: u64,
+    /// Queries that the server failed, as far as its answers are read.
+    pub failures: u64,
     /// Rounds ended.
     pub rounds: u64,
     /// Slots that workers gave back, or lost, in the midst of a query.
@@ -181,6 +183,7 @@ impl From<OnCallCounters> for proto::OnCallCounters {
         Self {
             arrivals: counters.arrivals,
             queries: counters.queries,
+            failures: counters.failures,
             rounds: counters.rounds,
             given_back: counters.given_back,
             context_switches: counters.context_switches,
@@ -198,6 +201,7 @@ impl TryFrom<proto::OnCallCounters> for OnCallCounters {
         for (field, value) in [
             ("oncall.arrivals", message.arrivals),
             ("oncall.queries", message.queries),
+            ("oncall.failures", message.failures),
             ("oncall.rounds", message.rounds),
             ("oncall.given_back", message.given_back),
             (
@@ -222,6 +226,7 @@ impl TryFrom<proto::OnCallCounters> for OnCallCounters {
         Ok(Self {
             arrivals: message.arrivals,
             queries: message.queries,
+            failures: message.failures,
             rounds: message.rounds,
             given_back: message.given_back,
             context_switches: message.context_switches,
@@ -262,7 +267,7 @@ mod tests {
         fn counters(it: &mut proto::OnCallSample) -> &mut proto::OnCallCounters {
             it.counters.as_mut().unwrap()
         }
-        let spoilt: [(&str, Spoil); 11] = [
+        let spoilt: [(&str, Spoil); 12] = [
             ("oncall.server", |it| it.server = "x".repeat(MAX_NAME + 1)),
             ("oncall.counters", |it| it.counters = None),
             ("oncall.now.cores", |it| it.now.as_mut().unwrap().cores = 0),
@@ -271,6 +276,7 @@ mod tests {
             }),
             ("oncall.away", |it| it.away = "x".repeat(MAX_AWAY + 1)),
             ("oncall.queries", |it| counters(it).queries = MAX_COUNT + 1),
+            ("oncall.failures", |it| counters(it).failures = MAX_COUNT + 1),
             ("oncall.context_switches", |it| {
                 counters(it).context_switches = Some(u64::MAX)
             }),

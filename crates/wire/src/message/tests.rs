@@ -53,11 +53,11 @@ prop_compose! {
             any::<[u32; 4]>(), proptest::option::of(0..1u64 << 40), 0..MAX_COUNT,
             proptest::option::of(0..1u64 << 40), 1..1024u32,
         )),
-        counts in proptest::array::uniform6(0..=MAX_COUNT),
+        counts in proptest::array::uniform7(0..=MAX_COUNT),
         switches in proptest::option::of(0..=MAX_COUNT),
         latencies in proptest::collection::btree_map(0..1u64 << 40, 0..=MAX_COUNT, 0..20),
     ) -> OnCallSample {
-        let [arrivals, queries, rounds, given_back, one, two] = counts;
+        let [arrivals, queries, failures, rounds, given_back, one, two] = counts;
         OnCallSample {
             server,
             now: now
@@ -76,6 +76,7 @@ prop_compose! {
             counters: OnCallCounters {
                 arrivals,
                 queries,
+                failures,
                 rounds,
                 given_back,
                 context_switches: switches,

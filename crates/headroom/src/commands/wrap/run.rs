@@ -13,10 +13,10 @@ use headroom_node::Roots;
 use headroom_node::cpu::{CpuList, online};
 use headroom_node::idle::{BreakEven, break_even};
 use headroom_node::perf::Ahead;
-use headroom_node::power::PowerModel;
+use headroom_node::power::{self, PowerModel};
 use headroom_oncall::{Inherited, Steering};
 use headroom_physics::MachineFigures;
-use headroom_record::Recorder;
+use headroom_record::{Recorder, RunSummary};
 use headroom_runtime::live::{Device, run::World, undo};
 use headroom_runtime::oncall::{
     ClassTable, Connections, Draw, Ended, Folder, LEVERS, OncallDevice, OncallOptions, OncallTelemetry,
@@ -73,6 +73,8 @@ impl Wrapped<'_> {
         let all = Cores::new(online(&roots).map_err(|error| Failure::Run(error.into()))?.len() as f64);
         let figures = machine::figures(&config.machine, document, "machine", all)?;
         let model = PowerModel::new(figures.clone()).map_err(|error| document.error("machine", error))?;
+        // The meter itself is opened once the server runs, whose counts the model needs.
+        power::check(config.power.meter, &roots).map_err(|error| document.error("power.meter", error))?;
         let plant = start::with_ranges(Plant::left_alone(Cores::new(self.cpus.len() as f64)), &LEVERS)
             .map_err(|error| Failure::Run(error.into()))?;
         let pays = break_even(&roots, Some(self.cpus), &figures);
@@ -166,16 +168,18 @@ impl Wrapped<'_> {
         }
         say_totals(&steering);
         let db = &config.record.db;
-        match outcome? {
-            Some(Recorded {
-                failing: Some(failing),
-            }) => say::note!("warning: the record, {}, is not whole: {failing}", db.display()),
-            Some(_) => say::note!(
-                "the record: {}; `headroom report latest{}` draws it",
-                db.display(),
-                start::elsewhere(db)
-            ),
-            None => {}
+        if let Some(Recorded { summary, failing }) = outcome? {
+            say::note!("{}", summary.in_short());
+            match failing {
+                Some(failing) => {
+                    say::note!("warning: the record, {}, is not whole: {failing}", db.display());
+                }
+                None => say::note!(
+                    "the record: {}; `headroom report latest{}` draws it",
+                    db.display(),
+                    start::elsewhere(db)
+                ),
+            }
         }
         Ok(ended)
     }
@@ -302,13 +306,14 @@ impl Wrapped<'_> {
             scope.spawn(|| drop(recorder));
             drop((draw, device));
         });
-        Ok(outcome?.map(|_| Recorded { failing }))
+        Ok(outcome?.map(|summary| Recorded { summary, failing }))
     }
 }
 
 /// A run that came to a record.
 struct Recorded {
-    /// Why that is not whole.
+    summary: RunSummary,
+    /// Why the record is not whole.
     failing: Option<String>,
 }
 

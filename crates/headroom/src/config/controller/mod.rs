@@ -26,7 +26,8 @@ use std::time::Duration;
 pub const EXAMPLE: &str = concat!(
     include_str!("../../../controller.example.toml"),
     include_str!("../../../telemetry.example.toml"),
-    include_str!("../../../laws.example.toml")
+    include_str!("../../../laws.example.toml"),
+    include_str!("../../../laws-on-call.example.toml")
 );
 
 /// The whole file.

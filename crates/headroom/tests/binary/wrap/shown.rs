@@ -102,6 +102,58 @@ fn the_start_says_the_meter_in_short_and_that_a_fixed_law_leaves_the_server_alon
         .find(|line| line.contains("power is "))
         .unwrap_or_default();
     assert!(!power.contains("cannot be used") && power.len() < 200, "{power}");
+    let end = "P99 under 100 ms: no period was judged, the first 10 are not";
+    let end = said
+        .lines()
+        .find(|line| line.starts_with(end))
+        .unwrap_or_default();
+    assert!(end.contains("; energy unknown") || end.contains(" J ("), "{said}");
+}
+
+#[test]
+fn a_meter_that_is_not_there_is_refused_before_the_server_is_started() {
+    if Path::new("/dev/hsmp").exists() {
+        println!("skipped: a meter that is not there: this machine has AMD's HSMP");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("wrap.toml");
+    fs::write(&config, "[power]\nmeter = \"hsmp\"\n").unwrap();
+    let started = folder.path().join("started");
+    let script = format!("touch {}; echo serving; sleep 1", started.display());
+    let words = format!("--config {}", config.display());
+    let (code, said) = wrapped(folder.path(), &words, &["sh", "-c", &script]);
+    assert_eq!(code, Some(2), "{said}");
+    assert_has(
+        &said,
+        &[
+            "wrap.toml:2: power.meter: ",
+            "\"hsmp\" cannot be used",
+            "auto or model",
+        ],
+    );
+    assert!(!started.exists(), "{said}");
+}
+
+#[test]
+fn a_folder_that_is_made_for_the_record_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let made = |db: &str| {
+        let words = format!(
+            "wrap --run-dir {} --db {} -- true",
+            at.display(),
+            at.join(db).display()
+        );
+        let (code, said) = said(&headroom(words).output().unwrap());
+        assert_eq!(code, Some(0), "{said}");
+        let note = format!("the folder {} was not there", at.join("new").display());
+        said.matches(&note).count()
+    };
+    assert_eq!(
+        ["new/record.db", "new/record.db", "record.db"].map(made),
+        [1, 0, 0]
+    );
 }
 
 #[test]

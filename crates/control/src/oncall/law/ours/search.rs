@@ -109,7 +109,10 @@ impl OnCall {
             }
             if let Some((cut, why)) = trial.cut().filter(|_| !trial.is_done()) {
                 let (point, cut, why) = (*trial.setting(), cut.in_words(), why.to_owned());
-                let text = format!("{} until what {cut} left is served: {why}", point.in_words());
+                let text = format!(
+                    "{} until what still waits since the turn of \"{cut}\" is answered: {why}",
+                    point.in_words()
+                );
                 return (point, reason("oncall-drain", text, point, &[]));
             }
             if !trial.is_done() {

@@ -223,7 +223,7 @@ fn a_period_that_loses_load_cuts_its_turn_and_a_second_one_ends_it() {
         slower
             .why
             .unwrap()
-            .contains("50 % of the queries per second of the first's last turn")
+            .contains("50 % of the queries per second of the first setting's last turn")
     );
     // It had whole turns, and what ended it was not their score.
     let (found, periods, slower) = lose(&[11, 12, 17, 18]);

@@ -227,7 +227,7 @@ impl<T: Clone + PartialEq> Trial<T> {
         let is_less = losses.len() >= MIN_ROUNDS && mean > LESS.max(self.pace.significance * error);
         ((is_far_less || is_less) && !is_chance).then(|| {
             format!(
-                "asked {:.0} % of the queries per second of the first's turns, in the mean of {} rounds",
+                "asked {:.0} % of the queries per second of the first setting's turns, in the mean of {} rounds",
                 (1.0 - mean) * 100.0,
                 losses.len()
             )

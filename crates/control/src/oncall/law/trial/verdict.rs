@@ -81,7 +81,7 @@ impl<T: Clone + PartialEq> Trial<T> {
         }
         let (this, first) = (&self.arms[at].sums, &self.arms[0].sums);
         (self.pace.keeps_load && at > 0 && this.saves_without_sleep(first)).then_some(
-            "the cores were in idle periods that pay for no longer than with the first: what it seems to save has no cause",
+            "the cores were in idle periods that pay for no longer than under the first setting: what it seems to save has no cause",
         )
     }
 

@@ -57,7 +57,7 @@ pub(super) fn asked_less(sample: &Sample, first: &Load) -> Option<Against> {
     let is_less = queries < LEAST_LOAD * expected && expected - queries > NO_CHANCE * variance.sqrt();
     is_less.then(|| {
         Against::Late(format!(
-            "a period had {:.0} % of the queries per second of the first's last turn",
+            "a period had {:.0} % of the queries per second of the first setting's last turn",
             queries / expected * 100.0
         ))
     })
@@ -68,7 +68,7 @@ pub(super) fn far_longer(sample: &Sample, first: Option<Seconds>, target: Second
     let bound = (first? * FAR_LONGER).max(target);
     let longest = sample.longest().filter(|longest| *longest > bound)?;
     Some(format!(
-        "cut short: a query took {:.0} ms, and {:.0} ms at most with the first",
+        "cut short: a query took {:.0} ms, and {:.0} ms at most under the first setting",
         longest.as_millis(),
         first?.as_millis()
     ))

@@ -1,0 +1,233 @@
+//! What the view shows on screens of some sizes.
+
+use super::*;
+use headroom_control::Reason;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+/// The lines of the view on a screen of this size.
+fn drawn(screen: &Screen, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| screen.draw_all(frame)).unwrap();
+    let cells = &terminal.backend().buffer().content;
+    let lines = cells.chunks(usize::from(width));
+    lines
+        .map(|line| line.iter().map(|cell| cell.symbol()).collect())
+        .collect()
+}
+
+/// A period of a server on call that is late, with so many workers and this figure in its reason.
+fn late(second: u32, workers: f64, ms: u32) -> Tick {
+    let setting = headroom_units::Setting::from([
+        (Lever::Concurrency, workers),
+        (Lever::QueryBatch, 8.0),
+        (Lever::RoundDelay, 0.0024),
+    ]);
+    let mut tick = Tick {
+        at: Seconds::new(f64::from(second)),
+        target: Some(Seconds::from_millis(100.0)),
+        ..Tick::default()
+    };
+    tick.observation.in_force = setting;
+    tick.decision.setting = setting;
+    tick.decision.reasons.push(Reason {
+        rule: "oncall-late".into(),
+        text: format!("P99 {ms} ms > guard 80 ms"),
+        numbers: Vec::new(),
+        levers: Vec::new(),
+    });
+    tick
+}
+
+#[test]
+fn late_periods_have_one_line_until_something_changes_and_all_of_it_fits_80_by_24() {
+    let mut screen = Screen::default();
+    for second in 1..=50 {
+        screen.take(Message::Tick(Box::new(late(second, 3.0, 100 + second))));
+    }
+    screen.take(Message::Tick(Box::new(late(51, 2.0, 180))));
+    assert_eq!(
+        screen.reasons,
+        [
+            "  50.0 s  oncall-late: P99 150 ms > guard 80 ms",
+            "  51.0 s  oncall-late: P99 180 ms > guard 80 ms"
+        ]
+    );
+    let lines = drawn(&screen, 80, 24);
+    let all = lines.join("\n");
+    for shown in ["P99 150 ms > guard 80 ms", "P99 180 ms > guard 80 ms", "2.4 ms"] {
+        assert!(all.contains(shown), "{shown}: {all}");
+    }
+    assert!(!all.contains(CUT), "{all}");
+}
+
+#[test]
+fn a_screen_of_80_by_24_has_a_plot_and_whole_reasons_and_says_what_it_leaves_out() {
+    let mut screen = Screen::default();
+    let text = "utilisation is forecast at 0.91, above 0.85: two cores more, before latency suffers, and the cap goes up with \
+                them so that they can run at full speed";
+    let whole = Part::new("all", Role::Cluster)
+        .with(Sensor::LatencyAtSlo, Some(0.1))
+        .with(Sensor::ArrivalRate, Some(40.0))
+        .with(Sensor::PowerAlwaysOn, Some(185.0))
+        .with(Sensor::FailureRate, Some(0.0));
+    let mut parts = vec![whole];
+    parts.extend((1..=4).map(|node| Part::new(format!("n{node}"), Role::Node)));
+    parts[1].trouble.push("the agent cannot be reached".to_owned());
+    for second in 1..=19 {
+        let mut tick = Tick {
+            at: Seconds::new(f64::from(second)),
+            target: Some(Seconds::from_millis(250.0)),
+            percentile: Some(headroom_units::Ratio::from_percent(95.0)),
+            parts: parts.clone(),
+            ..Tick::default()
+        };
+        tick.decision.setting = headroom_units::Setting::from([(Lever::Cores, f64::from(second))]);
+        tick.decision.reasons.push(Reason {
+            rule: "scale-up".into(),
+            text: text.to_owned(),
+            numbers: Vec::new(),
+            levers: Vec::new(),
+        });
+        screen.take(Message::Tick(Box::new(tick)));
+    }
+    let points: VecDeque<_> = (1..=19).map(|second| (f64::from(second), 100.0)).collect();
+    for sensor in [Sensor::LatencyAtSlo, Sensor::ArrivalRate] {
+        screen.series.insert(sensor.into(), points.clone());
+    }
+    let values: [(Quantity, f64); 5] = [
+        (Lever::Cores.into(), 4.0),
+        (Lever::Cap.into(), 50.0),
+        (Lever::BatchInterval.into(), 20.0),
+        (Sensor::Power.into(), 31.25),
+        (Sensor::CacheHitRatio.into(), 64.0),
+    ];
+    screen
+        .series
+        .extend(values.map(|(quantity, value)| (quantity, VecDeque::from([(19.0, value)]))));
+    screen.heading = Some(Heading {
+        law: "seek-batch + headroom".to_owned(),
+        trace: "live traffic".to_owned(),
+        length: None,
+        notes: Vec::new(),
+    });
+    let lines = drawn(&screen, 80, 24);
+    let text = lines.join("\n");
+    assert!(
+        lines[0].contains("law seek-batch + headroom  0/9 late  0 failed  0 J"),
+        "{text}"
+    );
+    let now = "4.0 cores  interval 20 ms  hit rate 64.0 %  power 31.2 W  cap 50.0 W";
+    assert_eq!(lines[2].trim_end(), now, "{text}");
+    assert!(lines[3].contains("Latency at P95"), "{text}");
+    let plot = lines[4..12].concat();
+    assert!(
+        plot.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c)),
+        "{text}"
+    );
+    for wanted in [
+        "n1",
+        "the agent cannot be reached",
+        "…│",
+        "Power with every server on 185.0 W",
+        "2 of the parts in the record only; 4 of the plots in the record only",
+        "19.0 s  scale-up:",
+        "full speed",
+        "7 of the reasons in the record only",
+    ] {
+        assert!(text.contains(wanted), "{wanted} in\n{text}");
+    }
+}
+
+#[test]
+fn a_run_without_an_slo_shows_its_queue_and_its_parts_and_no_latency() {
+    let mut screen = Screen::default();
+    screen.take(Message::Heading(Heading {
+        law: "busy-time".to_owned(),
+        trace: "port 80".to_owned(),
+        length: None,
+        notes: Vec::new(),
+    }));
+    let whole = Part::new("port 80", Role::Cluster)
+        .in_state("exact")
+        .with(Sensor::Capacity, Some(595.0))
+        .with(Sensor::QueueMean, Some(3.0))
+        .with(Sensor::Backlog, Some(65.0))
+        .with(Sensor::DropRatio, Some(0.0));
+    let estimator = Part::new("ramp (eBPF)", Role::Estimator).in_state("unknown");
+    screen.take(Message::Tick(Box::new(Tick {
+        at: Seconds::new(1.0),
+        parts: vec![whole, estimator],
+        ..Tick::default()
+    })));
+    let text = drawn(&screen, 160, 50).concat();
+    for wanted in [
+        "law busy-time",
+        "Capacity: now 595.0 /s",
+        "Accept queue, mean length: now 3.0",
+        "backlog",
+        "Drop ratio: now 0.00 %",
+        "ramp (eBPF)",
+    ] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+    assert!(
+        !text.contains("over the target") && !text.contains("Latency"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_note_is_shown_whole_or_not_at_all() {
+    let mut screen = Screen::default();
+    let mut head = |notes: &[&str]| {
+        screen.take(Message::Heading(Heading {
+            law: "on-call".to_owned(),
+            trace: "live traffic".to_owned(),
+            length: None,
+            notes: notes.iter().map(|note| (*note).to_owned()).collect(),
+        }));
+        let lines = drawn(&screen, 80, 24);
+        [0, 1, 2].map(|row| lines[row].trim_end().to_owned())
+    };
+    let long = "instructions are not counted: No such file or directory (os error 2); this machine has no such counter";
+    let [first, progress, _] = head(&[long]);
+    assert!(
+        first.starts_with("headroom  law on-call") && progress == "0 s",
+        "{first}\n{progress}"
+    );
+    let short = "power is estimated by model";
+    let [_, notes, progress] = head(&[long, short, "an idle period pays from 1.0 ms on"]);
+    assert_eq!(notes, format!("{short}; an idle period pays from 1.0 ms on"));
+    assert_eq!(progress, "0 s");
+}
+
+#[test]
+fn the_first_periods_are_not_counted_as_late() {
+    let mut screen = Screen::default();
+    for second in 1..=12 {
+        let mut tick = late(second, 3.0, 180);
+        tick.observation.traffic = Some(headroom_control::Traffic {
+            in_flight: 1,
+            oldest_in_flight: Some(Seconds::new(0.18)),
+            ..headroom_control::Traffic::default()
+        });
+        screen.take(Message::Tick(Box::new(tick)));
+    }
+    assert_eq!((screen.over, screen.periods), (2, 12));
+}
+
+#[test]
+fn a_class_that_misses_says_how_many_connections_do_and_that_its_figures_are_of_all() {
+    let gold = Part::new("gold", Role::Class)
+        .in_state("missed")
+        .with(Sensor::LatencyP99, Some(0.0177))
+        .with(Sensor::TargetP99, Some(0.04))
+        .with(Sensor::Connections, Some(4.0))
+        .with(Sensor::MissedSlo, Some(1.0));
+    let row = Screen::default().row(&gold, 78).to_string();
+    assert!(
+        row.ends_with("1 of 4 connections over; all P99 17.7 of 40.0 ms"),
+        "{row}"
+    );
+}
