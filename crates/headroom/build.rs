@@ -31,11 +31,15 @@ fn of_repository() -> Option<String> {
             println!("cargo::rerun-if-changed={}", changing.display());
         }
     }
-    println!("cargo::rerun-if-changed=build.rs");
-    for package in Path::new("..").read_dir().ok()?.flatten() {
-        let sources = package.path().join("src");
-        if sources.is_dir() {
-            println!("cargo::rerun-if-changed={}", sources.display());
+    // Whatever is built from: also examples, units and libraries' versions.
+    for built_from in [
+        "../../crates",
+        "../../packaging",
+        "../../Cargo.toml",
+        "../../Cargo.lock",
+    ] {
+        if Path::new(built_from).exists() {
+            println!("cargo::rerun-if-changed={built_from}");
         }
     }
     is_ours.then(|| git(&["describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]))?

@@ -55,6 +55,8 @@ pub struct Observation {
 pub struct OncallObservation {
     /// Queries answered.
     pub queries: u64,
+    /// Of these such as the server failed: service to nobody, and let through all the same.
+    pub failed: u64,
     /// Rounds ended.
     pub rounds: u64,
     /// Workers with a slot, at the end of the period.
@@ -180,6 +182,7 @@ impl std::ops::Add for OncallObservation {
         let both = |one: Option<u64>, two: Option<u64>| Some(one? + two?);
         Self {
             queries: self.queries + other.queries,
+            failed: self.failed + other.failed,
             rounds: self.rounds + other.rounds,
             given_back: self.given_back + other.given_back,
             waiting_least: self

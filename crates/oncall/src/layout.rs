@@ -163,6 +163,10 @@ pub struct Region {
     // What follows is the library's own.
     /// The lock of the lists where processes share them: a robust mutex of libc's, which the kernel hands on when its holder ends.
     pub lock: [AtomicU64; 8],
+    /// When a process that serves a client found a query of its last.
+    pub noticed_ns: AtomicU64,
+    /// When one did for the first time after a gap.
+    pub resumed_ns: AtomicU64,
     /// The place, plus 1, of the waiting worker that looks after the others; 0 where none waits.
     pub watchman: AtomicU32,
     /// When the watchman looked last: one that is stopped looks no more.

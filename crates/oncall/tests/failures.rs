@@ -44,6 +44,12 @@ fn what_the_server_fails_has_no_latency_and_what_it_refuses_has() {
     client.0.read_exact(&mut [0; 13]).unwrap();
     assert!(client.is_closed());
     assert_eq!(counted(&server, 12), [12, 6, 6]);
+    // So does one that is answered.
+    let mut client = in_transaction(&server, 100);
+    client.say("ends 1062");
+    client.0.read_exact(&mut [0; 13]).unwrap();
+    assert!(client.is_closed());
+    assert_eq!(counted(&server, 15), [15, 6, 9]);
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl Quotas {
             _ if states.is_empty() => ("policy-idle", NOBODY),
             (0, 0) => (
                 "policy-kept",
-                "all SLOs are kept: connections with one have a query less in a round",
+                "all SLOs are kept: connections with one have a query less in a round, if they had more than the least",
             ),
             (0, _) => (
                 "policy-over-budget",

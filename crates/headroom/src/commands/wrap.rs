@@ -287,7 +287,7 @@ impl WrapArgs {
             }),
             too_few.map(|concurrency| {
                 format!(
-                    "{concurrency} workers at once on {cores} cores: no more of them ever work for this server; give it as many as cores at least, or \
+                    "{concurrency} workers at once on {cores} cores: mostly no more of them work for this server; give it as many as cores at least, or \
                      fewer cores (taskset, a cpuset)"
                 )
             }),

@@ -1,7 +1,7 @@
 //! When arrivals are looked for, and when what is found came where nobody had looked for long: the server was idle, or it was stopped while it
 //! was, and its clients waited. Then the kernel is asked, which costs nothing where there is load.
 
-use super::layout::Connection;
+use super::layout::{Connection, Region};
 use super::sys;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -42,6 +42,20 @@ pub fn is_after_gap(now: u64) -> bool {
     is_gap(now) || now.saturating_sub(RESUMED.load(Relaxed)) < RESUMES_NS
 }
 
+/// The same where each worker is a process, and finds its client's queries itself: whether none of them had found any for long until now, or a
+/// moment ago. In words that all share, written once a millisecond at most.
+pub fn is_after_shared_gap(region: &Region, now: u64) -> bool {
+    let before = region.noticed_ns.load(Relaxed);
+    let since = now.saturating_sub(before);
+    if since > NOTICE_NS {
+        region.noticed_ns.store(now, Relaxed);
+    }
+    if before != 0 && since > GAP_NS {
+        region.resumed_ns.store(now, Relaxed);
+    }
+    before == 0 || since > GAP_NS || now.saturating_sub(region.resumed_ns.load(Relaxed)) < RESUMES_NS
+}
+
 /// When a query came that its worker found itself after a gap: the worker was woken for it, or with all others after a stop.
 pub fn found_after_gap(connection: &Connection, now: u64) -> u64 {
     let answered = connection.sent_ns.load(Relaxed);
@@ -53,7 +67,12 @@ pub fn found_after_gap(connection: &Connection, now: u64) -> u64 {
 
 /// When what a connection has now came, as the kernel says of TCP; since this time at most where it does not, as of Unix sockets.
 pub fn dated(connection: &Connection, since: u64, now: u64) -> u64 {
-    match sys::data_came_ago(connection.fd.load(Relaxed)) {
+    // A client of a Unix socket has no port.
+    let asks = connection.port.load(Relaxed) != 0;
+    match asks
+        .then(|| sys::data_came_ago(connection.fd.load(Relaxed)))
+        .flatten()
+    {
         Some(ago) if ago > TICKS_NS => now.saturating_sub(ago),
         Some(_) => since.max(now.saturating_sub(TICKS_NS)),
         None => since,

@@ -3,8 +3,9 @@
 //! advisory locks of a session ("Advisory Locks"). No answer tells of these.
 //!
 //! A statement is known by how it begins, in whatever case, behind white space and comments; a prepared one from its preparation on. What is
-//! asked for within another statement, a procedure or the second of several is not seen. One that only looks so costs nothing but that
-//! its client is spared while somebody waits.
+//! asked for within another statement, a procedure or the second of several is not seen, nor FLUSH TABLES with names. One that only looks
+//! so has its client spared while somebody waits. What frees one of several locks is taken to free all: who is no holder any more
+//! and is taken for one would never give way again.
 
 use super::layout::{Connection, protocol};
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,6 +16,8 @@ const TABLES: u32 = 1;
 const BACKUP: u32 = 2;
 /// By a name, or PostgreSQL's by a number.
 const NAMED: u32 = 4;
+/// Of all tables, which a transaction that begins does not let go.
+const ALL_TABLES: u32 = 8;
 
 /// What a statement does to the locks that are held.
 #[derive(Clone, Copy)]
@@ -29,8 +32,11 @@ type Words = [(&'static [u8], Effect)];
 /// How statements begin, in capitals, with one blank where there is white space.
 const MYSQL: &Words = &[
     (b"LOCK ", Holds(TABLES)),
-    (b"UNLOCK ", Frees(TABLES)),
-    (b"FLUSH TABLE", Holds(TABLES)),
+    (b"UNLOCK ", Frees(TABLES | ALL_TABLES)),
+    (b"START TRANSACTION", Frees(TABLES)),
+    (b"BEGIN", Frees(TABLES)),
+    (b"FLUSH TABLES WITH READ LOCK", Holds(ALL_TABLES)),
+    (b"FLUSH TABLE WITH READ LOCK", Holds(ALL_TABLES)),
     (b"BACKUP STAGE START", Holds(BACKUP)),
     (b"BACKUP STAGE END", Frees(BACKUP)),
     (b"BACKUP LOCK ", Holds(BACKUP)),
@@ -48,7 +54,7 @@ const MYSQL: &Words = &[
 const POSTGRESQL: &Words = &[
     (b"SELECT PG_ADVISORY_LOCK", Holds(NAMED)),
     (b"SELECT PG_TRY_ADVISORY_LOCK", Holds(NAMED)),
-    (b"SELECT PG_ADVISORY_UNLOCK_ALL", Frees(NAMED)),
+    (b"SELECT PG_ADVISORY_UNLOCK", Frees(NAMED)),
     (b"DISCARD ALL", Frees(NAMED)),
 ];
 
@@ -232,15 +238,14 @@ impl Reader {
             }
             _ => {}
         }
-        let is_prepared = self.phase == phase::PREPARED;
         for byte in payload {
             if !matches!(self.phase, phase::TEXT | phase::PREPARED) {
                 break;
             }
             match self.text(*byte, words) {
                 Some(Holds(locks)) => *holds |= locks,
-                Some(Frees(locks)) if !is_prepared => *holds &= !locks,
-                Some(Frees(_)) | None => {}
+                Some(Frees(locks)) => *holds &= !locks,
+                None => {}
             }
         }
     }
@@ -248,6 +253,8 @@ impl Reader {
     /// Reads a byte of a statement: what that does, once it is clear.
     fn text(&mut self, byte: u8, words: &Words) -> Option<Effect> {
         let (next, read) = match (self.lexer, byte) {
+            // Counts of none and one before the text, where a client may send attributes beside it (MySQL, "COM_QUERY").
+            (lexer::TEXT, 0 | 1) if self.matched == 0 => (lexer::TEXT, None),
             (lexer::TEXT, b'/') => (lexer::SLASH, None),
             (lexer::TEXT, b'-') => (lexer::DASH, None),
             (lexer::TEXT, b'#') => (lexer::LINE, None),
@@ -345,8 +352,10 @@ mod tests {
                 TABLES,
             ),
             ("/*!40000 LOCK */ /*M!100100 TABLES t READ */", TABLES),
-            ("flush tables with read lock", TABLES),
-            ("FLUSH/**/TABLE t FOR EXPORT", TABLES),
+            ("flush tables with read lock", ALL_TABLES),
+            ("FLUSH/**/TABLE\nwith read lock", ALL_TABLES),
+            ("\0\u{1}LOCK TABLES t READ", TABLES),
+            ("flush tables", 0),
             ("BACKUP STAGE START", BACKUP),
             ("backup  lock t", BACKUP),
             ("SELECT GET_LOCK('job', 10)", NAMED),
@@ -372,6 +381,12 @@ mod tests {
         let named = "select get_lock('a', 1)";
         assert_eq!(after(&["lock tables t read", "select 1", "unlock tables"]), 0);
         assert_eq!(after(&["lock tables t read", named, "unlock tables"]), NAMED);
+        assert_eq!(after(&["lock tables t read", "start transaction"]), 0);
+        assert_eq!(after(&["flush tables with read lock", "begin"]), ALL_TABLES);
+        assert_eq!(
+            after(&["flush tables with read lock", "begin", "unlock tables"]),
+            0
+        );
         assert_eq!(after(&[named, "select release_lock('a')"]), 0);
         assert_eq!(after(&[named, "do release_all_locks()"]), 0);
         assert_eq!(after(&["backup stage start", "backup stage block_ddl"]), BACKUP);
@@ -383,10 +398,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_prepared_locks_and_frees_nothing() {
+    fn what_is_prepared_is_taken_for_done() {
         let prepared = command(0x16, b"select get_lock(?, ?)");
         let release = command(0x16, b"select release_lock(?)");
-        assert_eq!(held(protocol::MYSQL, &[&prepared, &release]), NAMED);
+        assert_eq!(held(protocol::MYSQL, &[&prepared]), NAMED);
+        assert_eq!(held(protocol::MYSQL, &[&prepared, &release]), 0);
         // The value of an execution, a file's content, and what goes on with a long packet, are no statements.
         for (number, first) in [(0x17, 0), (3, 1)] {
             let mut bytes = command(number, b"lock tables t read");
@@ -408,10 +424,7 @@ mod tests {
                 0,
             ),
             ([takes.clone(), query("discard all")].concat(), 0),
-            (
-                [takes.clone(), query("select pg_advisory_unlock(7)")].concat(),
-                NAMED,
-            ),
+            ([takes.clone(), query("select pg_advisory_unlock(7)")].concat(), 0),
             (query("select pg_advisory_xact_lock(7)"), 0),
             (query("lock table t"), 0),
             (message(b'd', b"select pg_advisory_lock(7)"), 0),

@@ -87,7 +87,13 @@ fn is_vacant(region: &Region) -> bool {
     }
     let now = sys::now();
     match region.ended_ns.compare_exchange(0, now, Relaxed, Relaxed) {
-        Ok(_) => false,
+        Ok(_) => {
+            // Another may have become it since the first look; then this is no time of its end.
+            if lock::is_held(&region.serving) {
+                region.ended_ns.store(0, Relaxed);
+            }
+            false
+        }
         Err(since) => now.saturating_sub(since) > ENDS_WITHIN_NS,
     }
 }

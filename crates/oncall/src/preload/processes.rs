@@ -11,11 +11,11 @@
 
 use super::areas;
 use super::courtesy;
-use super::gaps::{GAP_NS, dated};
+use super::gaps::{GAP_NS, dated, is_after_shared_gap};
 use super::habit;
 use super::layout::{Connection, MAX_CONNECTIONS, Region, mode, sent};
 use super::lock;
-use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, locked, state, under};
+use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, is_spared_holder, locked, state, under};
 use super::sys;
 use super::table::{self, attach, begin_query, end_query};
 use super::waits::blocking_for_client;
@@ -191,7 +191,8 @@ pub fn wait<R>(
         end_query(region, connection, now);
     }
     if connection.slot.load(Relaxed) == 1 {
-        let may_linger = connection.tokens.load(Relaxed) > 0 && is_closed(region, now);
+        let may_linger =
+            connection.tokens.load(Relaxed) > 0 && !is_spared_holder(connection) && is_closed(region, now);
         let linger = match may_linger {
             true => region.linger_ns.load(Relaxed).min(patience.unwrap_or(u64::MAX)),
             false => 0,
@@ -268,7 +269,8 @@ fn came(region: &'static Region, place: u16, (now, since): (u64, u64)) {
     attach(connection, place);
     // Not before its client had the answer to its last one.
     let answered = connection.sent_ns.load(Relaxed);
-    let since = match now.saturating_sub(answered) > GAP_NS {
+    let is_after_gap = is_after_shared_gap(region, now);
+    let since = match is_after_gap && now.saturating_sub(answered) > GAP_NS {
         true => dated(connection, since, now),
         false => since,
     };

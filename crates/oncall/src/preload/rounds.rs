@@ -145,6 +145,10 @@ impl Locked {
                 && connection.ran.load(Relaxed) == round;
             let tokens = if rests { 0 } else { self.quota(connection) };
             connection.tokens.store(tokens, Relaxed);
+        } else if connection.holds.load(Relaxed) != 0 && connection.tokens.load(Relaxed) > 0 {
+            // Those that it was spared last no longer than what they were for.
+            let left = connection.tokens.load(Relaxed).min(self.quota(connection));
+            connection.tokens.store(left, Relaxed);
         }
         connection.tokens.load(Relaxed)
     }
@@ -186,7 +190,7 @@ impl Locked {
                 .max(1),
             quota => {
                 let least = match transactions::may_block(self.region, connection, self.now) {
-                    true if connection.holds.load(Relaxed) != 0 => SPARED_QUERIES,
+                    true if is_spared_holder(connection) => SPARED_QUERIES,
                     is_spared => i32::from(is_spared || self.has_waited(connection, STARVED_NS)),
                 };
                 quota.max(least)
@@ -572,6 +576,13 @@ impl Locked {
             }
         }
     }
+}
+
+/// Whether a connection that gives way to others asked for locks that last: it has more queries in a round while somebody may wait for these, and
+/// never keeps its slot between them.
+pub fn is_spared_holder(connection: &Connection) -> bool {
+    let gives_way = connection.yields.load(Relaxed) == 1 || connection.rests.load(Relaxed) == 1;
+    gives_way && connection.holds.load(Relaxed) != 0
 }
 
 /// How long a slot is held, nanoseconds, by a query that is long where they are held for this long in the mean.

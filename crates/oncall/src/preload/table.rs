@@ -391,9 +391,11 @@ impl Locked {
     pub fn free(&mut self, place: u16) {
         let connection = &self.region.connections[usize::from(place)];
         habit::ends(connection);
-        if connection.in_query.swap(0, Relaxed) == 1 && connection.failed.load(Relaxed) == 1 {
-            // Its last query ended with the connection, as where the server shuts down.
-            count(self.region, connection);
+        let is_answered =
+            connection.failed.load(Relaxed) == 1 || connection.sent.load(Relaxed) != sent::NOTHING;
+        if connection.in_query.swap(0, Relaxed) == 1 && is_answered {
+            // Its last query ended with the connection, as where HTTP has one for each. A farewell has no answer.
+            count(self.region, connection, self.now);
         }
         self.release(connection);
         self.unblock(connection);
@@ -530,16 +532,22 @@ pub fn begin_query(connection: &Connection, now: u64) {
     connection.in_query.store(1, Relaxed);
 }
 
-/// Counts a query that was answered: how many of its connection were answered before it, and did not fail; `None` where it failed.
-fn count(region: &Region, connection: &Connection) -> Option<u64> {
+/// Counts a query that was answered, with its latency where it did not fail: how quickly a server fails is none.
+fn count(region: &Region, connection: &Connection, now: u64) {
     let before = connection.queries.fetch_add(1, Relaxed);
     region.queries.fetch_add(1, Relaxed);
     if connection.failed.swap(0, Relaxed) == 1 {
         connection.failures.fetch_add(1, Relaxed);
         region.failures.fetch_add(1, Relaxed);
-        return None;
+        return;
     }
-    Some(before.saturating_sub(connection.failures.load(Relaxed)))
+    let number = before.saturating_sub(connection.failures.load(Relaxed));
+    let latency = now.saturating_sub(connection.query_ns.load(Relaxed));
+    let microseconds = latency / 1000;
+    connection.latency_ns.fetch_add(latency, Relaxed);
+    connection.recent_us[number as usize % KEPT]
+        .store(u32::try_from(microseconds).unwrap_or(u32::MAX), Relaxed);
+    region.latencies[bucket(microseconds)].fetch_add(1, Relaxed);
 }
 
 pub fn end_query(region: &'static Region, connection: &Connection, now: u64) {
@@ -559,15 +567,7 @@ pub fn end_query(region: &'static Region, connection: &Connection, now: u64) {
         connection.ready_ns.store(since, Relaxed);
     }
     connection.sent.store(sent::NOTHING, Relaxed);
-    // How quickly the server fails is no latency.
-    if let Some(number) = count(region, connection) {
-        let latency = now.saturating_sub(connection.query_ns.load(Relaxed));
-        let microseconds = latency / 1000;
-        connection.latency_ns.fetch_add(latency, Relaxed);
-        connection.recent_us[number as usize % KEPT]
-            .store(u32::try_from(microseconds).unwrap_or(u32::MAX), Relaxed);
-        region.latencies[bucket(microseconds)].fetch_add(1, Relaxed);
-    }
+    count(region, connection, now);
     let since = connection.since_ns.swap(now, Relaxed);
     if connection.slot.load(Relaxed) == 1 {
         // Two workers that do this at once lose one of a hundred.

@@ -80,13 +80,16 @@ pub fn sent(connection: &Connection, buffer: *const c_void, length: usize) {
 
 /// Bytes of an answer went out from several buffers, as many as are said in all.
 pub fn sent_parts(connection: &Connection, parts: *const Part, count: usize, length: usize) {
-    if parts.is_null() {
+    if parts.is_null() || length == 0 {
         return;
     }
     // SAFETY: the caller has just sent what these name.
     let parts = unsafe { core::slice::from_raw_parts(parts, count) };
     let mut left = length;
     for part in parts {
+        if left == 0 {
+            break;
+        }
         let length = part.length.min(left);
         sent(connection, part.base, length);
         left -= length;

@@ -7,7 +7,7 @@ use super::courtesy;
 use super::gaps::is_look_due;
 use super::habit;
 use super::layout::{Connection, Region, sent};
-use super::rounds::{HOME, Locked, is_closed, locked, state};
+use super::rounds::{HOME, Locked, is_closed, is_spared_holder, locked, state};
 use super::sys::{self, PollFd};
 use super::table::{self, attach, begin_query, end_query, own_place, region};
 use core::ffi::{c_int, c_long};
@@ -97,7 +97,10 @@ pub fn wait(region: &'static Region, place: u16, poll: &mut PollFd, how: Patienc
         return Waited::Ordinarily;
     }
     let mut has_lingered = false;
-    if connection.slot.load(Relaxed) == 1 && connection.tokens.load(Relaxed) > 0 {
+    if connection.slot.load(Relaxed) == 1
+        && connection.tokens.load(Relaxed) > 0
+        && !is_spared_holder(connection)
+    {
         let linger = region.linger_ns.load(Relaxed).min(patience.unwrap_or(u64::MAX));
         if linger > 0 {
             let result = sys::poll_for(poll, linger);

@@ -159,7 +159,8 @@ pub(super) fn together(served: &[Option<Served>]) -> Option<OncallObservation> {
     });
     let switches = served.iter().map(|one| one.since.context_switches);
     Some(OncallObservation {
-        queries: sum(|one| one.since.queries),
+        queries: sum(|one| one.since.queries + one.since.failures),
+        failed: sum(|one| one.since.failures),
         rounds: sum(|one| one.since.rounds),
         running: sum(|one| one.now.running.into()),
         waiting: sum(|one| one.now.waiting.into()),

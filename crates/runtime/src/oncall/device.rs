@@ -298,7 +298,8 @@ impl Device for OncallDevice {
         let (least, connections) = (self.pressure.take(), u64::from(now.connections));
         let asking = self.asking(since.queries);
         let observation = OncallObservation {
-            queries: since.queries.saturating_sub(since.failures),
+            queries: since.queries,
+            failed: since.failures.min(since.queries),
             rounds: since.rounds,
             running: u64::from(now.running),
             waiting: u64::from(now.waiting),

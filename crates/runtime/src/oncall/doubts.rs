@@ -26,6 +26,8 @@ pub struct Doubts {
     said: Vec<Doubt>,
     /// The process whose workers were on call at the last look; 0 of none.
     owner: u32,
+    /// Connections up to then that came while it lacked descriptors or a thread.
+    lacked: u64,
 }
 
 /// What was said.
@@ -72,6 +74,7 @@ impl Doubts {
             suspected: None,
             said: Vec::new(),
             owner: 0,
+            lacked: 0,
         }
     }
 
@@ -132,7 +135,8 @@ impl Doubts {
                  MaxRequestWorkers)",
             );
         }
-        if totals.lacking > 0 && (totals.owner == 0 || totals.owner_ended) {
+        let lacked = std::mem::replace(&mut self.lacked, totals.lacking);
+        if totals.lacking > lacked && (totals.owner == 0 || totals.owner_ended) {
             self.say(
                 Doubt::Lacks,
                 "the server has no descriptors left for the library, which needs two and a thread, or could not have a thread: it runs as \

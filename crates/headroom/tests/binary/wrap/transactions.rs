@@ -35,7 +35,9 @@ fn who_yields_is_held_up_in_its_transaction_only_while_nobody_waits_for_its_lock
     let mut gold = load(&database, "gold", 6);
     let now = "select unix_timestamp(sysdate(6))";
     let change = "update shop.t set v = v + 1 where id = 1";
-    let script = format!("{now}; begin; {change}; {now}; {change}; {change}; {change}; {now}; commit");
+    // A policy has placed it by the next period, and not before.
+    let script =
+        format!("do sleep(0.6); {now}; begin; {change}; {now}; {change}; {change}; {change}; {now}; commit");
     // Its statements are held up once there are others for the policy to see.
     let alone = until("who yields is held up", || {
         let between = between(&database.asks(&script)?);

@@ -76,12 +76,12 @@ pub fn read(connection: &Connection, bytes: &[u8]) -> Heard {
 /// Classes of SQLSTATE of what the server could not do (PostgreSQL, "Error Codes"): connection exception, insufficient resources, operator
 /// intervention, system error, internal error, configuration file error.
 const FAILED_CLASSES: [&[u8]; 6] = [b"08", b"53", b"57", b"58", b"XX", b"F0"];
-/// Of these `query_canceled`: by its client, or by a timeout that was set.
-const CANCELLED: &[u8] = b"57014";
+/// Of these `query_canceled`, by its client or by a timeout that was set, and `protocol_violation`, which is the client's.
+const ANSWERS: [&[u8]; 2] = [b"57014", b"08P01"];
 
 /// Whether an error with this SQLSTATE is the server's failure.
 fn is_failed(state: &[u8]) -> bool {
-    FAILED_CLASSES.iter().any(|class| state.starts_with(class)) && state != CANCELLED
+    FAILED_CLASSES.iter().any(|class| state.starts_with(class)) && !ANSWERS.contains(&state)
 }
 
 /// Messages that go out in whatever pieces.
@@ -194,9 +194,10 @@ mod tests {
         ] {
             assert!(is_failed(failed.as_bytes()), "{failed}");
         }
-        // Done, a duplicate key, a read-only transaction, a serialization failure, a deadlock, syntax, cancelled, no lock, a user's own.
+        // Done, a duplicate key, a read-only transaction, a serialization failure, a deadlock, syntax, cancelled, malformed, no lock, a user's own.
         for answer in [
-            "00000", "23505", "25006", "40001", "40P01", "42601", "57014", "55P03", "45000", "HY000", "", "5",
+            "00000", "23505", "25006", "40001", "40P01", "42601", "57014", "08P01", "55P03", "45000",
+            "HY000", "", "5",
         ] {
             assert!(!is_failed(answer.as_bytes()), "{answer}");
         }

@@ -14,7 +14,7 @@ const LATE_PERIODS: u32 = 2;
 impl OnCall {
     /// Counts periods in a row over the target, whatever is in force; one of which that is not known changes nothing.
     pub(super) fn count_late(&mut self, observation: &Observation, oncall: &OncallObservation) {
-        let Some(judged) = self.judged(observation, oncall) else {
+        let Some(judged) = self.measured(observation, oncall) else {
             return;
         };
         self.late_for = match judged > self.slo.target() {
@@ -27,7 +27,7 @@ impl OnCall {
     /// latency that a server can tell.
     pub(super) fn end_late(&mut self, observation: &Observation) -> Option<(Point, Reason)> {
         let oncall = observation.oncall.as_ref()?;
-        let judged = self.judged(observation, oncall)?;
+        let judged = self.measured(observation, oncall)?;
         let is_late = judged > self.slo.target() && self.wanted.delay > Seconds::ZERO;
         self.late = match is_late {
             true => self.late + 1,

@@ -155,10 +155,15 @@ impl OnCall {
 
     /// Too few queries to compare anything by: what was found at partial load, or no delay.
     fn stay_quiet(&self, cores: u32) -> (Point, Reason) {
-        let found = self.partial.best.or(self.saturated.best);
-        let point = found
-            .filter(|found| *found != Point::OFF)
-            .unwrap_or(self.start(cores));
+        let found = match self.regime {
+            Some(Regime::Elsewhere) => self.elsewhere.best,
+            _ => self
+                .partial
+                .best
+                .or(self.saturated.best)
+                .filter(|found| *found != Point::OFF),
+        };
+        let point = found.unwrap_or(self.start(cores));
         let text = format!("{}: too few queries to compare anything by", point.in_words());
         (point, reason("oncall-quiet", text, point, &[]))
     }
@@ -253,7 +258,7 @@ impl Law for OnCall {
     }
 
     fn forget(&mut self) {
-        (self.regime, self.other, self.late) = (None, 0, 0);
+        (self.regime, self.other, self.late, self.late_for) = (None, 0, 0, 0);
         self.forget_found();
         (self.machine, self.is_disturbed) = (None, false);
     }

@@ -74,6 +74,8 @@ impl OnCall {
             for search in [&mut self.saturated, &mut self.partial, &mut self.elsewhere] {
                 search.held = 0;
             }
+            // What they wait for may be another thing than the last time.
+            self.elsewhere.best = None;
         }
     }
 }

@@ -138,7 +138,7 @@ impl OnCall {
             return Some(Cause::Stuck(waits));
         }
         let took = self
-            .judged(observation, oncall)
+            .measured(observation, oncall)
             .map_or(waits, |judged| judged.max(waits));
         let is_on_call = observation.in_force.get(Lever::Concurrency).is_some();
         (is_on_call && oncall.queries < MIN_QUERIES && took > target)

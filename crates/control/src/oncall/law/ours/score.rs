@@ -15,7 +15,8 @@ impl OnCall {
     pub(super) fn score(&self, observation: &Observation, oncall: &OncallObservation) -> Option<f64> {
         let latency = observation.traffic.as_ref()?.latency?;
         let at_slo = self.judged(observation, oncall)?;
-        let rate = oncall.queries as f64 / observation.length.get();
+        let served = oncall.queries.saturating_sub(oncall.failed);
+        let rate = served as f64 / observation.length.get();
         let watts = match self.metered {
             Some(true) => observation.power?.value.get(),
             _ => 1.0,
@@ -62,6 +63,15 @@ impl OnCall {
             asking: oncall.asking,
             utilisation: observation.utilisation.map(Ratio::get),
             long_idle: oncall.long_idle.map(Ratio::get),
+        }
+    }
+
+    /// The same where it was measured: that an SLO was missed by failures is not for how long anybody waited.
+    pub(super) fn measured(&self, observation: &Observation, oncall: &OncallObservation) -> Option<Seconds> {
+        let latency = observation.traffic.as_ref()?.latency;
+        match latency.is_some_and(|latency| latency.missed) {
+            true => oncall.oldest_waiting,
+            false => self.judged(observation, oncall),
         }
     }
 

@@ -14,6 +14,9 @@ const OTHER_CONNECTIONS: f64 = 1.5;
 pub(super) const LATE_TO_RETRY: u32 = 12;
 /// The waits before another comparison double so often at most.
 pub(super) const MAX_DOUBLINGS: u32 = 3;
+/// After so many periods it is compared anew whether to be on call where queries were late and none waited for a slot; twice as many each time that
+/// the same is found.
+const ELSEWHERE_RETRY: u32 = 160;
 /// What is compared at each load, for people.
 pub(super) const SATURATED: &str = "workers and queries in a round, while queries always wait";
 pub(super) const PARTIAL: &str = "delays between rounds, while the server serves what comes";
@@ -184,6 +187,8 @@ impl OnCall {
             search.best.is_some() && (many > then * OTHER_CONNECTIONS || many * OTHER_CONNECTIONS < then);
         // The neighbours of what was found first are compared at once.
         let wait = match search.doublings {
+            // While nobody is on call nothing says that they would not be late any more.
+            doublings if regime == Regime::Elsewhere => ELSEWHERE_RETRY.min(retry) << doublings,
             0 if search.best.is_some() && regime == Regime::Saturated => retry / 4,
             doublings => retry << doublings,
         };

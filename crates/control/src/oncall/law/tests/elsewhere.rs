@@ -114,3 +114,72 @@ fn a_policy_that_has_some_go_first_is_never_compared_with_nobody_on_call() {
         assert_eq!(off, 0, "{policy}");
     }
 }
+
+/// What was found in one spell is no answer to the next, and nothing says when a spell is over while nobody is on call.
+#[test]
+fn a_spell_of_late_queries_is_over_when_it_is_and_the_next_is_compared_anew() {
+    let mut server = partly_loaded();
+    let mut law = ours(100.0, GoalName::Slo);
+    let (mut in_force, mut off, mut compared) = (Setting::default(), Vec::new(), 0);
+    for period in 0..6_000_u64 {
+        let mut observation = server.observation(period, in_force);
+        let is_late = matches!(period, 1_000..1_200 | 4_000..4_200) && workers(&in_force).is_some();
+        if is_late {
+            let latency = observation
+                .traffic
+                .as_mut()
+                .and_then(|traffic| traffic.latency.as_mut());
+            latency.unwrap().at_slo = Seconds::from_millis(300.0);
+        }
+        let decision = law.decide(&observation);
+        in_force = decision.setting;
+        if workers(&in_force).is_none() {
+            off.push(period);
+        }
+        let abouts = decision.comparisons.iter();
+        compared += abouts.filter(|one| one.about.contains("on call or not")).count();
+    }
+    let spells = [1_000..1_600_u64, 4_000..4_600];
+    for spell in &spells {
+        assert!(
+            off.iter().any(|period| spell.contains(period)),
+            "{spell:?}: {off:?}"
+        );
+    }
+    let longer = off
+        .iter()
+        .filter(|period| !spells.iter().any(|spell| spell.contains(period)));
+    assert_eq!(longer.count(), 0, "{off:?}");
+    assert!(compared >= 2, "{compared}");
+}
+
+/// What a server fails at once is late for nobody, and no law holds it up.
+#[test]
+fn a_server_that_fails_is_not_let_go_for_it() {
+    let mut server = partly_loaded();
+    server.demand = 200.0;
+    let mut law = ours(100.0, GoalName::Slo);
+    let (mut in_force, mut rules) = (Setting::default(), Vec::new());
+    for period in 0..1_000 {
+        let mut observation = server.observation(period, in_force);
+        if (400..800).contains(&period) {
+            let oncall = observation.oncall.as_mut().unwrap();
+            oncall.failed = oncall.queries;
+            let latency = observation
+                .traffic
+                .as_mut()
+                .and_then(|traffic| traffic.latency.as_mut());
+            let latency = latency.unwrap();
+            (latency.missed, latency.at_slo) = (true, Seconds::from_millis(200.0));
+        }
+        let decision = law.decide(&observation);
+        in_force = decision.setting;
+        assert!(
+            workers(&in_force).is_some(),
+            "period {period}: {:?}",
+            decision.reasons
+        );
+        rules.push(decision.reasons[0].rule.to_string());
+    }
+    assert!(!rules.iter().any(|rule| rule == "oncall-late"), "{rules:?}");
+}

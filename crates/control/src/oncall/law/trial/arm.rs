@@ -78,13 +78,13 @@ impl Sums {
         }
     }
 
-    /// Whether a model says that a setting saves, and the cores were no longer in idle periods that pay than under another: what it seems to
-    /// save has no cause then. A sensor's watts need none.
+    /// Whether a model says that a setting saves, and the cores were no longer in idle periods that pay than under another, as far as is known:
+    /// what it seems to save has no cause then. A sensor's watts need none.
     pub(super) fn saves_without_sleep(&self, other: &Self) -> bool {
         let is_modelled =
             |energy: Option<Reading<Joules>>| energy.is_some_and(|energy| energy.source == Source::Estimated);
         let (one, two) = (mean(self.long_idle), mean(other.long_idle));
-        is_modelled(self.energy) && one.zip(two).is_some_and(|(one, two)| one < two + LEAST_IDLE)
+        is_modelled(self.energy) && one.zip(two).is_none_or(|(one, two)| one < two + LEAST_IDLE)
     }
 
     /// Adds the sums of a turn.
