@@ -173,8 +173,8 @@ fn servers_are_one_with_the_sums_of_what_they_do_and_the_cores_of_one() {
     }
     let all = together(&both).unwrap();
     assert_eq!(
-        (all.queries, all.rounds, all.connections, all.waiting),
-        (120, 60, 16, 6)
+        (all.queries, all.failed, all.rounds, all.connections, all.waiting),
+        (126, 6, 60, 16, 6)
     );
     assert_eq!((all.waiting_least, all.cores), (Some(2), Some(2)));
     assert_eq!(all.oldest_waiting, Some(Seconds::from_millis(20.0)));
