@@ -2,7 +2,9 @@
 
 use super::*;
 use headroom_units::LeverRange;
-use headroom_wire::message::{EnergySample, Microjoules, Node as Hardware, Range, RefusedReadings};
+use headroom_wire::message::{
+    EnergySample, LeaseState, Microjoules, Node as Hardware, PowerEnvelope, Range, RefusedReadings,
+};
 
 const NAMES: [&str; 2] = ["n1", "n2"];
 
@@ -112,6 +114,48 @@ fn period(
     period.switched.extend(second);
     cluster.observe(&mut period);
     period
+}
+
+#[test]
+fn a_lease_of_another_that_ends_before_anything_was_commanded_leaves_the_node_to_us() {
+    let mut cluster = cluster();
+    let holder = Holder::new("test", 1).unwrap();
+    let lease = |holder: &str| LeaseState {
+        holder: holder.to_owned(),
+        remaining: Duration::from_secs(1),
+        length: Duration::from_secs(2),
+        sequence: 1,
+    };
+    let mut found = |seen: Option<LeaseState>, commanded: bool| {
+        for node in &cluster.nodes {
+            node.state.change(|state| {
+                state.description = Some(Description {
+                    envelope: Some(PowerEnvelope {
+                        idle: Watts::new(10.0),
+                        full: Watts::new(100.0),
+                        source: Source::Emulated,
+                    }),
+                    ..description()
+                });
+                let sample = Sample {
+                    lease: seen.clone(),
+                    ..sample(0)
+                };
+                state.report(sample, commanded, &holder);
+            });
+        }
+        cluster.describe(Duration::ZERO, None).map(|found| found.notes)
+    };
+    let held = found(Some(lease("before")), false).unwrap_err().to_string();
+    assert!(
+        held.contains("held by \"before\": stop that controller"),
+        "{held}"
+    );
+    assert!(found(Some(lease("test")), false).unwrap().is_empty());
+    found(Some(lease("before")), false).unwrap_err();
+    // One that has commanded is told by the answers to its commands.
+    found(None, true).unwrap_err();
+    assert!(found(None, false).unwrap().is_empty());
 }
 
 #[test]

@@ -47,6 +47,32 @@ impl NodeState {
         self.switched.is_some_and(|at| at.elapsed() < MAX_RETURN)
     }
 
+    /// Takes in who has a lease of it: one of another name keeps it from us, one of our own may be ours from before.
+    pub(super) fn see_lease(&mut self, lease: Option<&LeaseState>, holder: &Holder) {
+        self.held_by = lease
+            .map(|lease| lease.holder.clone())
+            .filter(|name| name != holder.name());
+        self.trouble = self
+            .held_by
+            .as_ref()
+            .map(|holder| format!("it is held by {holder:?}"));
+    }
+
+    /// Takes in a sample. Until we have commanded it, nothing else tells that another's lease has ended.
+    pub(super) fn report(&mut self, sample: Sample, commanded: bool, holder: &Holder) {
+        if !commanded {
+            self.see_lease(sample.lease.as_ref(), holder);
+        }
+        // A lease that ran out unnoticed shows here.
+        if sample.lease.is_none() {
+            self.in_force = sample.in_force;
+        }
+        let now = sample.oncall.as_ref().and_then(|oncall| oncall.now.as_ref().ok());
+        let least = [self.waiting_least, now.map(|now| now.waiting_least)];
+        self.waiting_least = least.into_iter().flatten().min();
+        self.sample = Some(sample);
+    }
+
     /// Whether it is there and ours to command.
     pub(super) fn is_live(&self) -> bool {
         self.description.is_some() && self.held_by.is_none()
@@ -124,11 +150,7 @@ impl NodeTask {
             state.connections += 1;
             state.switched = None;
             state.in_force = description.in_force;
-            state.held_by = held_by_another(description.lease.as_ref(), &self.options.holder);
-            state.trouble = state
-                .held_by
-                .as_ref()
-                .map(|holder| format!("it is held by {holder:?}"));
+            state.see_lease(description.lease.as_ref(), &self.options.holder);
             state.sample = None;
             state.description = Some(description);
         });
@@ -216,16 +238,9 @@ impl NodeTask {
         for trouble in &sample.troubles {
             tracing::warn!(node = self.options.name, "{trouble}");
         }
-        self.state.change(|state| {
-            // A lease that ran out unnoticed shows here.
-            if sample.lease.is_none() {
-                state.in_force = sample.in_force;
-            }
-            let now = sample.oncall.as_ref().and_then(|oncall| oncall.now.as_ref().ok());
-            let least = [state.waiting_least, now.map(|now| now.waiting_least)];
-            state.waiting_least = least.into_iter().flatten().min();
-            state.sample = Some(sample);
-        });
+        let commanded = self.sequence > 0;
+        self.state
+            .change(|state| state.report(sample, commanded, &self.options.holder));
     }
 
     /// Puts a wish in force, or renews its lease. Only what ends the connection is an error.
@@ -286,11 +301,4 @@ impl NodeTask {
         });
         Ok(())
     }
-}
-
-/// Who else holds a node: a lease of another name. One of our own name may be ours from before.
-fn held_by_another(lease: Option<&LeaseState>, holder: &Holder) -> Option<String> {
-    lease
-        .filter(|lease| lease.holder != holder.name())
-        .map(|lease| lease.holder.clone())
 }
