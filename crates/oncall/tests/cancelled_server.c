@@ -1,7 +1,6 @@
 /* A server with a thread per connection whose threads are cancelled by pthread_cancel(3): what a Rust program cannot do to its own.
  *
  * A line is a query: "hold" waits in its midst for ever, "cancel N" cancels the thread of the Nth connection, anything else is answered. */
-#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,6 +8,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "listen.h"
 
 enum { MOST = 64 };
 static pthread_t threads[MOST];
@@ -35,14 +36,7 @@ static void *serve(void *at) {
 }
 
 int main(void) {
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    bind(listener, (struct sockaddr *)&address, sizeof address);
-    listen(listener, MOST);
-    getsockname(listener, (struct sockaddr *)&address, &length);
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
+    int listener = listen_anywhere(0);
     for (int at = 0; at < MOST; at++) {
         sockets[at] = accept(listener, NULL, NULL);
         pthread_create(&threads[at], NULL, serve, &sockets[at]);

@@ -12,7 +12,6 @@
  * other   a line "other" closes the client by close_range(2); its number is a pipe's from then on, which is read. A line "wait" is answered when
  *         that was */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -25,6 +24,8 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "listen.h"
 
 static const char *how;
 static int ends[2];
@@ -166,14 +167,7 @@ int main(int count, char **arguments) {
     struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART};
     sigaction(SIGUSR1, &action, NULL);
     if (pipe(ends)) return 1;
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    bind(listener, (struct sockaddr *)&address, sizeof address);
-    listen(listener, 64);
-    getsockname(listener, (struct sockaddr *)&address, &length);
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
+    listener = listen_anywhere(SOCK_CLOEXEC);
     for (;;) {
         /* From then on it is the thief that accepts. */
         if (is("steal") && threads == 2) pause();

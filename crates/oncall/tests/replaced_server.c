@@ -3,7 +3,6 @@
  * SIGUSR1 to the first process replaces the serving one in peace: that accepts no more clients, and ends when its last one has left. A line is a
  * query, answered by "ok"; a line "for ever" is computed for ever. */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,6 +13,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "listen.h"
 
 static volatile sig_atomic_t is_asked;
 static volatile int connections;
@@ -55,14 +56,7 @@ static void accept_clients(int listener) {
 int main(void) {
     struct sigaction action = {.sa_handler = asked};
     sigaction(SIGUSR1, &action, NULL);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    bind(listener, (struct sockaddr *)&address, sizeof address);
-    listen(listener, 64);
-    getsockname(listener, (struct sockaddr *)&address, &length);
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
+    int listener = listen_anywhere(SOCK_CLOEXEC | SOCK_NONBLOCK);
     pid_t serving = 0;
     for (;;) {
         if (!serving || is_asked) {

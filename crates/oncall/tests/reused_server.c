@@ -3,7 +3,6 @@
  * A line is a query. The first two clients have a thread each, all on one processor; "take" ends the second one's connection, and its thread goes
  * on with the third client, who waits to be accepted. Where it may be scheduled before all others, no other thread runs in between. */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -11,6 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "listen.h"
 
 static int listener, second;
 
@@ -51,14 +52,7 @@ int main(void) {
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);
     sched_setaffinity(0, sizeof one, &one);
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    bind(listener, (struct sockaddr *)&address, sizeof address);
-    listen(listener, 8);
-    getsockname(listener, (struct sockaddr *)&address, &length);
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
+    listener = listen_anywhere(SOCK_CLOEXEC);
     int sockets[2];
     for (int at = 0; at < 2; at++) {
         sockets[at] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);

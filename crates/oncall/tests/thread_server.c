@@ -9,7 +9,6 @@
  *   raw                     the same, but that it waits for its clients, reads from them and answers "ok" by instructions of its own: no
  *                           function of libc's is called for that. x86-64 alone */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
@@ -21,6 +20,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "listen.h"
 
 static const char *self, *number;
 
@@ -67,14 +68,7 @@ static void *serve_raw(void *at) {
 #endif
 
 static int listen_and_serve(void *(*serve)(void *)) {
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    bind(listener, (struct sockaddr *)&address, sizeof address);
-    listen(listener, 64);
-    getsockname(listener, (struct sockaddr *)&address, &length);
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
+    int listener = listen_anywhere(SOCK_CLOEXEC);
     for (;;) {
         pthread_t thread;
         int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
