@@ -1,16 +1,19 @@
 //! The Prometheus metrics of a run. Names follow Kepler's pattern (`_joules_total`, `_watts`, a `zone` label), and
 //! every watt and joule carries its `source`.
 
+mod gateway;
+
 use super::guard::supervisor::State;
 use super::outcomes::CLASSES;
 use super::tick::Tick;
 use crate::oncall::ConnectionSeries;
+use gateway::GatewayMetrics;
 use hdrhistogram::Histogram;
 use headroom_control::Latency;
-use headroom_gateway::ConnectCounts;
 use headroom_record::Health;
 use headroom_units::{Quantity, Role, Sensor, Source};
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
@@ -40,6 +43,7 @@ type Gauges = Family<Labels, FloatGauge>;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    gateway: GatewayMetrics,
     joules: Family<Labels, FloatCounter>,
     watts: Gauges,
     refused: Counters,
@@ -61,33 +65,11 @@ pub struct Metrics {
     failures: Counter,
     failures_by_cause: Counters,
     responses: Counters,
-    backend_requests: Counters,
-    backend_failures: Counters,
-    connects: Counters,
-    ejections: Counters,
-    ejections_withheld: Counters,
-    queue_waits: Counter,
-    queue_refusals: Counters,
-    queue_length: Gauges,
-    cache_requests: Counters,
-    cache_stored: Counter,
-    cache_invalidated: Counter,
-    cache_hit_ratio: Gauges,
-    batches: Counter,
-    batch_requests: Counter,
-    batch_groups: Counter,
-    batch_answered: Counter,
-    batch_passed: Counters,
-    batch_held: Gauges,
-    batch_waiting: FloatCounter,
-    batch_processing: FloatCounter,
     decisions: Counters,
     periods: Counter,
     lost: Counter,
     actuation_failures: Counter,
     reflexes: Counter,
-    accept_pauses: Counter,
-    gateway_restarts: Counter,
     guard_up: Gauges,
     guard_restarts: Counters,
     foreign_writes: Counter,
@@ -174,90 +156,6 @@ impl Metrics {
                 "responses",
                 "Answers by the class of their status; absent where the telemetry does not tell",
             ),
-            backend_requests: add(all, "backend_requests", "Requests sent to a backend"),
-            backend_failures: add(all, "backend_failures", "Requests that a backend failed"),
-            connects: add(
-                all,
-                "backend_connects",
-                "Connections to a backend by what came of them",
-            ),
-            ejections: add(
-                all,
-                "backend_ejections",
-                "Times that a backend was passed over, by the failed connections it was for",
-            ),
-            ejections_withheld: add(
-                all,
-                "backend_ejections_withheld",
-                "Times that a backend was not passed over because too many were away",
-            ),
-            queue_waits: add(
-                all,
-                "service_queue_waits",
-                "Requests that waited because every backend was at its limit",
-            ),
-            queue_refusals: add(
-                all,
-                "service_queue_refusals",
-                "Requests turned away because too many waited, or they had waited too long",
-            ),
-            queue_length: add(
-                all,
-                "service_queue_length",
-                "Requests waiting for a backend below its limit; absent where it is unknown",
-            ),
-            cache_requests: add(
-                all,
-                "service_cache_requests",
-                "Requests that the cache looked for, by what they came to; those that waited for another count twice",
-            ),
-            cache_stored: add(all, "service_cache_stored", "Answers that the cache stored"),
-            cache_invalidated: add(
-                all,
-                "service_cache_invalidated",
-                "Targets that the cache forgot because a request changed them",
-            ),
-            cache_hit_ratio: add(
-                all,
-                "service_cache_hit_ratio",
-                "Share of the requests answered from memory in the last period; absent without a cache, or without requests",
-            ),
-            batches: add(all, "service_batches", "Batches that the gateway let go"),
-            batch_requests: add(
-                all,
-                "service_batch_requests",
-                "Requests that were held until the end of their batch's interval",
-            ),
-            batch_groups: add(
-                all,
-                "service_batch_groups",
-                "Groups of requests for the same in the batches let go",
-            ),
-            batch_answered: add(
-                all,
-                "service_batch_answered",
-                "Batches of which the last answer came",
-            ),
-            batch_passed: add(
-                all,
-                "service_batch_passed",
-                "Requests that were not held to the end of an interval, because as many were held as may be or for as long as may be",
-            ),
-            batch_held: add(
-                all,
-                "service_batch_held",
-                "Requests that the batcher held at the end of the last period; absent where it is unknown",
-            ),
-            batch_waiting: add(
-                all,
-                "service_batch_waiting_seconds",
-                "What the batches before left of the intervals of the batches let go, together",
-            ),
-            batch_processing: add(
-                all,
-                "service_batch_processing_seconds",
-                "From letting a batch go to its last answer, of the batches answered together",
-            ),
             decisions: add(all, "decisions", "Decisions by the rule that took them"),
             periods: add(all, "periods", "Control periods"),
             lost: add(all, "telemetry_lost_periods", "Periods without telemetry"),
@@ -281,16 +179,6 @@ impl Metrics {
                 "reflexes",
                 "Times that cores and frequency were raised within a period, because more requests were in flight than expected",
             ),
-            accept_pauses: add(
-                all,
-                "gateway_accept_pauses",
-                "Times that the gateway stopped accepting clients for a while, to keep descriptors for backends",
-            ),
-            gateway_restarts: add(
-                all,
-                "gateway_restarts",
-                "Times that the gateway's process ended by itself and was started again",
-            ),
             foreign_writes: add(
                 all,
                 "foreign_writes",
@@ -302,6 +190,7 @@ impl Metrics {
                 "Settings that somebody else wrote and that are left alone",
             ),
             paused: add(all, "paused", "1 while an operator has paused control, else 0"),
+            gateway: GatewayMetrics::new(),
             registry,
         }
     }
@@ -309,7 +198,6 @@ impl Metrics {
     /// Takes one period.
     pub fn tick(&self, law: &str, tick: &Tick) {
         self.periods.inc();
-        self.accept_pauses.inc_by(tick.accept_pauses);
         if let Some(energy) = tick.energy {
             let of = labels([("zone", &tick.zone), ("source", energy.source.as_str())]);
             self.joules.get_or_create(&of).inc_by(energy.value.get());
@@ -366,63 +254,7 @@ impl Metrics {
                 .get_or_create(&labels([("class", class)]))
                 .inc_by(count);
         }
-        for backend in &tick.backends {
-            let of = labels([("backend", &backend.name)]);
-            self.backend_requests.get_or_create(&of).inc_by(backend.requests);
-            self.backend_failures.get_or_create(&of).inc_by(backend.failures);
-            if let Some(connects) = &backend.connects {
-                self.connects(&backend.name, connects);
-            }
-        }
-        self.queue_length.clear();
-        if let Some(queue) = &tick.queue {
-            self.queue_length
-                .get_or_create(&Labels::new())
-                .set(queue.waiting as f64);
-            self.queue_waits.inc_by(queue.waited);
-            for (cause, count) in [("full", queue.full), ("expired", queue.expired)] {
-                self.queue_refusals
-                    .get_or_create(&labels([("cause", cause)]))
-                    .inc_by(count);
-            }
-        }
-        self.cache_hit_ratio.clear();
-        if let Some(cache) = &tick.cache {
-            for (result, count) in [
-                ("hit", cache.hits),
-                ("stale", cache.stale),
-                ("validated", cache.validated),
-                ("fetched", cache.misses.saturating_sub(cache.validated)),
-                ("passed", cache.passed),
-                ("waited", cache.collapsed),
-            ] {
-                self.cache_requests
-                    .get_or_create(&labels([("result", result)]))
-                    .inc_by(count);
-            }
-            self.cache_stored.inc_by(cache.stored);
-            self.cache_invalidated.inc_by(cache.invalidated);
-            if let Some(rate) = cache.hit_rate() {
-                self.cache_hit_ratio.get_or_create(&Labels::new()).set(rate);
-            }
-        }
-        self.batch_held.clear();
-        if let Some(batch) = &tick.batch {
-            self.batch_held
-                .get_or_create(&Labels::new())
-                .set(batch.held as f64);
-            self.batches.inc_by(batch.batches);
-            self.batch_requests.inc_by(batch.requests);
-            self.batch_groups.inc_by(batch.groups);
-            self.batch_answered.inc_by(batch.answered);
-            for (cause, count) in [("full", batch.full), ("expired", batch.expired)] {
-                self.batch_passed
-                    .get_or_create(&labels([("cause", cause)]))
-                    .inc_by(count);
-            }
-            self.batch_waiting.inc_by(batch.waiting_us as f64 / 1e6);
-            self.batch_processing.inc_by(batch.processing_us as f64 / 1e6);
-        }
+        self.gateway.tick(tick);
         for reason in &tick.decision.reasons {
             let of = labels([("law", law), ("rule", &reason.rule)]);
             self.decisions.get_or_create(&of).inc();
@@ -496,32 +328,7 @@ impl Metrics {
 
     /// Takes how often the gateway's process was started again since the start of the run.
     pub fn gateway_restarts(&self, restarts: u64) {
-        self.gateway_restarts
-            .inc_by(restarts.saturating_sub(self.gateway_restarts.get()));
-    }
-
-    fn connects(&self, backend: &str, counts: &ConnectCounts) {
-        let outcomes = [
-            ("opened", counts.opened),
-            ("refused", counts.refused),
-            ("timed_out", counts.timed_out),
-            ("no_resources", counts.no_resources),
-        ];
-        for (outcome, count) in outcomes {
-            let of = labels([("backend", backend), ("outcome", outcome)]);
-            self.connects.get_or_create(&of).inc_by(count);
-        }
-        let causes = [
-            ("refused", counts.ejected_refused),
-            ("timed_out", counts.ejected_timed_out),
-        ];
-        for (cause, count) in causes {
-            let of = labels([("backend", backend), ("cause", cause)]);
-            self.ejections.get_or_create(&of).inc_by(count);
-        }
-        self.ejections_withheld
-            .get_or_create(&labels([("backend", backend)]))
-            .inc_by(counts.ejections_withheld);
+        self.gateway.restarts(restarts);
     }
 
     /// Takes how this process is watched over now; without it both metrics are absent.
@@ -536,7 +343,9 @@ impl Metrics {
     pub fn render(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        let _ = encode_registry(&mut text, &self.registry);
+        self.gateway.write(&mut text);
+        let _ = encode_eof(&mut text);
         text
     }
 }

@@ -316,7 +316,20 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
     );
     let status = admin::Status::new("fixed".to_owned(), Duration::from_secs(1));
     status.tick(&ticks[0]);
-    assert!(!status.metrics_text().contains("headroom_service_queue_length{"));
+    // Telemetry that is no gateway's, as a server's on call, has none of a gateway's series.
+    for name in [
+        "service_queue",
+        "service_batch",
+        "service_cache",
+        "backend_",
+        "gateway_",
+    ] {
+        let text = status.metrics_text();
+        assert!(
+            !text.contains(&format!("headroom_{name}")),
+            "{name} is in\n{text}"
+        );
+    }
     ticks[0].backends = vec![BackendTick {
         name: "http://b".to_owned(),
         requests: 9,
