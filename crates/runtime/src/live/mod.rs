@@ -64,6 +64,7 @@ pub mod control;
 mod device;
 pub(crate) mod front;
 pub mod guard;
+mod late;
 mod machine;
 mod metrics;
 mod news;
@@ -93,6 +94,7 @@ use headroom_control::{
 };
 use headroom_node::restore;
 use headroom_units::{Part, Role, Seconds, Setting, quantile_of_answered};
+use late::Lateness;
 use reflex::Reflexes;
 use std::time::{Duration, Instant};
 
@@ -176,6 +178,7 @@ impl ControlLoop<'_, '_> {
         // What was said of it last: a node that is away for an hour is said to be once.
         let mut not_carried_out = Vec::new();
         let mut reflexes = Reflexes::new(stop);
+        let mut lateness = Lateness::default();
         loop {
             pulse.beat(silence(self.frame.period));
             signs.0.turn();
@@ -193,10 +196,13 @@ impl ControlLoop<'_, '_> {
             }
             let now = self.clock.now();
             if now > due + self.frame.period {
-                tracing::warn!(
-                    late_s = (now - due).as_secs_f64(),
-                    "the control loop is late: periods are skipped"
-                );
+                if let Some(late) = lateness.note(now, now - due) {
+                    tracing::warn!(
+                        late_s = late.most.as_secs_f64(),
+                        times = late.times,
+                        "the control loop is late: periods are skipped"
+                    );
+                }
                 due = now;
             }
             let times = (Seconds::from(now - last), Seconds::from(now - begin));
