@@ -32,6 +32,11 @@ pub enum World {
 }
 
 impl World {
+    /// The seed of a run in this world, for people; nothing where nothing in it was random.
+    pub(crate) fn seed_text(self, seed: u64) -> Option<String> {
+        (self == Self::Simulated || seed != 0).then(|| format!("seed {seed}"))
+    }
+
     /// The word used in the run summary.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -340,5 +345,17 @@ impl PeriodRecord {
         ];
         let mut all = numbers.into_iter().chain(latencies);
         all.find_map(|(name, value)| value.is_some_and(|value| !value.is_finite()).then_some(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_shown_of_what_was_random() {
+        assert_eq!(World::Simulated.seed_text(0).as_deref(), Some("seed 0"));
+        assert_eq!(World::Live.seed_text(7).as_deref(), Some("seed 7"));
+        assert_eq!(World::Live.seed_text(0), None);
     }
 }

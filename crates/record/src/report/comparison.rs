@@ -131,13 +131,18 @@ fn facts(runs: &[RunData]) -> String {
     let named: Vec<String> = runs
         .iter()
         .map(|run| {
+            let summary = &run.summary;
+            let seed = summary
+                .world
+                .seed_text(summary.seed)
+                .map(|seed| format!("{seed}, "));
             format!(
-                "run {} ({}, {}, {} world, seed {}, {})",
+                "run {} ({}, {}, {} world, {}{})",
                 run.info.id,
                 run.info.meta.name,
                 utc_text(unix_ms(run.info.meta.started_at)),
-                run.summary.world,
-                run.summary.seed,
+                summary.world,
+                seed.unwrap_or_default(),
                 run.info.state
             )
         })

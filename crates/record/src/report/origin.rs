@@ -12,8 +12,10 @@ pub(crate) fn provenance(runs: &[RunSummary]) -> String {
             Some(number) => format!("run {number}, {}, {}", run.law, run.world),
             None => format!("{}, {}", run.law, run.world),
         };
+        let mut trace = vec![run.trace.clone()];
+        trace.extend(run.world.seed_text(run.seed));
         let mut of_run = vec![
-            ("trace", format!("{}, seed {}", run.trace, run.seed)),
+            ("trace", trace.join(", ")),
             ("duration", format!("{:.0} s", run.duration_s.get())),
             ("SLO", run.slo.text()),
         ];

@@ -167,10 +167,10 @@ fn facts(run: &RunData) -> String {
             thousands(run.summary.periods as f64),
             trimmed(meta.period.get())
         ),
-        format!("seed {}", meta.seed),
-        format!("host {}", meta.host),
-        format!("headroom {}", meta.version),
     ];
+    facts.extend(meta.world.seed_text(meta.seed));
+    facts.push(format!("host {}", meta.host));
+    facts.push(format!("headroom {}", meta.version));
     if let Some(guard) = meta.slo.and_then(|slo| slo.guard) {
         facts.insert(3, format!("guard \u{3b1} {}", trimmed(guard.get())));
     }
