@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// What the region begins with: its layout's name and version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc8");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hdrmonc9");
 /// Connections that can be on call at once; those beyond are served as without us, and counted in [`Region::unmanaged`].
 pub const MAX_CONNECTIONS: usize = 4096;
 /// The highest file descriptor of a connection that can be on call.
@@ -55,6 +55,19 @@ pub mod sent {
     /// The same, and a read that would not have waited was spared since.
     pub const SPARED: u32 = 2;
 }
+
+/// Whether a connection's worker is blocked inside a query.
+pub mod blocked {
+    /// It is not.
+    pub const NOT: u32 = 0;
+    /// It is, and is counted in [`super::Region::blocked`].
+    pub const COUNTED: u32 = 1;
+    /// It is, and goes before nobody, as far as is known.
+    pub const UNCOUNTED: u32 = 2;
+}
+
+/// Prepared statements of a connection that are remembered, of those that do something to locks.
+pub const PREPARED: usize = 4;
 
 /// What a connection's client speaks, as its first message says, or as its server answers.
 pub mod protocol {
@@ -137,6 +150,8 @@ pub struct Region {
     pub blocked: AtomicU32,
     /// Until when these count: a while after the last of them began to wait.
     pub blocked_until_ns: AtomicU64,
+    /// 1 where whose turn it is has changed, and with it perhaps who of the blocked goes first.
+    pub regiven: AtomicU32,
     /// 1 where some may pause with locks in hand.
     pub pausing: AtomicU32,
     /// Queries let go without a slot: a timeout, a signal, or a lease that ended.
@@ -309,11 +324,17 @@ pub struct Connection {
     pub failed: AtomicU32,
     /// How far a request is read: see the library's `holders`.
     pub request: AtomicU64,
+    /// The name or number of a prepared statement, as far as it is read.
+    pub named: AtomicU32,
+    /// What the statement does to locks that its client prepared last: see the library's `holders`.
+    pub preparing: AtomicU32,
+    /// Prepared statements that do something to locks.
+    pub prepared: [AtomicU64; PREPARED],
     /// Locks beyond a transaction that its client has asked for: see the library's `holders`.
     pub holds: AtomicU32,
     /// Pauses that were spared it in a transaction, which its next one makes up for.
     pub owed: AtomicU32,
-    /// 1 where it is counted in [`Region::blocked`].
+    /// Whether its worker is blocked inside a query: see [`blocked`].
     pub blocked: AtomicU32,
     /// What its worker sleeps on in a pause, where it has 1; something else ends the pause.
     pub pausing: AtomicU32,

@@ -196,8 +196,11 @@ impl Steering {
             let quota = turns
                 .batch
                 .map_or(COMMON, |batch| i32::try_from(batch).unwrap_or(i32::MAX));
-            connection.quota.store(quota, Relaxed);
-            connection.yields.store(u32::from(turns.yields), Relaxed);
+            let before = connection.quota.swap(quota, Relaxed);
+            let yielded = connection.yields.swap(u32::from(turns.yields), Relaxed);
+            if before != quota || yielded != u32::from(turns.yields) {
+                self.region().regiven.store(1, Release);
+            }
             connection.rests.store(u32::from(turns.rests), Relaxed);
             let pause = u64::try_from(turns.pause.as_nanos()).unwrap_or(u64::MAX);
             connection.pause_ns.store(pause, Relaxed);

@@ -283,7 +283,8 @@ fn while_one_that_goes_first_waits_in_a_query_nobody_in_a_transaction_yields_res
     });
 }
 
-/// Nobody who yields is what a connection waits for whose client sends the rest of its query late, or of which no policy knows yet.
+/// Nobody who yields is what a connection waits for whose client sends the rest of its query late, or of which no policy knows yet; when one
+/// does, it counts though it waits already. How late the rest comes is the client's time.
 #[test]
 fn a_wait_for_ones_own_client_or_of_one_that_no_policy_has_seen_is_not_for_others() {
     let server = start_greeting();
@@ -296,8 +297,14 @@ fn a_wait_for_ones_own_client_or_of_one_that_no_policy_has_seen_is_not_for_other
         server.steering.totals().given_back == 1
     });
     assert_eq!(server.steering.totals().blocked, 0);
+    let late = Duration::from_secs(1);
+    thread::sleep(late);
     slow.say("the rest");
     slow.hear();
+    slow.ask("spin 1");
+    let recent = server.counted(&slow).recent;
+    let longest = recent.iter().map(|one| one.get()).fold(0.0, f64::max);
+    assert!(longest < late.as_secs_f64() / 2.0, "{recent:?}");
     let (mut holder, mut unseen) = (server.connect(), server.connect());
     holder.hear();
     unseen.hear();
@@ -307,7 +314,14 @@ fn a_wait_for_ones_own_client_or_of_one_that_no_policy_has_seen_is_not_for_other
         server.steering.totals().given_back >= 2
     });
     assert_eq!(server.steering.totals().blocked, 0);
+    give(&server, &unseen, FIRST);
+    let mut other = server.connect();
+    other.hear();
+    other.ask("spin 1");
+    server.until("it counts", |server| server.steering.totals().blocked == 1);
+    assert!(server.counted(&unseen).is_blocked);
     hand_over(&mut holder, &mut unseen);
+    assert_eq!(server.steering.totals().blocked, 0);
 }
 
 /// A long query loses its slot, and may wait for a lock after that.

@@ -2,27 +2,50 @@
 //! meanwhile all that may have one ([`transactions::may_block`]) let nobody go first (priority inheritance, as far as can be seen from outside).
 
 use super::areas;
-use super::layout::{COMMON, Connection};
+use super::layout::{COMMON, Connection, blocked};
 use super::lists::{self, LATE, LATER, NEXT, NOW};
 use super::rounds::Locked;
 use super::sys;
 use super::transactions;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// A wait counts for so long: longer ones are for a client that thinks, a timer, another server.
 pub const COUNTS_NS: u64 = 2_000_000_000;
 
-/// Whether a policy has a connection go before others that yield. Of one that it has not seen yet, as of a client that is not logged in,
+/// Whether a policy has a connection go before others that yield. Of one that it has not seen yet, as of a client that came a moment ago,
 /// nothing is known.
 pub fn goes_first(connection: &Connection) -> bool {
-    let quota = connection.quota.load(Relaxed);
-    connection.yields.load(Relaxed) == 0 && quota != 0 && quota != COMMON
+    may_go_first(connection) && connection.quota.load(Relaxed) != COMMON
+}
+
+/// The same of one of which nothing is known, too.
+pub fn may_go_first(connection: &Connection) -> bool {
+    connection.yields.load(Relaxed) == 0 && connection.quota.load(Relaxed) != 0
 }
 
 impl Locked {
     /// A worker is blocked inside a query, by whatever but its own client.
     pub fn block(&mut self, connection: &Connection) {
-        if goes_first(connection) && connection.blocked.swap(1, Relaxed) == 0 {
+        let _ = connection
+            .blocked
+            .compare_exchange(blocked::NOT, blocked::UNCOUNTED, Relaxed, Relaxed);
+        self.count_if_first(connection);
+    }
+
+    /// Those count that a policy has go first since, as one that it had not seen when it blocked.
+    pub fn look_at_blocked(&mut self) {
+        if self.region.regiven.load(Relaxed) == 0 || self.region.regiven.swap(0, Acquire) == 0 {
+            return;
+        }
+        let top = self.lists.top.load(Relaxed) as usize;
+        for connection in self.region.connections.iter().take(top) {
+            self.count_if_first(connection);
+        }
+    }
+
+    fn count_if_first(&mut self, connection: &Connection) {
+        if connection.blocked.load(Relaxed) == blocked::UNCOUNTED && goes_first(connection) {
+            connection.blocked.store(blocked::COUNTED, Relaxed);
             let before = self.region.blocked.fetch_add(1, Relaxed);
             let until = self
                 .region
@@ -37,7 +60,7 @@ impl Locked {
 
     /// It goes on, or is gone.
     pub fn unblock(&mut self, connection: &Connection) {
-        if connection.blocked.swap(0, Relaxed) == 1 {
+        if connection.blocked.swap(blocked::NOT, Relaxed) == blocked::COUNTED {
             self.region.blocked.fetch_sub(1, Relaxed);
         }
     }
@@ -46,7 +69,7 @@ impl Locked {
     pub fn count_blocked(&mut self) {
         let taken = |connection: &&Connection| connection.generation.load(Relaxed) % 2 == 1;
         let all = self.region.connections.iter().filter(taken);
-        let blocked = all.filter(|connection| connection.blocked.load(Relaxed) == 1);
+        let blocked = all.filter(|connection| connection.blocked.load(Relaxed) == blocked::COUNTED);
         self.region.blocked.store(blocked.count() as u32, Relaxed);
     }
 

@@ -65,6 +65,14 @@ pub fn found_after_gap(connection: &Connection, now: u64) -> u64 {
     }
 }
 
+/// When a client's data came for which its worker has waited since it began to.
+pub fn came_while_waiting(connection: &Connection, began: u64, now: u64) -> u64 {
+    match now.saturating_sub(began) > GAP_NS {
+        true => dated(connection, now, now),
+        false => now,
+    }
+}
+
 /// When what a connection has now came, as the kernel says of TCP; since this time at most where it does not, as of Unix sockets.
 pub fn dated(connection: &Connection, since: u64, now: u64) -> u64 {
     // A client of a Unix socket has no port.

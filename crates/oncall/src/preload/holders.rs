@@ -2,12 +2,13 @@
 //! BACKUP and GET_LOCK (MariaDB, "LOCK TABLES", "FLUSH", "BACKUP STAGE", "BACKUP LOCK", "GET_LOCK"; MySQL's LOCK INSTANCE), and PostgreSQL's
 //! advisory locks of a session ("Advisory Locks"). No answer tells of these.
 //!
-//! A statement is known by how it begins, in whatever case, behind white space and comments; a prepared one from its preparation on. What is
-//! asked for within another statement, a procedure or the second of several is not seen, nor FLUSH TABLES with names. One that only looks
-//! so has its client spared while somebody waits. What frees one of several locks is taken to free all: who is no holder any more
-//! and is taken for one would never give way again.
+//! A statement is known by how it begins, in whatever case, behind white space and comments; a prepared one by its number or name, with each
+//! execution. What is asked for within another statement, a procedure, SQL's own PREPARE or the second of several is not seen, nor FLUSH TABLES
+//! with names. One that only looks so has its client spared while somebody waits. What frees one of several locks is taken to free all: who is no
+//! holder any more and is taken for one would never give way again.
 
-use super::layout::{Connection, protocol};
+use super::layout::{Connection, PREPARED, protocol};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Locks that may be held, as bits of [`Connection::holds`]: of tables, or of the whole server.
@@ -70,6 +71,12 @@ mod phase {
     pub const TEXT: u8 = 3;
     /// The same of one that is prepared.
     pub const PREPARED: u8 = 4;
+    /// MySQL's number of what is executed, four bytes.
+    pub const NUMBER: u8 = 5;
+    /// PostgreSQL's name of what a statement is bound to.
+    pub const PORTAL: u8 = 6;
+    /// And of the statement.
+    pub const BOUND: u8 = 7;
 }
 
 /// Where a statement is read.
@@ -92,6 +99,86 @@ mod lexer {
     pub const STAR: u8 = 8;
 }
 
+/// MariaDB's number of the statement that was prepared last ("COM_STMT_EXECUTE").
+const LAST: u32 = u32::MAX;
+
+/// What a client's statements do.
+struct Known<'a> {
+    /// Locks that it holds.
+    holds: u32,
+    /// What the statement does that it prepared last: its place in the words, plus 1; 0 of nothing.
+    preparing: u32,
+    /// Prepared statements, the last first: a bit that there is one, its place in the words, and its number or what its name comes to.
+    prepared: &'a [AtomicU64; PREPARED],
+}
+
+impl Known<'_> {
+    const IS_ONE: u64 = 1 << 63;
+
+    fn statement(name: u32, word: u32) -> u64 {
+        Self::IS_ONE | u64::from(word) << 32 | u64::from(name)
+    }
+
+    /// A name is another statement's from now on: one of `preparing`.
+    fn prepare(&self, name: u32) {
+        let is_other = |statement: &u64| *statement & Self::IS_ONE != 0 && *statement as u32 != name;
+        let all = self.prepared.each_ref().map(|one| one.load(Relaxed));
+        let new = match self.preparing {
+            0 => None,
+            word => Some(Self::statement(name, word)),
+        };
+        let mut kept = new.into_iter().chain(all.into_iter().filter(is_other));
+        for one in self.prepared {
+            one.store(kept.next().unwrap_or(0), Relaxed);
+        }
+    }
+
+    /// A prepared statement is executed.
+    fn execute(&mut self, speaks: u32, name: u32, words: &Words) {
+        let word = match (speaks, name) {
+            (protocol::MYSQL, LAST) => self.preparing,
+            _ => {
+                let all = self.prepared.iter().map(|one| one.load(Relaxed));
+                let mut named =
+                    all.filter(|statement| *statement & Self::IS_ONE != 0 && *statement as u32 == name);
+                named
+                    .next()
+                    .map_or(0, |statement| (statement >> 32) as u32 & 0xff)
+            }
+        };
+        let effect = (word as usize).checked_sub(1).and_then(|at| words.get(at));
+        if let Some((_, effect)) = effect {
+            self.done(*effect);
+        }
+    }
+
+    fn done(&mut self, effect: Effect) {
+        match effect {
+            Holds(locks) => self.holds |= locks,
+            Frees(locks) => self.holds &= !locks,
+        }
+    }
+
+    /// The server has forgotten all of its client.
+    fn reset(&mut self) {
+        (self.holds, self.preparing) = (0, 0);
+        self.prepared.iter().for_each(|one| one.store(0, Relaxed));
+    }
+}
+
+/// The server has given a statement that was prepared a number.
+pub fn prepared(connection: &Connection, number: u32) {
+    known(connection).prepare(number);
+}
+
+fn known(connection: &Connection) -> Known<'_> {
+    Known {
+        holds: connection.holds.load(Relaxed),
+        preparing: connection.preparing.load(Relaxed),
+        prepared: &connection.prepared,
+    }
+}
+
 /// How far a client's message is read.
 struct Reader {
     /// Bytes of it that are to come; as far as they came those of its length.
@@ -103,6 +190,8 @@ struct Reader {
     /// How much of a statement's beginning there is, and in which of the words.
     matched: u8,
     word: u8,
+    /// The number or what the name comes to that is read.
+    named: u32,
     /// Whether something came that is no message.
     is_lost: bool,
 }
@@ -120,12 +209,18 @@ pub const fn asked(speaks: u32, request: u64) -> u64 {
 
 /// Bytes of what a client asks were read.
 pub fn read(connection: &Connection, bytes: &[u8]) {
-    let mut reader = Reader::of(connection.request.load(Relaxed));
-    let before = connection.holds.load(Relaxed);
-    let holds = reader.read(connection.protocol.load(Relaxed), bytes, before);
+    let mut reader = Reader {
+        named: connection.named.load(Relaxed),
+        ..Reader::of(connection.request.load(Relaxed))
+    };
+    let mut known = known(connection);
+    let before = (known.holds, known.preparing);
+    reader.read(connection.protocol.load(Relaxed), bytes, &mut known);
     connection.request.store(reader.request(), Relaxed);
-    if holds != before {
-        connection.holds.store(holds, Relaxed);
+    connection.named.store(reader.named, Relaxed);
+    if (known.holds, known.preparing) != before {
+        connection.holds.store(known.holds, Relaxed);
+        connection.preparing.store(known.preparing, Relaxed);
     }
 }
 
@@ -138,6 +233,7 @@ impl Reader {
             lexer: (request >> 38) as u8 & 15,
             matched: (request >> 42) as u8 & 31,
             word: (request >> 47) as u8 & 15,
+            named: 0,
             is_lost: request & IS_LOST != 0,
         }
     }
@@ -152,14 +248,13 @@ impl Reader {
             | u64::from(self.word & 15) << 47
     }
 
-    /// What is held after these bytes where so much was before.
-    fn read(&mut self, speaks: u32, mut bytes: &[u8], before: u32) -> u32 {
+    /// Reads these bytes.
+    fn read(&mut self, speaks: u32, mut bytes: &[u8], known: &mut Known<'_>) {
         let (header, words) = match speaks {
             protocol::MYSQL => (4, MYSQL),
             protocol::POSTGRESQL => (5, POSTGRESQL),
-            _ => return before,
+            _ => return,
         };
-        let mut holds = before;
         while let [byte, rest @ ..] = bytes
             && !self.is_lost
         {
@@ -172,14 +267,13 @@ impl Reader {
             } else {
                 let (payload, after) = bytes.split_at(bytes.len().min(self.left as usize));
                 self.left -= payload.len() as u32;
-                self.payload(payload, words, &mut holds);
+                self.payload(payload, (speaks, words), known);
                 bytes = after;
             }
             if self.header >= header && self.left == 0 && !self.is_lost {
                 *self = Self::of(0);
             }
         }
-        holds
     }
 
     /// MySQL, "Packets": three bytes of length, the least first, and the number, 0 of a command.
@@ -192,13 +286,14 @@ impl Reader {
         self.header += 1;
     }
 
-    /// PostgreSQL, "Message Formats": a type, `Q` of "Query" and `P` of "Parse", and four bytes of length, the least last.
+    /// PostgreSQL, "Message Formats": a type, `Q` of "Query" and `P` of "Parse" and `B` of "Bind", and four bytes of length, the least last.
     fn postgresql_header(&mut self, byte: u8) {
         match self.header {
             0 => {
                 self.phase = match byte {
                     b'Q' => phase::TEXT,
                     b'P' => phase::NAME,
+                    b'B' => phase::PORTAL,
                     _ => phase::SKIPPED,
                 };
             }
@@ -211,47 +306,86 @@ impl Reader {
         }
     }
 
-    fn payload(&mut self, payload: &[u8], words: &Words, holds: &mut u32) {
+    fn payload(&mut self, payload: &[u8], (speaks, words): (u32, &Words), known: &mut Known<'_>) {
         let mut payload = payload;
+        if self.phase == phase::PORTAL {
+            let Some(end) = payload.iter().position(|byte| *byte == 0) else {
+                return;
+            };
+            (self.phase, payload) = (phase::BOUND, &payload[end + 1..]);
+        }
         match self.phase {
             phase::COMMAND => {
                 let [command, text @ ..] = payload else { return };
                 self.phase = match command {
                     // COM_QUERY, COM_STMT_PREPARE.
                     0x03 => phase::TEXT,
-                    0x16 => phase::PREPARED,
+                    0x16 => {
+                        known.preparing = 0;
+                        phase::PREPARED
+                    }
+                    // COM_STMT_EXECUTE, and MariaDB's COM_STMT_BULK_EXECUTE.
+                    0x17 | 0xfa => phase::NUMBER,
                     // COM_CHANGE_USER, COM_RESET_CONNECTION: all that it held is free.
                     0x11 | 0x1f => {
-                        *holds = 0;
+                        known.reset();
                         phase::SKIPPED
                     }
                     _ => phase::SKIPPED,
                 };
                 payload = text;
             }
-            phase::NAME => {
-                let Some(end) = payload.iter().position(|byte| *byte == 0) else {
+            phase::NAME | phase::BOUND => {
+                let end = payload.iter().position(|byte| *byte == 0);
+                for byte in &payload[..end.unwrap_or(payload.len())] {
+                    // FNV-1a.
+                    self.named = (self.named ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+                }
+                let Some(end) = end else { return };
+                if self.phase == phase::BOUND {
+                    known.execute(speaks, self.named, words);
+                    self.phase = phase::SKIPPED;
                     return;
-                };
+                }
+                // Whatever had this name before has it no more.
+                known.preparing = 0;
+                known.prepare(self.named);
                 self.phase = phase::PREPARED;
                 payload = &payload[end + 1..];
             }
             _ => {}
         }
+        if self.phase == phase::NUMBER {
+            for byte in payload {
+                self.named = self.named >> 8 | u32::from(*byte) << 24;
+                self.matched += 1;
+                if self.matched >= 4 {
+                    known.execute(speaks, self.named, words);
+                    self.phase = phase::SKIPPED;
+                    break;
+                }
+            }
+        }
         for byte in payload {
             if !matches!(self.phase, phase::TEXT | phase::PREPARED) {
                 break;
             }
+            let is_prepared = self.phase == phase::PREPARED;
             match self.text(*byte, words) {
-                Some(Holds(locks)) => *holds |= locks,
-                Some(Frees(locks)) => *holds &= !locks,
+                Some(word) if is_prepared => {
+                    known.preparing = u32::from(word) + 1;
+                    if speaks == protocol::POSTGRESQL {
+                        known.prepare(self.named);
+                    }
+                }
+                Some(word) => known.done(words[usize::from(word)].1),
                 None => {}
             }
         }
     }
 
-    /// Reads a byte of a statement: what that does, once it is clear.
-    fn text(&mut self, byte: u8, words: &Words) -> Option<Effect> {
+    /// Reads a byte of a statement: of which words it is, once it is clear.
+    fn text(&mut self, byte: u8, words: &Words) -> Option<u8> {
         let (next, read) = match (self.lexer, byte) {
             // Counts of none and one before the text, where a client may send attributes beside it (MySQL, "COM_QUERY").
             (lexer::TEXT, 0 | 1) if self.matched == 0 => (lexer::TEXT, None),
@@ -281,7 +415,7 @@ impl Reader {
     }
 
     /// Goes on in the words of which what was read so far is the beginning.
-    fn meets(&mut self, byte: u8, words: &Words) -> Option<Effect> {
+    fn meets(&mut self, byte: u8, words: &Words) -> Option<u8> {
         let matched = usize::from(self.matched);
         let (word, _) = words.get(usize::from(self.word))?;
         let begun = word.get(..matched)?;
@@ -297,17 +431,17 @@ impl Reader {
             return None;
         };
         (self.word, self.matched) = (next as u8, self.matched + 1);
-        let (word, effect) = words[next];
-        if word.len() > matched + 1 {
+        if words[next].0.len() > matched + 1 {
             return None;
         }
         self.phase = phase::SKIPPED;
-        Some(effect)
+        Some(self.word)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::answers::tests::connection;
     use super::*;
     use proptest::prelude::*;
 
@@ -324,14 +458,9 @@ mod tests {
     }
 
     fn held(speaks: u32, pieces: &[&[u8]]) -> u32 {
-        pieces
-            .iter()
-            .fold((0, 0), |(request, holds), piece| {
-                let mut reader = Reader::of(request);
-                let holds = reader.read(speaks, piece, holds);
-                (reader.request(), holds)
-            })
-            .1
+        let connection = connection(speaks);
+        pieces.iter().for_each(|piece| read(&connection, piece));
+        connection.holds.load(Relaxed)
     }
 
     fn after(statements: &[&str]) -> u32 {
@@ -398,17 +527,79 @@ mod tests {
     }
 
     #[test]
-    fn what_is_prepared_is_taken_for_done() {
-        let prepared = command(0x16, b"select get_lock(?, ?)");
-        let release = command(0x16, b"select release_lock(?)");
-        assert_eq!(held(protocol::MYSQL, &[&prepared]), NAMED);
-        assert_eq!(held(protocol::MYSQL, &[&prepared, &release]), 0);
-        // The value of an execution, a file's content, and what goes on with a long packet, are no statements.
-        for (number, first) in [(0x17, 0), (3, 1)] {
-            let mut bytes = command(number, b"lock tables t read");
-            bytes[3] = first;
-            assert_eq!(held(protocol::MYSQL, &[&bytes]), 0);
+    fn a_prepared_statement_does_what_it_does_with_each_execution() {
+        let connection = connection(protocol::MYSQL);
+        let holds = |bytes: &[u8]| {
+            read(&connection, bytes);
+            connection.holds.load(Relaxed)
+        };
+        let prepare = |text: &[u8], number: u32| {
+            let holds = holds(&command(0x16, text));
+            prepared(&connection, number);
+            holds
+        };
+        // Number, flags, how often.
+        let execution = |number: u32| command(0x17, &[&number.to_le_bytes()[..], &[0, 1, 0, 0, 0]].concat());
+        assert_eq!(prepare(b"select get_lock(?, ?)", 1), 0);
+        assert_eq!(prepare(b"select 1", 2), 0);
+        assert_eq!(prepare(b"do release_lock(?)", 3), 0);
+        for _ in 0..3 {
+            assert_eq!(holds(&execution(2)), 0);
+            assert_eq!(holds(&execution(1)), NAMED);
+            assert_eq!(holds(&execution(2)), NAMED);
+            assert_eq!(holds(&execution(3)), 0);
         }
+        // MariaDB's clients may execute what they prepared last before they know its number.
+        holds(&command(0x16, b"lock tables t read"));
+        assert_eq!(holds(&execution(LAST)), TABLES);
+        assert_eq!(holds(&command(0x1f, b"")), 0);
+        assert_eq!(holds(&execution(1)), 0, "forgotten with the rest");
+        // Of many the last few are known.
+        for number in 10..20 {
+            prepare(b"select get_lock(?, ?)", number);
+        }
+        assert_eq!(holds(&execution(10)), 0);
+        assert_eq!(holds(&execution(19)), NAMED);
+    }
+
+    #[test]
+    fn a_file_and_what_goes_on_with_a_long_packet_are_no_statements() {
+        let mut bytes = command(3, b"lock tables t read");
+        bytes[3] = 1;
+        assert_eq!(held(protocol::MYSQL, &[&bytes]), 0);
+    }
+
+    #[test]
+    fn a_named_statement_of_postgresql_does_what_it_does_when_it_is_bound() {
+        let parse = |name: &str, text: &str| message(b'P', format!("{name}\0{text}\0\0\0").as_bytes());
+        let bind = |name: &str| message(b'B', format!("portal\0{name}\0\0\0\0\0\0\0").as_bytes());
+        let all = [
+            parse("take", "select pg_advisory_lock($1)"),
+            parse("free", "select pg_advisory_unlock($1)"),
+            parse("other", "select 1"),
+        ]
+        .concat();
+        let after = |names: &[&str], size: usize| {
+            let names: Vec<u8> = names.iter().flat_map(|name| bind(name)).collect();
+            let bytes = [&all[..], &names].concat();
+            held(protocol::POSTGRESQL, &bytes.chunks(size).collect::<Vec<_>>())
+        };
+        for size in [1, 7, 1000] {
+            assert_eq!(after(&[], size), 0);
+            assert_eq!(after(&["take", "other"], size), NAMED);
+            assert_eq!(after(&["take", "free"], size), 0);
+            assert_eq!(after(&["take", "free", "take"], size), NAMED);
+        }
+        // A name is another statement's when that is parsed, as the one without a name is each time.
+        let unnamed = [
+            parse("", "select pg_advisory_lock($1)"),
+            parse("", "select 1"),
+            bind(""),
+        ]
+        .concat();
+        assert_eq!(held(protocol::POSTGRESQL, &[&unnamed]), 0);
+        let unnamed = [parse("", "select pg_advisory_lock($1)"), bind("")].concat();
+        assert_eq!(held(protocol::POSTGRESQL, &[&unnamed]), NAMED);
     }
 
     #[test]
@@ -418,7 +609,6 @@ mod tests {
         for (bytes, locks) in [
             (takes.clone(), NAMED),
             (query("select pg_try_advisory_lock_shared(7)"), NAMED),
-            (message(b'P', b"s1\0select pg_advisory_lock($1)\0\0\0"), NAMED),
             (
                 [takes.clone(), query("select pg_advisory_unlock_all()")].concat(),
                 0,
@@ -432,11 +622,14 @@ mod tests {
             assert_eq!(held(protocol::POSTGRESQL, &[&bytes]), locks, "{bytes:?}");
         }
         // Nothing is read of what is no message, until the next query.
-        let mut reader = Reader::of(0);
-        assert_eq!(reader.read(protocol::POSTGRESQL, b"Q\0\0\0\0", 0), 0);
-        assert_eq!(reader.read(protocol::POSTGRESQL, &takes, 0), 0);
-        let mut reader = Reader::of(asked(protocol::POSTGRESQL, reader.request()));
-        assert_eq!(reader.read(protocol::POSTGRESQL, &takes, 0), NAMED);
+        let connection = connection(protocol::POSTGRESQL);
+        read(&connection, b"Q\0\0\0\0");
+        read(&connection, &takes);
+        assert_eq!(connection.holds.load(Relaxed), 0);
+        let next = asked(protocol::POSTGRESQL, connection.request.load(Relaxed));
+        connection.request.store(next, Relaxed);
+        read(&connection, &takes);
+        assert_eq!(connection.holds.load(Relaxed), NAMED);
     }
 
     proptest! {
@@ -467,7 +660,9 @@ mod tests {
         #[test]
         fn nothing_that_is_read_stops_it(request: u64, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             for speaks in [protocol::MYSQL, protocol::POSTGRESQL, protocol::UNKNOWN] {
-                Reader::of(request).read(speaks, &bytes, 0);
+                let connection = connection(speaks);
+                connection.request.store(request, Relaxed);
+                read(&connection, &bytes);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The process whose threads are on call: the first of which one serves a client, and when that has ended, however it did, the next one. A
 //! server of threads has another process after it was reloaded (httpd's worker MPM), after so many connections, or where a script starts it
-//! again. While both are there, as where the old one still serves its last clients, the new one's are served as without us.
+//! again. While both are there, as where the old one still serves its last clients, the new one's are served as without us. What was first may
+//! have been another program beside the server, an exporter of metrics say: a server of processes takes over from it, too.
 
 use super::layout::{Region, mode};
 use super::lock;
@@ -109,6 +110,21 @@ pub fn become_owner(region: &Region) -> bool {
     }
     region.ended_ns.store(0, Relaxed);
     region.owner.store(sys::process(), Release);
+    true
+}
+
+/// Has processes be on call that serve a client each, in the place of a process of threads that has ended: whether they are. In a forked worker.
+pub fn give_to_processes(region: &Region) -> bool {
+    if !is_vacant(region) || !lock::hold(&region.serving) {
+        return false;
+    }
+    // Another may have done so since.
+    if region.mode.load(Acquire) == mode::THREADS {
+        clear(region);
+        region.ended_ns.store(0, Relaxed);
+        region.owner.store(table::loader(), Relaxed);
+        region.mode.store(mode::PROCESSES, Release);
+    }
     true
 }
 
@@ -224,6 +240,43 @@ mod tests {
         assert_eq!(
             (region.queries.load(Relaxed), region.buried.load(Relaxed)),
             (9, 2)
+        );
+    }
+
+    #[test]
+    fn processes_take_over_from_one_of_threads_that_has_ended() {
+        let region = region();
+        region.mode.store(mode::THREADS, Relaxed);
+        let (place, _) = locked(region, |lock| claim(lock, 5, ([0; 2], 0)))
+            .flatten()
+            .unwrap();
+        // SAFETY: the child makes system calls alone, and is killed.
+        let child = unsafe { fork() };
+        if child == 0 {
+            lock::hold(&region.serving);
+            region.owner.store(sys::process(), Relaxed);
+            // SAFETY: SIGSTOP.
+            unsafe { raise(19) };
+        }
+        let mut status = 0;
+        // SAFETY: our child; WUNTRACED is 2.
+        assert_eq!(unsafe { waitpid(child, &raw mut status, 2) }, child);
+        assert!(!give_to_processes(region), "it may go on");
+        signal(child, "-KILL");
+        // SAFETY: our child.
+        assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+        assert!(give_to_processes(region) && lock::is_shared(region));
+        assert_eq!(region.owner.load(Relaxed), table::loader());
+        assert_eq!(
+            region.connections[usize::from(place)].generation.load(Relaxed) % 2,
+            0
+        );
+        // From then on as from the beginning.
+        assert!(table::decide(region, mode::PROCESSES) && !table::decide(region, mode::THREADS));
+        assert!(
+            locked(region, |lock| claim(lock, 5, ([0; 2], 0)))
+                .flatten()
+                .is_some()
         );
     }
 }

@@ -15,6 +15,7 @@ use super::gaps::{GAP_NS, dated, is_after_shared_gap};
 use super::habit;
 use super::layout::{Connection, MAX_CONNECTIONS, Region, mode, sent};
 use super::lock;
+use super::owner;
 use super::rounds::{Locked, NONE, RECLAIM_NS, is_closed, is_spared_holder, locked, state, under};
 use super::sys;
 use super::table::{self, attach, begin_query, end_query};
@@ -90,7 +91,8 @@ pub fn adopt(region: &'static Region, fd: c_int, peer: ([u64; 2], u32)) -> Optio
     if GIVEN_UP.load(Relaxed) == 1 {
         return None;
     }
-    if !table::decide(region, mode::PROCESSES) || !table::make_key() {
+    let is_ours = table::decide(region, mode::PROCESSES) || owner::give_to_processes(region);
+    if !is_ours || !table::make_key() {
         region.elsewhere.fetch_add(1, Relaxed);
         return None;
     }

@@ -401,6 +401,7 @@ impl Locked {
         // Processes wait for their clients themselves.
         let mut has_harvested = self.is_shared;
         self.sort_by_area();
+        self.look_at_blocked();
         if !has_harvested && gaps::is_look_due(self.now) {
             self.harvest();
             has_harvested = true;

@@ -4,7 +4,7 @@ use super::areas;
 use super::courtesy;
 use super::gaps;
 use super::habit;
-use super::layout::{COMMON, Connection, KEPT, MAX_CONNECTIONS, MAX_FD, Region, bucket, mode, sent};
+use super::layout::{COMMON, Connection, KEPT, MAX_CONNECTIONS, MAX_FD, Region, blocked, bucket, mode, sent};
 use super::lock;
 use super::owner::{self, begun};
 use super::processes;
@@ -321,6 +321,8 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.in_transaction,
         &connection.failed,
         &connection.holds,
+        &connection.preparing,
+        &connection.named,
         &connection.owed,
         &connection.blocked,
         &connection.pausing,
@@ -341,7 +343,10 @@ pub fn claim(lock: &mut Locked, fd: c_int, (address, port): ([u64; 2], u32)) -> 
         &connection.answer,
         &connection.request,
     ];
-    longs.into_iter().for_each(|long| long.store(0, Relaxed));
+    longs
+        .into_iter()
+        .chain(&connection.prepared)
+        .for_each(|long| long.store(0, Relaxed));
     // No query of its came before it did.
     connection.sent_ns.store(sys::now(), Relaxed);
     // Those of no round: the first query has tokens of its own.
@@ -552,7 +557,7 @@ fn count(region: &Region, connection: &Connection, now: u64) {
 
 pub fn end_query(region: &'static Region, connection: &Connection, now: u64) {
     connection.in_query.store(0, Relaxed);
-    if connection.blocked.load(Relaxed) == 1 {
+    if connection.blocked.load(Relaxed) != blocked::NOT {
         // Its slot was taken while it slept, or it could not say that it goes on.
         locked(region, |lock| lock.unblock(connection));
     }

@@ -5,7 +5,7 @@
 
 use super::answers::{self, Heard};
 use super::holders;
-use super::layout::{Connection, Region, protocol};
+use super::layout::{Connection, Region, protocol, sent};
 use super::sys;
 use super::users;
 use core::ffi::c_void;
@@ -63,12 +63,21 @@ pub fn sent(connection: &Connection, buffer: *const c_void, length: usize) {
         in_transaction,
         failed,
         is_http,
+        is_interim,
+        prepared,
     } = answers::read(connection, bytes);
     if failed {
         connection.failed.store(1, Relaxed);
     }
     if is_http {
         connection.protocol.store(protocol::HTTP, Relaxed);
+    }
+    if is_interim {
+        // The rest of the query may come yet.
+        connection.sent.store(sent::NOTHING, Relaxed);
+    }
+    if let Some(number) = prepared {
+        holders::prepared(connection, number);
     }
     if let Some(is_in) = in_transaction {
         let was_in = connection.in_transaction.swap(u32::from(is_in), Relaxed) == 1;

@@ -2,9 +2,9 @@
 //! its slot is somebody else's.
 
 use super::areas;
-use super::blocked::goes_first;
+use super::blocked::may_go_first;
 use super::courtesy;
-use super::gaps::is_look_due;
+use super::gaps::{self, is_look_due};
 use super::habit;
 use super::layout::{Connection, Region, sent};
 use super::rounds::{HOME, Locked, is_closed, is_spared_holder, locked, state};
@@ -262,14 +262,27 @@ pub fn held() -> Option<(&'static Region, &'static Connection)> {
 pub fn blocking<R>(body: impl FnOnce() -> R) -> R {
     // One that has lost its slot, as a long query does, may be waited for as well.
     let waits = serving().filter(|(region, connection)| {
-        connection.slot.load(Relaxed) == 1 || goes_first(connection) && is_closed(region, sys::now())
+        connection.slot.load(Relaxed) == 1 || may_go_first(connection) && is_closed(region, sys::now())
     });
     away(waits, true, body)
 }
 
-/// The same of what waits for the connection's own client, for the rest of a query or until it takes its answer: for nobody who yields.
+/// The same of what waits for the connection's own client, for the rest of a query or until it takes its answer: for nobody who yields. Until the
+/// rest is there it is the client's time.
 pub fn blocking_for_client<R>(body: impl FnOnce() -> R) -> R {
-    away(held(), false, body)
+    let asks = serving().filter(|(_, connection)| connection.sent.load(Relaxed) == sent::NOTHING);
+    let Some((_, connection)) = asks else {
+        return away(held(), false, body);
+    };
+    let (generation, began) = (connection.generation.load(Acquire), sys::now());
+    let result = away(held(), false, body);
+    if connection.generation.load(Acquire) == generation && connection.in_query.load(Relaxed) == 1 {
+        // The server may have been stopped meanwhile.
+        let came = gaps::came_while_waiting(connection, began, sys::now());
+        let waited = came.saturating_sub(began);
+        connection.query_ns.fetch_add(waited, Relaxed);
+    }
+    result
 }
 
 fn away<R>(

@@ -1,7 +1,7 @@
 //! What was counted, of a server and of each of its connections.
 
 use super::now_ns;
-use crate::layout::{Connection, bucket_start, protocol};
+use crate::layout::{Connection, blocked, bucket_start, protocol};
 use headroom_units::Seconds;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -112,6 +112,10 @@ pub struct ConnectionTotals {
     /// Whether it is in the midst of a transaction, as the server told its client with the last answer; `None` where its protocol does not
     /// say.
     pub in_transaction: Option<bool>,
+    /// Whether it has asked for locks of the server that outlive a transaction, as far as that is seen.
+    pub holds_locks: bool,
+    /// Whether it goes before others, and its worker is blocked inside a query: who holds locks does not give way meanwhile.
+    pub is_blocked: bool,
     /// Queries answered, also by a failure.
     pub queries: u64,
     /// Those of them that the server failed; `None` where its answers are not read.
@@ -171,6 +175,8 @@ pub(super) fn described(place: usize, connection: &Connection) -> Option<Connect
         in_transaction: [protocol::MYSQL, protocol::POSTGRESQL]
             .contains(&speaks)
             .then(|| connection.in_transaction.load(Relaxed) == 1),
+        holds_locks: connection.holds.load(Relaxed) != 0,
+        is_blocked: connection.blocked.load(Relaxed) == blocked::COUNTED,
         queries,
         failures: (speaks != protocol::UNKNOWN).then_some(failures),
         latency: seconds(connection.latency_ns.load(Relaxed)),

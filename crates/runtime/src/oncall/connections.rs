@@ -36,6 +36,10 @@ pub struct ConnectionReport {
     pub fd: i32,
     /// Whether it is in the midst of a transaction, where it does not yield; `None` where the protocol does not say.
     pub in_transaction: Option<bool>,
+    /// Whether it has asked for locks of the server that outlive a transaction, as far as that is seen.
+    pub holds_locks: bool,
+    /// Whether it goes before others, and its worker is blocked inside a query: who holds locks does not give way meanwhile.
+    pub blocked: bool,
     /// Queries answered since it came, also by a failure.
     pub queries: u64,
     /// Those of them that the server failed; `None` where its answers are not read.
@@ -68,6 +72,8 @@ impl ConnectionReport {
             tid: connection.tid,
             fd: connection.fd,
             in_transaction: connection.in_transaction,
+            holds_locks: connection.holds_locks,
+            blocked: connection.is_blocked,
             queries: connection.queries,
             failures: connection.failures,
             latency_seconds: connection.latency.get(),
@@ -278,6 +284,8 @@ mod tests {
             fd: 7,
             tid: Some(100 + place as u32),
             in_transaction: None,
+            holds_locks: false,
+            is_blocked: false,
             unanswered: None,
             queries,
             failures: Some(queries / 50),

@@ -62,6 +62,8 @@ pub struct OncallDevice {
     pressure: Pressure,
     classes: Classes,
     before: (Totals, Cost),
+    /// Connections of other processes until the one whose workers are on call was it.
+    elsewhere: u64,
     /// Which connection had how many queries answered then.
     asked: HashMap<(usize, u32), u64>,
     at: Instant,
@@ -113,6 +115,7 @@ impl OncallDevice {
     pub fn new(steering: Arc<Steering>, options: OncallOptions, mut costs: Box<dyn Costs>) -> Self {
         Self {
             before: (steering.totals(), costs.read()),
+            elsewhere: 0,
             asked: steering.queries().collect(),
             at: Instant::now(),
             pressure: Pressure::new(Arc::clone(&steering)),
@@ -241,6 +244,10 @@ impl OncallDevice {
         if seen.owner_ended {
             server.trouble.push(owner_ended(seen.owner));
         }
+        let elsewhere = seen.elsewhere.saturating_sub(self.elsewhere);
+        if elsewhere > 0 && seen.owner != 0 && !seen.owner_ended {
+            server.trouble.push(served_elsewhere(seen.owner, elsewhere));
+        }
         period.add(server);
         for class in &observation.classes {
             period.add(part_of(class, length));
@@ -253,6 +260,14 @@ fn owner_ended(owner: u32) -> String {
     format!(
         "the process whose workers were on call (pid {owner}) has ended, and nobody is until another serves a client that comes from now on; \
          queries are not counted meanwhile"
+    )
+}
+
+/// What is said where other processes serve connections too.
+fn served_elsewhere(owner: u32, connections: u64) -> String {
+    format!(
+        "{connections} connections have come to other processes than pid {owner}, whose workers are on call: they are served as without us, and \
+         not counted. Start what is not the server itself outside of wrap"
     )
 }
 
@@ -325,6 +340,9 @@ impl Device for OncallDevice {
             let all = self.options.cores.map(|cores| length * cores as f64);
             let share = period.cpu_time.zip(all).filter(|(_, all)| *all > Seconds::ZERO);
             period.utilisation = share.map(|(used, all)| Ratio::new(used / all).min(Ratio::new(1.0)));
+        }
+        if now.owner != self.before.0.owner {
+            self.elsewhere = now.elsewhere;
         }
         self.before = (now, cost);
         self.parts(period, &observation, length);

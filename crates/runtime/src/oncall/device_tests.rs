@@ -199,6 +199,22 @@ fn a_server_whose_process_has_ended_is_not_said_to_be_on_call_until_another_is()
 }
 
 #[test]
+fn connections_of_other_processes_are_told_of_until_these_are_on_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut device, _steering) = device(folder.path());
+    let mut trouble = |elsewhere, before| {
+        (device.before.0.owner, device.before.0.elsewhere) = (7, elsewhere);
+        device.elsewhere = before;
+        let mut period = DevicePeriod::default();
+        device.parts(&mut period, &OncallObservation::default(), Seconds::new(1.0));
+        period.parts.remove(0).trouble.join("; ")
+    };
+    assert_eq!(trouble(0, 0), "");
+    assert!(trouble(12, 0).contains("12 connections have come to other processes than pid 7"));
+    assert_eq!(trouble(12, 12), "");
+}
+
+#[test]
 fn a_class_says_whether_it_kept_its_slos_and_of_none_without_queries() {
     let class = |queries, missed| ClassObservation {
         name: "gold".to_owned(),

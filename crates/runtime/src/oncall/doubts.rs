@@ -129,10 +129,10 @@ impl Doubts {
         if totals.elsewhere > 0 {
             self.say(
                 Doubt::Elsewhere,
-                "several processes of the server serve connections by threads: those of the first are on call, and when it has ended those of \
+                "several processes serve connections, one of them by threads: those of the first are on call, and when it has ended those of \
                  the next that serves a client; what the others serve meanwhile is served as without us. A reload (apachectl graceful) has two \
                  for a while; where several serve all the time, have one (httpd's mpm_worker: ServerLimit 1, and ThreadsPerChild as many as \
-                 MaxRequestWorkers)",
+                 MaxRequestWorkers). Where the first was a program beside the server, as an exporter of metrics, start that outside of wrap",
             );
         }
         let lacked = std::mem::replace(&mut self.lacked, totals.lacking);

@@ -77,6 +77,8 @@ pub(super) fn connection(
         fd: 7,
         tid: None,
         in_transaction: None,
+        holds_locks: false,
+        is_blocked: false,
         unanswered: None,
         queries,
         failures: None,

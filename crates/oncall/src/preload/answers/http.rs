@@ -1,4 +1,5 @@
-//! The status line of an HTTP answer (RFC 9112, Section 4): a server's failure is a 5xx (RFC 9110, Section 15.6).
+//! The status line of an HTTP answer (RFC 9112, Section 4): a server's failure is a 5xx (RFC 9110, Section 15.6), but for 501 and 505, which
+//! say that it was asked for what there is not. Before it there may be interim ones, 1xx (Section 15.2).
 
 use super::{BEGINS, Heard};
 
@@ -8,10 +9,12 @@ const DIGIT: u8 = b'0';
 const LINE: [u8; 12] = *b"HTTP/1.0 000";
 /// Where the status begins.
 const STATUS: usize = 9;
-/// A status is of the server's failures where its first digit is this.
-const FAILED: u8 = b'5';
-/// Where it is kept that it is.
-const IS_FAILED: u64 = 1 << 8;
+/// Where its first digit is kept, and that it is followed by a zero.
+const FIRST: u32 = 8;
+const IS_ZERO: u64 = 1 << 12;
+/// An interim answer's lines are read, to the empty one.
+const IS_INTERIM: u64 = 1 << 13;
+const EMPTY: [u8; 4] = *b"\r\n\r\n";
 
 /// What the first bytes of an answer say: as far as they are such a line their number is kept, and nothing is read of what follows.
 pub fn read(answer: u64, bytes: &[u8]) -> (u64, Heard) {
@@ -20,8 +23,20 @@ pub fn read(answer: u64, bytes: &[u8]) -> (u64, Heard) {
         return (answer, heard);
     }
     let mut at = answer as u8 as usize;
-    let mut is_failed = answer & IS_FAILED != 0;
+    let mut first = (answer >> FIRST) as u8 & 15;
+    let mut has_zero = answer & IS_ZERO != 0;
+    let mut is_interim = answer & IS_INTERIM != 0;
     for byte in bytes {
+        if is_interim {
+            at = match EMPTY.get(at) == Some(byte) {
+                true => at + 1,
+                false => usize::from(*byte == EMPTY[0]),
+            };
+            if at >= EMPTY.len() {
+                (at, is_interim) = (0, false);
+            }
+            continue;
+        }
         let is_it = match LINE.get(at) {
             Some(&DIGIT) => byte.is_ascii_digit(),
             Some(wanted) => byte == wanted,
@@ -30,15 +45,27 @@ pub fn read(answer: u64, bytes: &[u8]) -> (u64, Heard) {
         if !is_it {
             return (0, heard);
         }
-        is_failed |= at == STATUS && *byte == FAILED;
+        match at.checked_sub(STATUS) {
+            Some(0) => first = byte - DIGIT,
+            Some(1) => has_zero = *byte == DIGIT,
+            _ => {}
+        }
         at += 1;
-        if at == LINE.len() {
-            heard.is_http = true;
-            heard.failed = is_failed;
+        if at < LINE.len() {
+            continue;
+        }
+        heard.is_http = true;
+        heard.is_interim = first == 1;
+        if first != 1 {
+            heard.failed = first == 5 && !(has_zero && matches!(byte, b'1' | b'5'));
             return (0, heard);
         }
+        (at, is_interim) = (0, true);
     }
-    let kept = if is_failed { IS_FAILED } else { 0 };
+    let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+    let kept = u64::from(first) << FIRST | bit(has_zero, IS_ZERO) | bit(is_interim, IS_INTERIM);
+    // Also what an interim answer had in an earlier piece.
+    heard.is_interim |= is_interim;
     (BEGINS | kept | at as u64, heard)
 }
 
@@ -62,6 +89,9 @@ mod tests {
             ("HTTP/1.1 429 Too Many Requests\r\n", true, false),
             ("HTTP/1.1 500 Internal Server Error\r\n", true, true),
             ("HTTP/1.0 503 Service Unavailable\r\n", true, true),
+            ("HTTP/1.1 501 Not Implemented\r\n", true, false),
+            ("HTTP/1.1 505 HTTP Version Not Supported\r\n", true, false),
+            ("HTTP/1.1 511 \r\n", true, true),
             ("HTTP/1.1 5", false, false),
             ("HTTP/2 500 \r\n", false, false),
             ("<p>HTTP/1.1 500 \r\n", false, false),
@@ -79,11 +109,25 @@ mod tests {
         assert_eq!(heard(answer, &[19]), (true, false));
     }
 
+    #[test]
+    fn an_interim_answer_is_none_yet() {
+        let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let (answer, said) = read(BEGINS, interim);
+        assert!(said.is_interim && !said.failed);
+        assert!(read(answer, b"HTTP/1.1 500 so\r\n").1.failed);
+        let hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nLink: </b>\r\n\r\nHTTP/1.1 503 \r\n";
+        for size in [1, 7, 100] {
+            assert_eq!(heard(hints, &[size]), (true, true), "{size}");
+        }
+        assert!(!read(BEGINS, hints).1.is_interim);
+    }
+
     proptest! {
         #[test]
-        fn in_whatever_pieces_it_says_the_same(status in 100..600_u16, sizes in proptest::collection::vec(1_usize..20, 1..20)) {
+        fn in_whatever_pieces_it_says_the_same(status in 200..600_u16, sizes in proptest::collection::vec(1_usize..20, 1..20)) {
             let answer = format!("HTTP/1.1 {status} so\r\nContent-Length: 0\r\n\r\n");
-            prop_assert_eq!(heard(answer.as_bytes(), &sizes), (true, status >= 500));
+            let failed = status >= 500 && ![501, 505].contains(&status);
+            prop_assert_eq!(heard(answer.as_bytes(), &sizes), (true, failed));
         }
 
         #[test]

@@ -21,6 +21,10 @@ pub struct Heard {
     pub failed: bool,
     /// Whether it is HTTP's.
     pub is_http: bool,
+    /// Whether it is no more than HTTP's word that an answer is to come, which may be when the rest of the query is there.
+    pub is_interim: bool,
+    /// The number of the statement that was prepared.
+    pub prepared: Option<u32>,
 }
 
 impl Heard {
@@ -30,6 +34,8 @@ impl Heard {
             in_transaction: later.in_transaction.or(self.in_transaction),
             failed: self.failed || later.failed,
             is_http: self.is_http || later.is_http,
+            is_interim: later.is_interim,
+            prepared: later.prepared.or(self.prepared),
         }
     }
 }
@@ -160,7 +166,7 @@ impl Pieces {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// What is heard of an answer that goes out in pieces of these sizes, over and over.

@@ -29,6 +29,9 @@ const FAILED: [u16; 21] = [
 /// ER_NET_PACKETS_OUT_OF_ORDER to ER_NET_WRITE_INTERRUPTED what it did not send, or take, as it should.
 const OF_CLIENTS: [u16; 8] = [1043, 1153, 1156, 1157, 1158, 1159, 1160, 1161];
 
+/// ER_UNKNOWN_COM_ERROR.
+const UNKNOWN_COMMAND: u16 = 1047;
+
 const IN_TRANSACTION: u16 = 1;
 const AUTOCOMMIT: u16 = 2;
 const MORE_RESULTS: u16 = 8;
@@ -97,7 +100,14 @@ impl Reader {
         }
         let is_first = core::mem::take(&mut self.is_first);
         let flags = match payload {
-            [0, ..] if is_first && !is_prepared(payload, length) => flags_of_ok(payload),
+            [0, number @ ..] if is_first && is_prepared(payload, length) => {
+                let prepared = number.first_chunk().map(|number| u32::from_le_bytes(*number));
+                return Heard {
+                    prepared,
+                    ..Heard::default()
+                };
+            }
+            [0, ..] if is_first => flags_of_ok(payload),
             [254, _, _, low, high] => Some(u16::from_le_bytes([*low, *high])),
             // The first of an answer names another way to log in, unless two zeros follow (a fetch without rows).
             [254, rest @ ..] if is_first && !rest.starts_with(&[0, 0]) => None,
@@ -122,6 +132,11 @@ impl Reader {
             [b'#', state @ ..] => state.get(..5),
             _ => None,
         };
+        let is_of_client = match number {
+            // A command that is not known; or Galera's node has no cluster, which it says so.
+            UNKNOWN_COMMAND => !rest.get(6..).is_some_and(|text| text.starts_with(b"WSREP")),
+            _ => OF_CLIENTS.contains(&number),
+        };
         let has_failed = FAILED.contains(&number) || state.is_some_and(is_failed);
         Heard {
             in_transaction: match ROLLED_BACK.contains(&number) {
@@ -129,7 +144,7 @@ impl Reader {
                 // It may have begun one, and has no flags.
                 false => self.by_hand.then_some(true),
             },
-            failed: has_failed && !OF_CLIENTS.contains(&number),
+            failed: has_failed && !is_of_client,
             ..Heard::default()
         }
     }
@@ -267,6 +282,8 @@ mod tests {
     fn a_prepared_statement_says_nothing() {
         let prepared = packet(1, &[0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
         assert_eq!(said(&prepared), None);
+        assert_eq!(Reader::of(BEGINS).read(&prepared).prepared, Some(1));
+        assert_eq!(Reader::of(BEGINS).read(&ok(2)).prepared, None);
     }
 
     #[test]
@@ -283,7 +300,7 @@ mod tests {
     #[test]
     fn an_error_of_the_servers_own_is_a_failure() {
         let failed = |bytes: &[u8]| Reader::of(BEGINS).read(bytes).failed;
-        // A full disk, an engine's, memory, a full table, shutdown, Galera without its cluster; as a procedure signals it.
+        // A full disk, an engine's, memory, a full table, shutdown; as a procedure signals it.
         for (number, state) in [
             (3, "HY000"),
             (1021, "HY000"),
@@ -291,7 +308,6 @@ mod tests {
             (1037, "HY001"),
             (1114, "HY000"),
             (1053, "08S01"),
-            (1047, "08S01"),
             (1644, "58000"),
         ] {
             assert!(failed(&error_in(number, state)), "{number}");
@@ -310,6 +326,12 @@ mod tests {
         ] {
             assert!(!failed(&error_in(number, state)), "{number}");
         }
+        // Galera without its cluster, and a command that no server knows.
+        let text = |text: &str| packet(1, &[b"\xff\x17\x04#08S01", text.as_bytes()].concat());
+        assert!(failed(&text(
+            "WSREP has not yet prepared node for application use"
+        )));
+        assert!(!failed(&text("Unknown command")));
         // How far it is, which looks like an error (MariaDB, "Progress Reporting").
         assert!(!failed(&packet(1, b"\xff\xff\xff\x01\x01\x02\0\0\0\x0558000")));
         // In the place of a row; and a row that has its bytes.
