@@ -5,7 +5,8 @@
 //!
 //! Failures are quick and idle: a service that answers 500 to everything looks to any law like one that could do with
 //! less. So where a few percent of the requests fail, the law may give but not take; where more do, or a few percent do
-//! for as many periods in a row as telemetry may be lost, everything goes to full: whatever comes back must find it.
+//! for as many periods in a row as telemetry may be lost, everything goes to full: whatever comes back must find it. It stays there until as
+//! many periods in a row are well.
 //! The same holds while more requests fail than are answered, whoever broke them off and however few they are.
 
 use crate::decision::{Decision, Reason};
@@ -59,6 +60,10 @@ pub struct Guardian {
     limits: FailingLimits,
     lost: u32,
     failing: u32,
+    /// Whether everything is at full because requests failed.
+    is_full: bool,
+    /// Periods in a row since in which they did not: by chance alone a period of a service that fails 3 % looks well.
+    well: u32,
 }
 
 impl Guardian {
@@ -72,6 +77,8 @@ impl Guardian {
             limits: FailingLimits::DEFAULT,
             lost: 0,
             failing: 0,
+            is_full: false,
+            well: 0,
         }
     }
 
@@ -144,9 +151,22 @@ impl Guardian {
         let failing = now.traffic.as_ref().map_or(Failing::No, |one| self.failing(one));
         let Some(traffic) = now.traffic.as_ref().filter(|_| failing != Failing::No) else {
             self.failing = 0;
-            return decision;
+            self.well = self.well.saturating_add(1);
+            self.is_full &= self.well < self.patience;
+            return match self.is_full {
+                true => {
+                    let text = format!(
+                        "requests failed until {} periods ago: everything stays at full for {}",
+                        self.well, self.patience
+                    );
+                    let numbers = [("well_periods", f64::from(self.well))];
+                    Some(self.full_for(decision, Reason::new(FAILING_FULL, text, &numbers)))
+                }
+                false => decision,
+            };
         };
         self.failing = self.failing.saturating_add(1);
+        self.well = 0;
         let numbers = [
             ("failures", traffic.failures as f64),
             ("failed_by_client", traffic.failed_by_client as f64),
@@ -158,18 +178,13 @@ impl Guardian {
             "{} requests failed and {} were answered",
             traffic.failures, traffic.completions
         );
-        if self.failing >= self.patience || failing == Failing::Many {
+        self.is_full |= self.failing >= self.patience || failing == Failing::Many;
+        if self.is_full {
             let text = match self.failing {
                 1 => format!("{failed}: everything to full"),
                 periods => format!("{failed}, failing for {periods} periods now: everything to full"),
             };
-            return Some(Decision {
-                setting: self.full(),
-                expected_rate: decision.and_then(|decision| decision.expected_rate),
-                reflex: None,
-                reasons: vec![Reason::new(FAILING_FULL, text, &numbers)],
-                ..Decision::default()
-            });
+            return Some(self.full_for(decision, Reason::new(FAILING_FULL, text, &numbers)));
         }
         decision.map(|decision| {
             if !decision.setting.takes_from(&now.in_force) {
@@ -190,6 +205,17 @@ impl Guardian {
         decision.reasons.iter().any(full)
     }
 
+    /// Everything at full in the place of a decision, for this reason.
+    fn full_for(&self, decision: Option<Decision>, reason: Reason) -> Decision {
+        Decision {
+            setting: self.full(),
+            expected_rate: decision.and_then(|decision| decision.expected_rate),
+            reflex: None,
+            reasons: vec![reason],
+            ..Decision::default()
+        }
+    }
+
     /// Everything on; a gateway's levers of the law, which are otherwise left as configured, at what gives the service most.
     fn full(&self) -> Setting {
         let levers = self.law.levers();
@@ -204,7 +230,7 @@ impl Guardian {
 
     fn decide_blind(&mut self, kept: Setting) -> Decision {
         self.lost = self.lost.saturating_add(1);
-        self.failing = 0;
+        (self.failing, self.well) = (0, 0);
         let numbers = [
             ("lost_periods", f64::from(self.lost)),
             ("patience_periods", f64::from(self.patience)),

@@ -295,8 +295,15 @@ fn while_a_few_percent_fail_the_law_gives_but_does_not_take_and_then_everything_
         assert_eq!(rule(&decision), "failing-full");
         assert_eq!(decision.setting, all.full());
     }
-    // A period in which hardly any fail begins the count anew.
-    assert!(!rule(&guardian.decide(&failing(980, 20, 0))).starts_with("failing"));
+    // One period in which fewer fail is chance; as many in a row as it took begin the count anew.
+    let well = failing(980, 20, 0);
+    assert_eq!(rule(&guardian.decide(&well)), "failing-full");
+    assert_eq!(rule(&guardian.decide(&few)), "failing-full");
+    for _ in 0..4 {
+        let decision = guardian.decide(&well);
+        assert_eq!((rule(&decision), decision.setting), ("failing-full", all.full()));
+    }
+    assert!(!rule(&guardian.decide(&well)).starts_with("failing"));
     assert_eq!(rule(&guardian.decide(&few)), "failing-hold");
     // One that hangs until requests time out is late, and is given more.
     let mut hung = few.clone();

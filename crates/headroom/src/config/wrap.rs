@@ -182,6 +182,23 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_are_commented_out_stand_with_their_default() {
+        let own = include_str!("../../wrap.example.toml");
+        let is_key = |line: &&str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+        let in_force: String = own
+            .lines()
+            .map(|line| line.strip_prefix("# ").filter(is_key).unwrap_or(line))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        assert!(in_force.contains("\nlost_periods_to_full = "), "{in_force}");
+        let (default, _) = WrapConfig::read(None, |names| names).unwrap();
+        let example = read(&in_force).unwrap();
+        assert_eq!(format!("{:?}", example.control), format!("{:?}", default.control));
+        assert_eq!(format!("{:?}", example.record), format!("{:?}", default.record));
+        assert_eq!(format!("{:?}", example.power), format!("{:?}", default.power));
+    }
+
+    #[test]
     fn a_class_that_nothing_is_done_for_is_said_not_to_be_kept() {
         let gold = "[[oncall.class]]\nname = \"gold\"\nclients = [\"10.0.0.0/8\"]\np99_ms = 4\n";
         let notes = |text: &str| {

@@ -1,7 +1,7 @@
 //! What ends a delay at once: that the SLO is missed under it, or queries pile up.
 
-use super::search::MAX_DOUBLINGS;
-use super::{OnCall, reason};
+use super::search::{LATE_TO_RETRY, MAX_DOUBLINGS};
+use super::{MIN_QUERIES, OnCall, reason};
 use crate::decision::Reason;
 use crate::observation::{Observation, OncallObservation};
 use crate::oncall::law::Point;
@@ -11,16 +11,56 @@ use headroom_units::{Ratio, Seconds};
 /// Late periods in a row that end a delay.
 const LATE_PERIODS: u32 = 2;
 
+/// How many periods in time one late one outweighs: of a load of which more are late it is to be asked whether it is for being on call.
+const OUTWEIGHS: u32 = 12;
+
+/// Whether periods are late now and then, and not in a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Often {
+    level: u32,
+    /// How often in a row being on call was found to be no worse.
+    asked: u32,
+}
+
+impl Often {
+    const fn observe(&mut self, is_late: bool) {
+        self.level = match is_late {
+            true => self.level.saturating_add(OUTWEIGHS),
+            false => self.level.saturating_sub(1),
+        };
+    }
+
+    pub(super) const fn is_it(self) -> bool {
+        self.level >= (OUTWEIGHS * LATE_TO_RETRY) << self.asked
+    }
+
+    /// It was compared: whether being on call is kept, for then it is asked ever more rarely.
+    pub(super) fn found(&mut self, is_kept: bool) {
+        *self = Self {
+            level: 0,
+            asked: match is_kept {
+                true => (self.asked + 1).min(MAX_DOUBLINGS),
+                false => 0,
+            },
+        };
+    }
+}
+
 impl OnCall {
     /// Counts periods in a row over the target, whatever is in force; one of which that is not known changes nothing.
     pub(super) fn count_late(&mut self, observation: &Observation, oncall: &OncallObservation) {
         let Some(judged) = self.measured(observation, oncall) else {
             return;
         };
-        self.late_for = match judged > self.slo.target() {
+        let is_late = judged > self.slo.target();
+        self.late_for = match is_late {
             true => self.late_for.saturating_add(1),
             false => 0,
         };
+        // Without a delay alone: what one costs ends it.
+        if self.wanted.delay == Seconds::ZERO && oncall.queries >= MIN_QUERIES {
+            self.often.observe(is_late);
+        }
     }
 
     /// Ends a delay under which the SLO is missed, or queries pile up: what finds no free connection waits at the clients, and is in no

@@ -30,6 +30,7 @@ use crate::parameter::{OutOfRange, Parameters};
 use crate::plant::{Plant, Slo};
 use headroom_physics::MachineFigures;
 use headroom_units::{Comparison, Lever, Seconds, Setting, Source};
+use late::Often;
 use regime::Regime;
 use release::Release;
 use search::Search;
@@ -56,6 +57,7 @@ pub struct OnCall {
     late: u32,
     /// Periods in a row over the target, whatever was in force.
     late_for: u32,
+    often: Often,
     /// Comparisons so far.
     trials: u32,
     /// When everybody went last.
@@ -117,6 +119,7 @@ impl OnCall {
             elsewhere: Search::new(),
             late: 0,
             late_for: 0,
+            often: Often::default(),
             trials: 0,
             release: Release::default(),
             quiet: 0,
@@ -259,6 +262,7 @@ impl Law for OnCall {
 
     fn forget(&mut self) {
         (self.regime, self.other, self.late, self.late_for) = (None, 0, 0, 0);
+        self.often = Often::default();
         self.forget_found();
         (self.machine, self.is_disturbed) = (None, false);
     }

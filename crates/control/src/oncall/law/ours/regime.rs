@@ -16,7 +16,7 @@ pub(super) enum Regime {
     /// The server serves what comes.
     Partial,
     /// Queries are late, without a delay, and none always waits for a slot: what they wait for is elsewhere, a row, a disk, or a worker that
-    /// keeps its slot where nothing shows that it waits.
+    /// keeps its slot where nothing shows that it waits. Or the server is nearly saturated, and some are late now and then.
     Elsewhere,
 }
 
@@ -35,13 +35,13 @@ impl OnCall {
             false => 1.0,
         };
         let waiting = oncall.always_waiting() as f64;
-        let late_for = match self.regime {
-            Some(Regime::Elsewhere) => 1,
-            _ => LATE_TO_RETRY,
+        let is_late = match self.regime {
+            Some(Regime::Elsewhere) => self.late_for > 0,
+            _ => self.late_for >= LATE_TO_RETRY || self.often.is_it(),
         };
         Some(if waiting >= enough {
             Regime::Saturated
-        } else if !delayed && self.late_for >= late_for {
+        } else if !delayed && is_late {
             Regime::Elsewhere
         } else {
             Regime::Partial

@@ -14,6 +14,13 @@ const MIN_STUCK: Seconds = Seconds::new(2.0);
 const PERIODS: u32 = 40;
 /// Periods in which many came that end the first of these.
 const BUSY_PERIODS: u32 = 8;
+/// Where many were answered before, so many periods in a row without answers are more than a pause: of the machine, of a table that is locked, of a
+/// disk.
+const HELD_PERIODS: u32 = 4;
+/// While everybody goes, so many times as many as before are a load that the law held up.
+const HELD_BACK: f64 = 1.5;
+/// How much a period counts for how many are answered.
+const WEIGHT: f64 = 0.125;
 /// Quiet periods in a row that end a comparison.
 const QUIET_PERIODS: u32 = 8;
 
@@ -66,6 +73,10 @@ pub(super) struct Release {
     most: u64,
     /// Periods of it in which many came.
     busy: u32,
+    /// Queries of a period while some were on call, in the mean, but for periods that are held up.
+    usual: f64,
+    /// Periods in a row that are.
+    held: u32,
 }
 
 impl Release {
@@ -82,7 +93,26 @@ impl Release {
             since: 0,
             most: 0,
             busy: 0,
+            usual: self.usual,
+            held: 0,
         };
+    }
+
+    /// Takes note of a period while some are on call: whether the law holds its queries up. Where hardly any came before that shows at once.
+    fn is_held(&mut self, queries: u64, is_slow: bool) -> bool {
+        if queries >= MIN_QUERIES || !is_slow {
+            self.held = 0;
+            self.usual += WEIGHT * (queries as f64 - self.usual);
+            return false;
+        }
+        self.held += 1;
+        self.held >= HELD_PERIODS || self.usual < MIN_QUERIES as f64
+    }
+
+    /// Whether the load that shows itself while everybody goes is one that the law held up: far more than before, or held up again as soon as
+    /// some were on call.
+    fn is_found_out(&self) -> bool {
+        self.most >= MIN_QUERIES && (self.most as f64 > HELD_BACK * self.usual || self.length > PERIODS)
     }
 
     /// Takes note of what comes while everybody goes. Where many do, there is a load to compare by, and one slow query of a server that was
@@ -100,7 +130,8 @@ impl Release {
 impl OnCall {
     /// Lets everybody go for a while where somebody waits far too long for a slot, or for longer than the target while few are answered. A load
     /// of which the law lets pass too little to compare anything by is no quiet one: it shows itself while all go, and then nothing that
-    /// was found is believed any more. What is as quiet without the law had a slow query of its own.
+    /// was found is believed any more. What is as quiet without the law had a slow query of its own, and where no more come than before the
+    /// server had a pause: what was found is in force again.
     pub(super) fn let_go(
         &mut self,
         observation: &Observation,
@@ -118,8 +149,11 @@ impl OnCall {
         }
         let Some(left) = self.release.left.checked_sub(1) else {
             self.release.cause = None;
-            if matches!(cause, Cause::Held(..)) && self.release.most >= MIN_QUERIES {
+            if matches!(cause, Cause::Held(..)) && self.release.is_found_out() {
                 self.forget_found();
+            } else if matches!(cause, Cause::Held(..)) && self.release.most >= MIN_QUERIES {
+                // It was a pause; one that is soon followed by another is none of ours either.
+                self.release.since = self.release.length.saturating_sub(HELD_PERIODS + BUSY_PERIODS);
             }
             return None;
         };
@@ -129,7 +163,9 @@ impl OnCall {
         Some((Point::OFF, reason(cause.rule(), text, Point::OFF, &waits)))
     }
 
-    fn cause_to_let_go(&self, observation: &Observation, oncall: &OncallObservation) -> Option<Cause> {
+    fn cause_to_let_go(&mut self, observation: &Observation, oncall: &OncallObservation) -> Option<Cause> {
+        // While nobody is on call a query waits for no slot, whatever else it waits for.
+        observation.in_force.get(Lever::Concurrency)?;
         let target = self.slo.target();
         // Whom a policy has wait is not stuck for it.
         let waits = oncall.oldest_in_turn.or(oncall.oldest_waiting);
@@ -140,8 +176,8 @@ impl OnCall {
         let took = self
             .measured(observation, oncall)
             .map_or(waits, |judged| judged.max(waits));
-        let is_on_call = observation.in_force.get(Lever::Concurrency).is_some();
-        (is_on_call && oncall.queries < MIN_QUERIES && took > target)
+        self.release
+            .is_held(oncall.queries, took > target)
             .then_some(Cause::Held(oncall.queries, took))
     }
 

@@ -14,7 +14,7 @@ impl OnCall {
     /// What a period is worth, as a logarithm; `None` where it cannot be said.
     pub(super) fn score(&self, observation: &Observation, oncall: &OncallObservation) -> Option<f64> {
         let latency = observation.traffic.as_ref()?.latency?;
-        let at_slo = self.judged(observation, oncall)?;
+        let at_slo = self.measured(observation, oncall);
         let served = oncall.queries.saturating_sub(oncall.failed);
         let rate = served as f64 / observation.length.get();
         let watts = match self.metered {
@@ -38,7 +38,9 @@ impl OnCall {
         };
         let score = match self.tuning.goal {
             GoalName::Throughput => worth,
-            GoalName::Slo => worth - MISS * (at_slo / self.slo.target()).ln().max(0.0),
+            GoalName::Slo => {
+                worth - at_slo.map_or(0.0, |at_slo| MISS * (at_slo / self.slo.target()).ln().max(0.0))
+            }
             GoalName::P99 => worth + tail(|latency| latency.p99)?,
             GoalName::P999 => worth + tail(|latency| latency.p999)?,
         };
@@ -52,10 +54,10 @@ impl OnCall {
         let energy =
             |power: Reading<_>| Reading::<Joules>::new(power.value * observation.length, power.source);
         Sample {
-            queries: oncall.queries,
+            queries: oncall.queries.saturating_sub(oncall.failed),
             length: observation.length,
             energy: observation.power.map(energy),
-            at_slo: self.judged(observation, oncall),
+            at_slo: self.measured(observation, oncall),
             p99: distribution.map(|distribution| distribution.p99),
             oldest_waiting: oncall.oldest_waiting,
             waiting_share: oncall.waiting_share.map(Ratio::get),
@@ -66,7 +68,7 @@ impl OnCall {
         }
     }
 
-    /// The same where it was measured: that an SLO was missed by failures is not for how long anybody waited.
+    /// The latency to hold against the target where it was measured: that an SLO was missed by failures is not for how long anybody waited.
     pub(super) fn measured(&self, observation: &Observation, oncall: &OncallObservation) -> Option<Seconds> {
         let latency = observation.traffic.as_ref()?.latency;
         match latency.is_some_and(|latency| latency.missed) {
@@ -75,8 +77,8 @@ impl OnCall {
         }
     }
 
-    /// The latency to hold against the target: where a connection waits longer for a slot than what was answered took, that.
-    pub(super) fn judged(&self, observation: &Observation, oncall: &OncallObservation) -> Option<Seconds> {
+    /// The same whatever it was missed by: where a connection waits longer for a slot than what was answered took, that.
+    fn judged(&self, observation: &Observation, oncall: &OncallObservation) -> Option<Seconds> {
         let answered = observation.traffic.as_ref()?.latency_to_judge();
         Some(
             oncall

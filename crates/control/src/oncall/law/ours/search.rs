@@ -4,8 +4,8 @@ use super::foretell::foretold;
 use super::regime::Regime;
 use super::{OnCall, reason};
 use crate::decision::Reason;
-use crate::oncall::law::Point;
 use crate::oncall::law::trial::{Pace, Sample, Trial};
+use crate::oncall::law::{GoalName, Point};
 use headroom_units::{Comparison, Seconds};
 
 /// What was found at so many connections is not believed at more than this times as many, or as few.
@@ -144,6 +144,9 @@ impl OnCall {
                     Regime::Saturated => search.best.unwrap_or(reference),
                     Regime::Partial | Regime::Elsewhere => reference,
                 };
+                if regime == Regime::Elsewhere {
+                    self.often.found(true);
+                }
                 search.best = Some(point);
                 search.connections = connections;
                 let text = format!("{}: the comparison was given up, for {why}", point.in_words());
@@ -156,6 +159,9 @@ impl OnCall {
                 Regime::Partial | Regime::Elsewhere => reference,
             };
             let gain = trial.gain_over(&other).filter(|_| found != other);
+            if regime == Regime::Elsewhere {
+                self.often.found(found != Point::OFF);
+            }
             search.doublings = match search.best == Some(found) {
                 true => (search.doublings + 1).min(MAX_DOUBLINGS),
                 false => 0,
@@ -169,9 +175,15 @@ impl OnCall {
                     found.in_words(),
                     other.in_words()
                 ),
-                Some(gain) => format!(
-                    "{} is the best of what was compared, {:+.1} % beside {}",
+                Some(gain) if gain <= 0.0 => format!(
+                    "{} is kept: no worse than {} as far as can be told, and preferred",
                     found.in_words(),
+                    other.in_words()
+                ),
+                Some(gain) => format!(
+                    "{} is the best of what was compared: by {}, {:+.1} % beside {}",
+                    found.in_words(),
+                    worth_of(self.tuning.goal),
                     gain.exp_m1() * 100.0,
                     other.in_words()
                 ),
@@ -219,5 +231,15 @@ impl OnCall {
         let point = search.point().unwrap_or(self.wanted);
         let text = format!("{} is kept as the best found", point.in_words());
         (point, reason("oncall-hold", text, point, &[]))
+    }
+}
+
+/// What a goal's score is of, for people.
+const fn worth_of(goal: GoalName) -> &'static str {
+    match goal {
+        GoalName::Slo => "queries per joule, less for what is over the SLO",
+        GoalName::Throughput => "queries per joule",
+        GoalName::P99 => "queries per joule over the P99",
+        GoalName::P999 => "queries per joule over the P99.9",
     }
 }

@@ -91,6 +91,41 @@ fn queries_that_are_late_though_none_waits_for_a_slot_are_compared_with_nobody_o
     assert_eq!(run((1_000, 150.0), (1_250, 60.0), PolicyName::Paced).0, 0);
 }
 
+/// Near saturation on call costs: one in so many periods is late, none in a row, and with nobody on call fewer or as many.
+#[test]
+fn periods_that_are_late_now_and_then_are_reason_enough_to_ask() {
+    let run = |every: u64, alone_every: u64| {
+        let mut server = partly_loaded();
+        // Without a delay.
+        server.watts = None;
+        let mut law = ours(20.0, GoalName::Slo);
+        let (mut in_force, mut off) = (Setting::default(), 0);
+        for period in 0..8_000 {
+            let mut observation = server.observation(period, in_force);
+            let every = if workers(&in_force).is_some() {
+                every
+            } else {
+                alone_every
+            };
+            let latency = observation
+                .traffic
+                .as_mut()
+                .and_then(|traffic| traffic.latency.as_mut());
+            let ms = if period % every == 0 { 60.0 } else { 14.0 };
+            latency.unwrap().at_slo = Seconds::from_millis(ms);
+            in_force = law.decide(&observation).setting;
+            off += u32::from(workers(&in_force).is_none());
+        }
+        off
+    };
+    let (often, seldom) = (run(7, 1_000), run(20, 1_000));
+    assert!(often > 6_000, "{often}");
+    assert_eq!(seldom, 0);
+    // As many are late alone: it is asked ever more rarely.
+    let same = run(7, 7);
+    assert!(same < 1_600, "{same}");
+}
+
 #[test]
 fn a_policy_that_has_some_go_first_is_never_compared_with_nobody_on_call() {
     for policy in [

@@ -213,3 +213,36 @@ fn what_a_model_says_a_delay_saves_counts_where_the_cores_were_idle_for_longer()
         "{why}"
     );
 }
+
+/// About as many queries fail as the SLO lets be late: by chance a third of the periods miss it, with a delay or without, and no latency does.
+#[test]
+fn failures_are_no_latency_by_which_a_delay_is_dropped() {
+    let mut server = partly_loaded();
+    let mut law = ours(20.0, GoalName::Slo);
+    let (mut in_force, mut told) = (Setting::default(), Vec::new());
+    for period in 0..2_000 {
+        let mut observation = server.observation(period, in_force);
+        if period % 3 == 0 {
+            let latency = observation
+                .traffic
+                .as_mut()
+                .and_then(|traffic| traffic.latency.as_mut());
+            let latency = latency.unwrap();
+            (latency.missed, latency.at_slo) = (true, Seconds::from_millis(40.0));
+            observation.oncall.as_mut().unwrap().failed = 6;
+        }
+        let decision = law.decide(&observation);
+        in_force = decision.setting;
+        told.extend(decision.comparisons);
+    }
+    assert_eq!(in_force.get(Lever::RoundDelay), Some(0.002), "{in_force}");
+    let at_slo = told
+        .iter()
+        .flat_map(|one| &one.compared)
+        .filter_map(|one| one.latency_at_slo);
+    assert!(at_slo.clone().count() > 0);
+    assert!(
+        at_slo.clone().all(|at_slo| at_slo < Seconds::from_millis(20.0)),
+        "{told:?}"
+    );
+}
