@@ -28,10 +28,11 @@ pub fn service_rate(
     let mut used_since = || {
         let mut period = DevicePeriod::default();
         machine.observe(&mut period);
-        period.cpu_time
+        // A node that is missing serves on, and its time is not known.
+        period.cpu_time.filter(|_| period.missing.nodes == 0)
     };
     used_since();
-    telemetry.take(PERIOD);
+    let mut is_lost = telemetry.take(PERIOD).is_none();
     let mut due = begin;
     loop {
         due += PERIOD;
@@ -40,7 +41,9 @@ pub fn service_rate(
         }
         let traffic = telemetry.take(PERIOD);
         let used = used_since();
-        if let Some((traffic, used)) = traffic.zip(used) {
+        // What was counted in a period that was lost on either side comes with the next one, or not at all: neither says what a core serves.
+        let is_after_loss = std::mem::replace(&mut is_lost, traffic.is_none() || used.is_none());
+        if let Some((traffic, used)) = traffic.zip(used).filter(|_| !is_after_loss) {
             requests += traffic.completions;
             cpu += used;
         }

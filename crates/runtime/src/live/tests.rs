@@ -476,6 +476,21 @@ fn the_service_rate_is_requests_by_cpu_time() {
         (MIN_CPU.to_duration() * 50..shortest * 30).contains(&took),
         "{took:?}"
     );
+    // What a period that was lost had comes with the next one, whose time is its own.
+    let of_two = || {
+        answered(5).map(|mut period| {
+            (period.arrivals, period.completions) = (40, 40);
+            period
+        })
+    };
+    let kind = |number: u32| match number % 4 {
+        0 => None,
+        1 => of_two(),
+        _ => answered(5),
+    };
+    let mut losing = Reported((0..4000).map(kind).collect());
+    let measured = calibrate::service_rate(&mut machine, &mut losing, shortest, &clock, &stop);
+    assert!((measured.unwrap().unwrap().get() - 2000.0).abs() < 1e-6);
     let thin = calibrate::service_rate(
         &mut machine,
         &mut Reported(VecDeque::new()),
