@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CARD: Mac = Mac([0x02, 0x25, 0x90, 0xab, 0xcd, 0xef]);
 const SECURE_ON: SecureOn = SecureOn([1, 2, 3, 4, 5, 6]);
@@ -31,6 +31,13 @@ fn ip(args: &str) -> bool {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+fn is_up(namespace: &str, card: usize) -> bool {
+    let mut command = Command::new("ip");
+    let of = format!("-n {namespace} -o link show card{card}");
+    let shown = command.args(of.split(' ')).output();
+    shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains(" state UP "))
 }
 
 /// A namespace that wakes, `here`, with a cable to each of two others, in whose networks it is.
@@ -61,6 +68,11 @@ impl Cables {
                 ))
                 && ip(&format!("-n {here} link set card{at} up"))
                 && ip(&format!("-n {end} link set eth0 up"));
+        }
+        // The kernel sends nothing over a card until it has taken note of its cable, up to a second later.
+        let until = Instant::now() + Duration::from_secs(10);
+        while made && !(0..cables.ends.len()).all(|at| is_up(here, at)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
         }
         if !made {
             println!("skipped: network namespaces need root, `ip` of iproute2 and veth");
