@@ -5,7 +5,7 @@ use super::guard::supervisor;
 use super::metrics::Metrics;
 use super::tick::{Levers, Tick};
 use crate::door::Watched;
-use crate::oncall::{ConnectionSeries, Connections, UNHELPED};
+use crate::oncall::{ConnectionSeries, Connections, ON_CALL, UNHELPED};
 use crate::resize::UNRELIABLE;
 use anyhow::Context;
 use bytes::Bytes;
@@ -247,15 +247,15 @@ impl Status {
     }
 }
 
-/// Which servers are to be on call and are not, a line each.
+/// Which servers are to be on call and are not, and which are with some of their connections alone, a line each.
 fn unhelped(tick: &Tick) -> Vec<String> {
-    let state = |part: &Part| {
-        let state = part.state.as_deref();
-        state.filter(|state| UNHELPED.contains(state)).map(str::to_owned)
+    let line = |part: &Part| match part.state.as_deref()? {
+        ON_CALL if part.trouble.is_empty() => None,
+        ON_CALL => Some(format!("{}: {}\n", part.name, part.trouble.join("; "))),
+        state if UNHELPED.contains(&state) => Some(format!("{} is not on call: {state}\n", part.name)),
+        _ => None,
     };
-    tick.parts_of(Role::Node)
-        .filter_map(|part| Some(format!("{} is not on call: {}\n", part.name, state(part)?)))
-        .collect()
+    tick.parts_of(Role::Node).filter_map(line).collect()
 }
 
 /// Why a period is none that a service can rely on.

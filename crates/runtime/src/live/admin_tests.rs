@@ -238,3 +238,26 @@ fn two_periods_of_failures_are_one_and_two_good_ones_end_it() {
     }
     assert!(!failing.now);
 }
+
+#[test]
+fn a_server_that_is_not_on_call_or_for_some_of_its_connections_alone_is_named() {
+    let said = |state: &str, trouble: &[&str]| {
+        let mut part = Part::new("db", Role::Node).in_state(state.to_owned());
+        part.trouble = trouble.iter().map(|one| (*one).to_owned()).collect();
+        let tick = Tick {
+            parts: vec![part],
+            ..Tick::default()
+        };
+        unhelped(&tick).concat()
+    };
+    assert_eq!(said(ON_CALL, &[]), "");
+    assert_eq!(
+        said(ON_CALL, &["12 connections are elsewhere"]),
+        "db: 12 connections are elsewhere\n"
+    );
+    assert_eq!(
+        said(UNHELPED[0], &["why"]),
+        format!("db is not on call: {}\n", UNHELPED[0])
+    );
+    assert_eq!(said("held", &["late"]), "");
+}

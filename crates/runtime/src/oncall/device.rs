@@ -74,6 +74,8 @@ pub struct OncallDevice {
     warned: Vec<Cow<'static, str>>,
 }
 
+/// The state of a server whose workers are on call.
+pub const ON_CALL: &str = "on call";
 /// The state of a server that is to be on call, and of which no client was seen.
 pub const NO_CLIENT: &str = "no client seen yet";
 /// That of one that serves many clients with one thread.
@@ -216,7 +218,7 @@ impl OncallDevice {
             // Its queries are not even counted.
             _ if seen.owner_ended => ENDED,
             None => "not on call",
-            Some(_) if seen.owner != 0 => "on call",
+            Some(_) if seen.owner != 0 => ON_CALL,
             Some(_) if seen.event_driven > 0 => BY_EVENTS,
             Some(_) => NO_CLIENT,
         }

@@ -32,7 +32,7 @@ pub use classes::{Classes, REST};
 pub use clients::Clients;
 pub use connections::{ConnectionReport, ConnectionSeries, Connections, MAX_IN_METRICS};
 pub use costs::{ProgramCounts, ServerCosts, meter, processors};
-pub use device::{Cost, Costs, LEVERS, OncallDevice, OncallOptions, UNHELPED};
+pub use device::{Cost, Costs, LEVERS, ON_CALL, OncallDevice, OncallOptions, UNHELPED};
 pub use draw::Draw;
 pub use folder::{Folder, sweep};
 pub use log::ServerLog;
