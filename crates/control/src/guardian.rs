@@ -61,7 +61,7 @@ pub struct Guardian {
     lost: u32,
     failing: u32,
     /// Whether everything is at full because requests failed.
-    is_full: bool,
+    stays_full: bool,
     /// Periods in a row since in which they did not: by chance alone a period of a service that fails 3 % looks well.
     well: u32,
 }
@@ -77,7 +77,7 @@ impl Guardian {
             limits: FailingLimits::DEFAULT,
             lost: 0,
             failing: 0,
-            is_full: false,
+            stays_full: false,
             well: 0,
         }
     }
@@ -152,11 +152,11 @@ impl Guardian {
         let Some(traffic) = now.traffic.as_ref().filter(|_| failing != Failing::No) else {
             self.failing = 0;
             self.well = self.well.saturating_add(1);
-            self.is_full &= self.well < self.patience;
-            return match self.is_full {
+            self.stays_full &= self.well < self.patience;
+            return match self.stays_full {
                 true => {
                     let text = format!(
-                        "requests failed until {} periods ago: everything stays at full for {}",
+                        "requests failed until {} periods ago: everything stays at full until {} in a row are well",
                         self.well, self.patience
                     );
                     let numbers = [("well_periods", f64::from(self.well))];
@@ -178,8 +178,8 @@ impl Guardian {
             "{} requests failed and {} were answered",
             traffic.failures, traffic.completions
         );
-        self.is_full |= self.failing >= self.patience || failing == Failing::Many;
-        if self.is_full {
+        self.stays_full |= self.failing >= self.patience || failing == Failing::Many;
+        if self.stays_full {
             let text = match self.failing {
                 1 => format!("{failed}: everything to full"),
                 periods => format!("{failed}, failing for {periods} periods now: everything to full"),

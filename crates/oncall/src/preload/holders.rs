@@ -7,9 +7,11 @@
 //! with names. One that only looks so has its client spared while somebody waits. What frees one of several locks is taken to free all: who is no
 //! holder any more and is taken for one would never give way again.
 
-use super::layout::{Connection, PREPARED, protocol};
-use core::sync::atomic::AtomicU64;
+mod known;
+
+use super::layout::{Connection, protocol};
 use core::sync::atomic::Ordering::Relaxed;
+use known::Known;
 
 /// Locks that may be held, as bits of [`Connection::holds`]: of tables, or of the whole server.
 const TABLES: u32 = 1;
@@ -97,73 +99,6 @@ mod lexer {
     pub const LINE: u8 = 7;
     /// After `*` in the text: the end of what is a comment to others.
     pub const STAR: u8 = 8;
-}
-
-/// MariaDB's number of the statement that was prepared last ("COM_STMT_EXECUTE").
-const LAST: u32 = u32::MAX;
-
-/// What a client's statements do.
-struct Known<'a> {
-    /// Locks that it holds.
-    holds: u32,
-    /// What the statement does that it prepared last: its place in the words, plus 1; 0 of nothing.
-    preparing: u32,
-    /// Prepared statements, the last first: a bit that there is one, its place in the words, and its number or what its name comes to.
-    prepared: &'a [AtomicU64; PREPARED],
-}
-
-impl Known<'_> {
-    const IS_ONE: u64 = 1 << 63;
-
-    fn statement(name: u32, word: u32) -> u64 {
-        Self::IS_ONE | u64::from(word) << 32 | u64::from(name)
-    }
-
-    /// A name is another statement's from now on: one of `preparing`.
-    fn prepare(&self, name: u32) {
-        let is_other = |statement: &u64| *statement & Self::IS_ONE != 0 && *statement as u32 != name;
-        let all = self.prepared.each_ref().map(|one| one.load(Relaxed));
-        let new = match self.preparing {
-            0 => None,
-            word => Some(Self::statement(name, word)),
-        };
-        let mut kept = new.into_iter().chain(all.into_iter().filter(is_other));
-        for one in self.prepared {
-            one.store(kept.next().unwrap_or(0), Relaxed);
-        }
-    }
-
-    /// A prepared statement is executed.
-    fn execute(&mut self, speaks: u32, name: u32, words: &Words) {
-        let word = match (speaks, name) {
-            (protocol::MYSQL, LAST) => self.preparing,
-            _ => {
-                let all = self.prepared.iter().map(|one| one.load(Relaxed));
-                let mut named =
-                    all.filter(|statement| *statement & Self::IS_ONE != 0 && *statement as u32 == name);
-                named
-                    .next()
-                    .map_or(0, |statement| (statement >> 32) as u32 & 0xff)
-            }
-        };
-        let effect = (word as usize).checked_sub(1).and_then(|at| words.get(at));
-        if let Some((_, effect)) = effect {
-            self.done(*effect);
-        }
-    }
-
-    fn done(&mut self, effect: Effect) {
-        match effect {
-            Holds(locks) => self.holds |= locks,
-            Frees(locks) => self.holds &= !locks,
-        }
-    }
-
-    /// The server has forgotten all of its client.
-    fn reset(&mut self) {
-        (self.holds, self.preparing) = (0, 0);
-        self.prepared.iter().for_each(|one| one.store(0, Relaxed));
-    }
 }
 
 /// The server has given a statement that was prepared a number.
@@ -442,6 +377,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::super::answers::tests::connection;
+    use super::known::LAST;
     use super::*;
     use proptest::prelude::*;
 

@@ -181,6 +181,22 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    /// A child that is the owner, and does nothing.
+    fn stopped_owner(region: &Region) -> i32 {
+        // SAFETY: the child makes system calls alone, and is killed.
+        let child = unsafe { fork() };
+        if child == 0 {
+            lock::hold(&region.serving);
+            region.owner.store(sys::process(), Relaxed);
+            // SAFETY: SIGSTOP.
+            unsafe { raise(19) };
+        }
+        let mut status = 0;
+        // SAFETY: our child; WUNTRACED is 2.
+        assert_eq!(unsafe { waitpid(child, &raw mut status, 2) }, child);
+        child
+    }
+
     #[test]
     fn what_a_process_left_is_cleared_by_the_next_when_it_has_ended() {
         let region = region();
@@ -196,17 +212,7 @@ mod tests {
         region.queries.store(9, Relaxed);
         region.lists.not_before[0].store(u64::MAX, Relaxed);
         assert!(is_vacant(region));
-        // SAFETY: the child makes system calls alone, and is killed.
-        let child = unsafe { fork() };
-        if child == 0 {
-            lock::hold(&region.serving);
-            region.owner.store(sys::process(), Relaxed);
-            // SAFETY: SIGSTOP.
-            unsafe { raise(19) };
-        }
-        let mut status = 0;
-        // SAFETY: our child; WUNTRACED is 2.
-        assert_eq!(unsafe { waitpid(child, &raw mut status, 2) }, child);
+        let (child, mut status) = (stopped_owner(region), 0);
         // However long it does nothing, it may go on.
         region.ended_ns.store(1, Relaxed);
         assert!(!is_vacant(region) && !become_owner(region));
@@ -250,17 +256,7 @@ mod tests {
         let (place, _) = locked(region, |lock| claim(lock, 5, ([0; 2], 0)))
             .flatten()
             .unwrap();
-        // SAFETY: the child makes system calls alone, and is killed.
-        let child = unsafe { fork() };
-        if child == 0 {
-            lock::hold(&region.serving);
-            region.owner.store(sys::process(), Relaxed);
-            // SAFETY: SIGSTOP.
-            unsafe { raise(19) };
-        }
-        let mut status = 0;
-        // SAFETY: our child; WUNTRACED is 2.
-        assert_eq!(unsafe { waitpid(child, &raw mut status, 2) }, child);
+        let (child, mut status) = (stopped_owner(region), 0);
         assert!(!give_to_processes(region), "it may go on");
         signal(child, "-KILL");
         // SAFETY: our child.

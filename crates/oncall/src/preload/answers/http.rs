@@ -1,5 +1,5 @@
 //! The status line of an HTTP answer (RFC 9112, Section 4): a server's failure is a 5xx (RFC 9110, Section 15.6), but for 501 and 505, which
-//! say that it was asked for what there is not. Before it there may be interim ones, 1xx (Section 15.2).
+//! say that it was asked for what there is not. Before it there may be interim ones, 1xx (Section 15.2), but for 101, after which HTTP ends.
 
 use super::{BEGINS, Heard};
 
@@ -26,6 +26,7 @@ pub fn read(answer: u64, bytes: &[u8]) -> (u64, Heard) {
     let mut first = (answer >> FIRST) as u8 & 15;
     let mut has_zero = answer & IS_ZERO != 0;
     let mut is_interim = answer & IS_INTERIM != 0;
+    let mut was_interim = is_interim;
     for byte in bytes {
         if is_interim {
             at = match EMPTY.get(at) == Some(byte) {
@@ -55,17 +56,17 @@ pub fn read(answer: u64, bytes: &[u8]) -> (u64, Heard) {
             continue;
         }
         heard.is_http = true;
-        heard.is_interim = first == 1;
-        if first != 1 {
+        let switches = has_zero && *byte == b'1';
+        if first != 1 || switches {
             heard.failed = first == 5 && !(has_zero && matches!(byte, b'1' | b'5'));
             return (0, heard);
         }
-        (at, is_interim) = (0, true);
+        (at, is_interim, was_interim) = (0, true, true);
     }
     let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
     let kept = u64::from(first) << FIRST | bit(has_zero, IS_ZERO) | bit(is_interim, IS_INTERIM);
-    // Also what an interim answer had in an earlier piece.
-    heard.is_interim |= is_interim;
+    // Nothing of what is to follow an interim answer is out.
+    heard.is_interim = was_interim && (is_interim || at == 0);
     (BEGINS | kept | at as u64, heard)
 }
 
@@ -120,6 +121,16 @@ mod tests {
             assert_eq!(heard(hints, &[size]), (true, true), "{size}");
         }
         assert!(!read(BEGINS, hints).1.is_interim);
+        // Whatever piece of it goes out.
+        let mut answer = BEGINS;
+        for (at, piece) in interim.chunks(5).enumerate() {
+            let said;
+            (answer, said) = read(answer, piece);
+            assert_eq!(said.is_interim, at >= 2, "{at}");
+        }
+        assert!(!read(answer, b"HTTP/1").1.is_interim);
+        let (answer, said) = read(BEGINS, b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+        assert!(answer == 0 && said.is_http && !said.is_interim);
     }
 
     proptest! {

@@ -152,7 +152,7 @@ impl OnCall {
             if matches!(cause, Cause::Held(..)) && self.release.is_found_out() {
                 self.forget_found();
             } else if matches!(cause, Cause::Held(..)) && self.release.most >= MIN_QUERIES {
-                // It was a pause; one that is soon followed by another is none of ours either.
+                // It was a pause. Only another at once says that it was not.
                 self.release.since = self.release.length.saturating_sub(HELD_PERIODS + BUSY_PERIODS);
             }
             return None;

@@ -126,13 +126,15 @@ impl Session {
         })?;
         // An agent that was too slow to answer when the day before ended has that one's lease for so long.
         let until = Instant::now() + LEASE;
-        let mut found = machine.describe(FOUND_WITHIN, None)?;
-        while found.processors.len() < site.servers.len() && !stop.wait_until(Instant::now() + PATIENCE) {
-            if Instant::now() > until {
-                break;
+        let found = loop {
+            let found = machine.describe(FOUND_WITHIN, None);
+            let is_whole = found
+                .as_ref()
+                .is_ok_and(|found| found.processors.len() == site.servers.len());
+            if is_whole || Instant::now() > until || stop.wait_until(Instant::now() + PATIENCE) {
+                break found?;
             }
-            found = machine.describe(FOUND_WITHIN, None)?;
-        }
+        };
         if found.processors.len() < site.servers.len() {
             bail!("not every node can be reached: {}", found.notes.join("; "));
         }
