@@ -76,6 +76,11 @@ impl OnCall {
         all
     }
 
+    /// Whether it is compared at partial load too what being on call costs.
+    pub(super) fn asks_off(&self) -> bool {
+        self.sees_work == Some(true) && !self.turns.has_favourites()
+    }
+
     /// What to compare while queries are late and none always waits for a slot: a delay would make them later.
     pub(super) fn on_call_or_not(&self, cores: u32) -> Vec<Point> {
         let asks_off = !self.turns.has_favourites();
@@ -87,7 +92,7 @@ impl OnCall {
 
     /// What is best at saturation: with fewer workers or smaller rounds the server might be saturated by any load. That nobody on call is
     /// best there says nothing of a load that leaves it time.
-    fn without_delay(&self, cores: u32) -> Point {
+    pub(super) fn without_delay(&self, cores: u32) -> Point {
         let found = self.saturated.best.filter(|best| *best != Point::OFF);
         found.unwrap_or(self.start(cores))
     }

@@ -1,6 +1,7 @@
-//! What ends a delay at once: that the SLO is missed under it, or queries pile up.
+//! What ends a delay at once, or that nobody is on call: that the SLO is missed, queries pile up, or the server fills up.
 
 use super::search::{LATE_TO_RETRY, MAX_DOUBLINGS};
+use super::shelf::rate_of;
 use super::{MIN_QUERIES, OnCall, reason};
 use crate::decision::Reason;
 use crate::observation::{Observation, OncallObservation};
@@ -64,45 +65,75 @@ impl OnCall {
     }
 
     /// Ends a delay under which the SLO is missed, or queries pile up: what finds no free connection waits at the clients, and is in no
-    /// latency that a server can tell.
-    pub(super) fn end_late(&mut self, observation: &Observation) -> Option<(Point, Reason)> {
+    /// latency that a server can tell. So it ends that nobody is on call, and sooner where the server fills up.
+    pub(super) fn end_late(&mut self, observation: &Observation, cores: u32) -> Option<(Point, Reason)> {
         let oncall = observation.oncall.as_ref()?;
-        let judged = self.measured(observation, oncall)?;
-        let is_late = judged > self.slo.target() && self.wanted.delay > Seconds::ZERO;
-        self.late = match is_late {
-            true => self.late + 1,
-            false => 0,
-        };
+        let rate = rate_of(observation, oncall);
+        let (is_delayed, is_resting) = (self.wanted.delay > Seconds::ZERO, self.is_resting());
+        let judged = self.measured(observation, oncall);
+        if let Some(judged) = judged {
+            self.late = match judged > self.slo.target() && (is_delayed || is_resting) {
+                true => self.late + 1,
+                false => 0,
+            };
+        }
+        // While delays are compared, the comparison itself sees to that.
+        if self.partial.trial.is_some() {
+            return None;
+        }
         let piled = oncall
             .waiting_share
             .map(Ratio::get)
-            .filter(|share| *share >= PILED && self.wanted.delay > Seconds::ZERO);
-        // While delays are compared, the comparison itself sees to that.
-        if (self.late < LATE_PERIODS && piled.is_none()) || self.partial.trial.is_some() {
-            return None;
-        }
-        let point = Point {
-            delay: Seconds::ZERO,
-            ..self.wanted
-        };
-        self.partial.best = Some(point);
-        (self.partial.held, self.late) = (0, 0);
-        self.partial.doublings = (self.partial.doublings + 1).min(MAX_DOUBLINGS);
-        let text = match piled {
-            Some(share) => format!(
-                "queries pile up, {:.0} % of the connections waited all the time: no delay",
+            .filter(|share| *share >= PILED && is_delayed);
+        let (rule, why) = if let Some(share) = piled {
+            let text = format!(
+                "queries pile up, {:.0} % of the connections waited all the time",
                 share * 100.0
-            ),
-            None => format!(
-                "{} {:.1} ms > target {:.1} ms: no delay",
+            );
+            ("oncall-late", text)
+        } else if let Some(judged) = judged.filter(|_| self.late >= LATE_PERIODS) {
+            let text = format!(
+                "{} {:.1} ms > target {:.1} ms",
                 self.slo.name(),
                 judged.as_millis(),
                 self.slo.target().as_millis()
-            ),
+            );
+            ("oncall-late", text)
+        } else if is_resting && self.fills_up(observation, rate) {
+            let text = format!("the server fills up, with {rate:.0} queries/s");
+            ("oncall-fills-up", text)
+        } else if is_resting && self.often.is_it() {
+            ("oncall-late", "queries are late now and then".to_owned())
+        } else {
+            return None;
         };
-        Some((
-            point,
-            reason("oncall-late", text, point, &[("latency_ms", judged.as_millis())]),
-        ))
+        let point = match is_resting {
+            true => self.without_delay(cores),
+            false => Point {
+                delay: Seconds::ZERO,
+                ..self.wanted
+            },
+        };
+        self.partial.best = Some(point);
+        self.late = 0;
+        let is_aside = self.shelf.put_aside(rate);
+        if !is_aside {
+            self.shelf.clear();
+            self.partial.held = 0;
+            self.partial.doublings = (self.partial.doublings + 1).min(MAX_DOUBLINGS);
+        }
+        let text = format!(
+            "{why}: {}{}",
+            match is_resting {
+                true => point.in_words(),
+                false => "no delay".to_owned(),
+            },
+            match is_aside {
+                true => ", until no more is asked than when it was compared",
+                false => "",
+            }
+        );
+        let latency = judged.map(|judged| ("latency_ms", judged.as_millis()));
+        Some((point, reason(rule, text, point, latency.as_slice())))
     }
 }

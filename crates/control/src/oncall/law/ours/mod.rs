@@ -7,7 +7,8 @@
 //!   does not help. Then neighbours of the best, again and again, ever more rarely.
 //! - Else it serves what comes, and D decides how long its cores sleep. Whether that saves anything is compared too, by the watts that the
 //!   meter shows: without a meter, or an idle state that would pay, D is 0. The SLO bounds it, and two periods over the target end one
-//!   that was found. Where a model says the watts, a delay under which the cores are no longer idle than without one saves nothing.
+//!   that was found. Where a model says the watts, a delay under which the cores are no longer idle than without one saves nothing. *Not on
+//!   call at all* is compared with them: where no delay saves more than being on call costs, nobody is until the server fills up.
 //!
 //! Where queries are late without a delay, though none always waits for a slot, it is compared whether they are so without us too.
 //!
@@ -20,6 +21,7 @@ mod regime;
 mod release;
 mod score;
 mod search;
+mod shelf;
 
 use super::areas::Areas;
 use super::{LEVERS, OncallTuning, Point, Turns, break_even, cores, unknown};
@@ -34,6 +36,7 @@ use late::Often;
 use regime::Regime;
 use release::Release;
 use search::Search;
+use shelf::{Shelf, rate_of};
 
 /// Queries of a period below which it says nothing.
 const MIN_QUERIES: u64 = 10;
@@ -58,6 +61,8 @@ pub struct OnCall {
     /// Periods in a row over the target, whatever was in force.
     late_for: u32,
     often: Often,
+    /// What was found at partial load, for how much, and whether it is put aside.
+    shelf: Shelf,
     /// Comparisons so far.
     trials: u32,
     /// When everybody went last.
@@ -68,6 +73,8 @@ pub struct OnCall {
     metered: Option<bool>,
     /// Whether it would be seen that a delay saves: by a sensor's watts, or by a model's beside the lengths of idle periods.
     sees_savings: Option<bool>,
+    /// The same of less work: by a sensor's watts, or by how busy the cores are.
+    sees_work: Option<bool>,
     periods: u32,
     /// The end of the period that is decided on.
     at: Seconds,
@@ -120,11 +127,13 @@ impl OnCall {
             late: 0,
             late_for: 0,
             often: Often::default(),
+            shelf: Shelf::default(),
             trials: 0,
             release: Release::default(),
             quiet: 0,
             metered: None,
             sees_savings: None,
+            sees_work: None,
             periods: 0,
             at: Seconds::ZERO,
             ended: Vec::new(),
@@ -154,6 +163,7 @@ impl OnCall {
         for search in [&mut self.saturated, &mut self.partial, &mut self.elsewhere] {
             *search = Search::new();
         }
+        self.shelf.clear();
     }
 
     /// Too few queries to compare anything by: what was found at partial load, or no delay.
@@ -163,8 +173,7 @@ impl OnCall {
             _ => self
                 .partial
                 .best
-                .or(self.saturated.best)
-                .filter(|found| *found != Point::OFF),
+                .or(self.saturated.best.filter(|found| *found != Point::OFF)),
         };
         let point = found.unwrap_or(self.start(cores));
         let text = format!("{}: too few queries to compare anything by", point.in_words());
@@ -215,6 +224,10 @@ impl Law for OnCall {
             self.sees_savings,
             power.is_some_and(|power| has_idle || power.source != Source::Estimated),
         );
+        self.sees_work = known(
+            self.sees_work,
+            observation.utilisation.is_some() || power.is_some_and(|power| power.source != Source::Estimated),
+        );
         let cores = cores(oncall, &self.plant);
         let is_in_force = self.wanted.is(&observation.in_force);
         let score = (self.score(observation, oncall), self.sample(observation, oncall));
@@ -223,7 +236,8 @@ impl Law for OnCall {
             self.regime_now(observation, oncall)
                 .filter(|_| oncall.queries > 0),
         );
-        let late = self.end_late(observation);
+        self.shelf.observe(rate_of(observation, oncall));
+        let late = self.end_late(observation, cores);
         self.watch_quiet(oncall.queries);
         let let_go = self.let_go(observation, oncall);
         let is_let_go = let_go.is_some();
@@ -236,7 +250,10 @@ impl Law for OnCall {
             }
             (None, Some(_)) if oncall.queries < MIN_QUERIES => self.stay_quiet(cores),
             (None, Some(regime)) if self.metered.is_some() && self.sees_savings.is_some() => {
-                self.advance(regime, (cores, oncall.connections), score, is_in_force)
+                match self.take_back(regime) {
+                    Some(again) => again,
+                    None => self.advance(regime, (cores, oncall.connections), score, is_in_force),
+                }
             }
             (None, _) => {
                 let start = self.start(cores);

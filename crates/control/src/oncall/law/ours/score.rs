@@ -24,6 +24,10 @@ impl OnCall {
         // At partial load the clients say how many queries there are, which the comparison sees to, and a law what they cost.
         let worth = match (self.regime, self.metered) {
             (Some(Regime::Partial), Some(true)) => -watts.ln(),
+            // Without a meter that is how busy the cores are.
+            (Some(Regime::Partial), Some(false)) if observation.utilisation.is_some() => {
+                -observation.utilisation?.get().ln()
+            }
             _ => (rate / watts).ln(),
         };
         // REEF's metric is a throughput over the tail's ratio to the mean, by which it compares servers at saturation. A delay makes the mean

@@ -19,7 +19,8 @@ pub(super) const MAX_DOUBLINGS: u32 = 3;
 const ELSEWHERE_RETRY: u32 = 160;
 /// What is compared at each load, for people.
 pub(super) const SATURATED: &str = "workers and queries in a round, while queries always wait";
-pub(super) const PARTIAL: &str = "delays between rounds, while the server serves what comes";
+pub(super) const PARTIAL: &str =
+    "delays between rounds, and nobody on call, while the server serves what comes";
 pub(super) const ELSEWHERE: &str = "on call or not, while queries are late and none always waits for a slot";
 
 /// What is known for one kind of load.
@@ -162,6 +163,9 @@ impl OnCall {
             if regime == Regime::Elsewhere {
                 self.often.found(found != Point::OFF);
             }
+            if regime == Regime::Partial {
+                self.shelf.found(found, reference, trial.rate());
+            }
             search.doublings = match search.best == Some(found) {
                 true => (search.doublings + 1).min(MAX_DOUBLINGS),
                 false => 0,
@@ -209,6 +213,10 @@ impl OnCall {
         if search.best.is_none() || moved || is_bad || search.held >= wait {
             self.trials = self.trials.wrapping_add(1);
             let trial = Trial::new(pace, options(self));
+            let trial = match regime == Regime::Partial && self.asks_off() {
+                true => trial.beside(Point::OFF),
+                false => trial,
+            };
             let search = match regime {
                 Regime::Saturated => &mut self.saturated,
                 Regime::Partial => &mut self.partial,

@@ -4,6 +4,7 @@ mod either;
 mod elsewhere;
 mod partial;
 mod release;
+mod resting;
 mod saturated;
 
 use super::*;

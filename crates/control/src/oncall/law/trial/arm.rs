@@ -53,10 +53,12 @@ pub(super) struct Sums {
     pub(super) longest: Option<Seconds>,
     /// Shares of time in idle periods that pay: sum and count.
     long_idle: (f64, u32),
+    /// Busy shares of the cores: sum and count.
+    busy: (f64, u32),
 }
 
-/// A share of the cores' time by which idle periods that pay are to be longer, for a delay to be their cause.
-const LEAST_IDLE: f64 = 0.005;
+/// A share of the cores' time by which idle periods that pay are to be longer, for a delay to be their cause, or by which they are to be less busy.
+const LEAST_SHARE: f64 = 0.005;
 
 impl Sums {
     pub(super) fn add(&mut self, sample: &Sample) {
@@ -76,15 +78,28 @@ impl Sums {
         if let Some(long_idle) = sample.long_idle {
             self.long_idle = (self.long_idle.0 + long_idle, self.long_idle.1 + 1);
         }
+        if let Some(busy) = sample.utilisation {
+            self.busy = (self.busy.0 + busy, self.busy.1 + 1);
+        }
+    }
+
+    /// Whether a model says what a setting draws. A sensor's watts need no other witness that they are saved.
+    fn is_modelled(&self) -> bool {
+        self.energy
+            .is_some_and(|energy| energy.source == Source::Estimated)
     }
 
     /// Whether a model says that a setting saves, and the cores were no longer in idle periods that pay than under another, as far as is known:
-    /// what it seems to save has no cause then. A sensor's watts need none.
+    /// what it seems to save has no cause then.
     pub(super) fn saves_without_sleep(&self, other: &Self) -> bool {
-        let is_modelled =
-            |energy: Option<Reading<Joules>>| energy.is_some_and(|energy| energy.source == Source::Estimated);
         let (one, two) = (mean(self.long_idle), mean(other.long_idle));
-        is_modelled(self.energy) && one.zip(two).is_none_or(|(one, two)| one < two + LEAST_IDLE)
+        self.is_modelled() && one.zip(two).is_none_or(|(one, two)| one < two + LEAST_SHARE)
+    }
+
+    /// The same of one that is to save by less work: the cores were no less busy with this server.
+    pub(super) fn saves_without_less_work(&self, other: &Self) -> bool {
+        let (one, two) = (mean(self.busy), mean(other.busy));
+        self.is_modelled() && one.zip(two).is_none_or(|(one, two)| one > two - LEAST_SHARE)
     }
 
     /// Adds the sums of a turn.
@@ -100,10 +115,9 @@ impl Sums {
         self.at_slo.extend(turn.at_slo);
         self.p99 = (self.p99.0 + turn.p99.0, self.p99.1 + turn.p99.1);
         self.longest = later(self.longest, turn.longest);
-        self.long_idle = (
-            self.long_idle.0 + turn.long_idle.0,
-            self.long_idle.1 + turn.long_idle.1,
-        );
+        for (sum, more) in [(&mut self.long_idle, turn.long_idle), (&mut self.busy, turn.busy)] {
+            *sum = (sum.0 + more.0, sum.1 + more.1);
+        }
     }
 
     /// Mean of the periods' latencies at the SLO's percentile.
@@ -159,6 +173,8 @@ pub(super) enum Out {
 #[derive(Clone, Debug)]
 pub(super) struct Arm<T> {
     pub(super) setting: T,
+    /// Whether it is none of those of which each is slower than the one before.
+    pub(super) is_beside: bool,
     pub(super) sums: Sums,
     /// Those up to the beginning of this round, which hold again where it begins anew.
     pub(super) before_round: Sums,
@@ -175,6 +191,20 @@ pub(super) struct Arm<T> {
 }
 
 impl<T> Arm<T> {
+    pub(super) fn new(setting: T, is_beside: bool) -> Self {
+        Self {
+            setting,
+            is_beside,
+            sums: Sums::default(),
+            before_round: Sums::default(),
+            turns: Vec::new(),
+            loads: Vec::new(),
+            out: None,
+            strikes: 0,
+            why: None,
+        }
+    }
+
     /// Adds a turn of this mean score.
     pub(super) fn add_turn(&mut self, score: f64, turn: Sums) {
         self.turns.push(score);

@@ -14,6 +14,8 @@
 //! a period than the first was, has its turn cut, and another one, for a pause of the machine looks the same. At saturation, where everybody waits, a turn is cut short that
 //! has somebody wait far longer than the first setting has; what it scored counts. After a cut the first setting is in force until what
 //! was left is served, and these periods count for nobody. What a turn had is added to its setting when it ends as a whole.
+//!
+//! A setting may stand beside these ([`Trial::beside`]): no slower than any, so that what is dropped or foretold of them says nothing of it.
 
 mod arm;
 mod turns;
@@ -92,16 +94,7 @@ impl<T: Clone + PartialEq> Trial<T> {
         let mut arms: Vec<Arm<T>> = Vec::new();
         for setting in settings {
             if !arms.iter().any(|arm| arm.setting == setting) {
-                arms.push(Arm {
-                    setting,
-                    sums: Sums::default(),
-                    before_round: Sums::default(),
-                    turns: Vec::new(),
-                    loads: Vec::new(),
-                    out: None,
-                    strikes: 0,
-                    why: None,
-                });
+                arms.push(Arm::new(setting, false));
             }
         }
         Self {
@@ -123,6 +116,13 @@ impl<T: Clone + PartialEq> Trial<T> {
         }
     }
 
+    /// Compares one more, which is no slower than the others, and saves by less work rather than by longer idle periods.
+    pub(super) fn beside(mut self, setting: T) -> Self {
+        self.arms.push(Arm::new(setting, true));
+        self.done = self.arms.len() < 2;
+        self
+    }
+
     /// Why it has ended without an answer.
     pub(super) const fn given_up(&self) -> Option<&'static str> {
         self.given_up
@@ -131,6 +131,12 @@ impl<T: Clone + PartialEq> Trial<T> {
     /// The one that is preferred where all score alike.
     pub(super) fn first(&self) -> &T {
         &self.arms[0].setting
+    }
+
+    /// Queries per second in the turns of the first; `None` before it had one.
+    pub(super) fn rate(&self) -> Option<f64> {
+        let sums = &self.arms[0].sums;
+        (sums.length > Seconds::ZERO).then(|| sums.queries as f64 / sums.length.get())
     }
 
     /// The setting whose turn it is, or the one that was found; while what a turn left is served, the first.

@@ -150,7 +150,10 @@ impl<T: Clone + PartialEq> Trial<T> {
     /// Drops a setting, and those after it, which are slower still and are not judged.
     fn drop_from(&mut self, at: usize, out: Out) {
         self.arms[at].out.get_or_insert(out);
-        for arm in &mut self.arms[at..] {
+        if self.arms[at].is_beside {
+            return;
+        }
+        for arm in self.arms[at..].iter_mut().filter(|arm| !arm.is_beside) {
             arm.out.get_or_insert(Out::Unjudged);
             arm.why
                 .get_or_insert_with(|| "dropped with a shorter one".to_owned());
@@ -164,7 +167,7 @@ impl<T: Clone + PartialEq> Trial<T> {
                 Some(next) => self.at = next,
                 None => self.end_round(),
             }
-            if self.done || self.at == 0 || !self.pace.keeps_load {
+            if self.done || self.at == 0 || !self.pace.keeps_load || self.arms[self.at].is_beside {
                 return;
             }
             let measured = self.arms[..=self.at].iter();

@@ -79,10 +79,18 @@ impl<T: Clone + PartialEq> Trial<T> {
         if self.is_late(at) {
             return Some("the SLO is missed in the mean of its turns");
         }
+        if !self.pace.keeps_load || at == 0 {
+            return None;
+        }
         let (this, first) = (&self.arms[at].sums, &self.arms[0].sums);
-        (self.pace.keeps_load && at > 0 && this.saves_without_sleep(first)).then_some(
-            "the cores were in idle periods that pay for no longer than under the first setting: what it seems to save has no cause",
-        )
+        match self.arms[at].is_beside {
+            true => this.saves_without_less_work(first).then_some(
+                "the cores were no less busy than under the first setting: what it seems to save has no cause",
+            ),
+            false => this.saves_without_sleep(first).then_some(
+                "the cores were in idle periods that pay for no longer than under the first setting: what it seems to save has no cause",
+            ),
+        }
     }
 
     pub(super) fn end_round(&mut self) {
