@@ -2,7 +2,8 @@
 //! built with it; and built again where that number drifts.
 //!
 //! μ is requests answered per second of CPU time, over periods that can tell: their requests and their CPU time are
-//! known, hardly any failed, no backlog grew, no limit slowed the processors down. It takes as long as it takes: a
+//! known, also those of the period before, for what was counted while they were not comes with the next; no node is missing, hardly
+//! any failed, no backlog grew, no limit slowed the processors down. It takes as long as it takes: a
 //! service without traffic runs with everything on.
 //!
 //! A μ that is too high gives too few cores, and that alone makes a service less busy, backlogged and failing. So every
@@ -104,7 +105,7 @@ struct Evidence {
 
 impl Evidence {
     /// Nothing where the period has no requests or no known CPU time.
-    fn of(observation: &Observation, plant: &Plant) -> Option<Self> {
+    fn of(observation: &Observation, plant: &Plant, is_after_loss: bool) -> Option<Self> {
         let traffic = observation.traffic.as_ref()?;
         let cpu = observation.cpu_time?;
         let failed = traffic.failures as f64 > MAX_FAILED_SHARE * traffic.completions as f64;
@@ -121,7 +122,7 @@ impl Evidence {
                 None => Some(1.0),
                 Some(limit) => plant.frequency().map(|range| limit / range.max()),
             },
-            tells: !failed && !behind && limit.is_none(),
+            tells: !failed && !behind && limit.is_none() && !is_after_loss && observation.nodes_missing == 0,
         })
     }
 }
@@ -223,6 +224,8 @@ pub struct Calibrating<F> {
     state: State,
     /// What a law that is built now is told of the time before: it does not begin to learn the day anew.
     history: Option<LoadHistory>,
+    /// The last period whose requests and CPU time were known.
+    known: Option<u64>,
 }
 
 impl<F> fmt::Debug for Calibrating<F> {
@@ -255,6 +258,7 @@ impl<F> Calibrating<F> {
                 refused: None,
             },
             history: None,
+            known: None,
         }
     }
 
@@ -283,7 +287,13 @@ where
 {
     /// Decides; the period itself is not in the history yet.
     fn decide_now(&mut self, observation: &Observation) -> Decision {
-        let evidence = Evidence::of(observation, &self.plant);
+        let is_after_loss = self
+            .known
+            .is_some_and(|known| observation.period > known.saturating_add(1));
+        if observation.traffic.is_some() && observation.cpu_time.is_some() {
+            self.known = Some(observation.period);
+        }
+        let evidence = Evidence::of(observation, &self.plant, is_after_loss);
         match &mut self.state {
             State::Built(built) => {
                 let drifted = evidence.and_then(|period| built.drifted(&period, self.length));
@@ -323,6 +333,12 @@ where
                 );
                 if observation.cpu_time.is_none() {
                     text.push_str(" (the service's CPU time cannot be read)");
+                }
+                if observation.nodes_missing > 0 {
+                    text.push_str(&format!(
+                        " (of {} nodes that cannot be reached it is not known)",
+                        observation.nodes_missing
+                    ));
                 }
                 if let Some(why) = refused {
                     text.push_str(&format!(

@@ -351,3 +351,43 @@ proptest! {
         prop_assert!(law.service_rate().is_some() || rate < 100.0);
     }
 }
+
+/// The requests of a period that was lost come with the next one, and those of a node that is missing with everybody's: neither says that a core
+/// serves more.
+#[test]
+fn what_a_lost_period_or_node_left_out_is_no_evidence_for_a_higher_rate() {
+    let mut law = one_core();
+    let at = |period: u64, requests: u64, nodes_missing: u64| Observation {
+        period,
+        nodes_missing,
+        ..second(requests, 0.4)
+    };
+    law.decide(&at(0, 100, 0));
+    // Lost: the requests, and then the CPU time.
+    law.decide(&Observation {
+        traffic: None,
+        ..at(1, 0, 0)
+    });
+    law.decide(&at(2, 200, 0));
+    law.decide(&Observation {
+        cpu_time: None,
+        ..at(3, 100, 0)
+    });
+    law.decide(&at(4, 300, 0));
+    // A period that the law was not asked in.
+    law.decide(&at(6, 200, 0));
+    let decision = law.decide(&at(7, 900, 2));
+    assert_eq!(law.service_rate(), None);
+    assert!(
+        decision.reasons[0]
+            .text
+            .contains("of 2 nodes that cannot be reached"),
+        "{decision:?}"
+    );
+    law.decide(&at(8, 100, 0));
+    law.decide(&at(9, 100, 0));
+    assert!((law.service_rate().unwrap().get() - 250.0).abs() < 1e-6);
+    // Nor once the law is built, in as many windows as it takes.
+    (10..40).for_each(|period| drop(law.decide(&at(period, 400, 1))));
+    assert!((law.service_rate().unwrap().get() - 250.0).abs() < 1e-6);
+}

@@ -33,6 +33,9 @@ pub struct Observation {
     pub frequency: Option<Reading<Hertz>>,
     /// CPU time that the service used; `None` where it could not be read.
     pub cpu_time: Option<Seconds>,
+    /// Nodes that cannot be reached: they may serve on, and what they take is in none of these figures.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub nodes_missing: u64,
     /// Requests that arrive at the whole cluster, where that is counted otherwise than by [`traffic`](Self::traffic): at the
     /// servers' accept queues.
     pub demand: Option<PerSecond>,

@@ -328,6 +328,7 @@ impl ControlLoop<'_, '_> {
             power: period.power,
             frequency: period.frequency,
             cpu_time: period.cpu_time,
+            nodes_missing: period.missing.nodes,
             demand: period.demand,
             cache,
             batching,
