@@ -78,7 +78,7 @@ impl OnCall {
             };
         }
         // While delays are compared, the comparison itself sees to that.
-        if self.partial.trial.is_some() {
+        if self.partial.is_comparing() {
             return None;
         }
         let piled = oncall

@@ -146,7 +146,7 @@ impl OnCall {
     /// Whether settings are compared: whoever moves the machine's levers meanwhile changes what is measured.
     pub(crate) fn is_comparing(&self) -> bool {
         let mut all = [&self.saturated, &self.partial, &self.elsewhere].into_iter();
-        all.any(|search| search.trial.is_some())
+        all.any(Search::is_comparing)
     }
 
     /// Takes note of what else is in force.
@@ -239,6 +239,7 @@ impl Law for OnCall {
         self.shelf.observe(rate_of(observation, oncall));
         let late = self.end_late(observation, cores);
         self.watch_quiet(oncall.queries);
+        self.watch_pauses();
         let let_go = self.let_go(observation, oncall);
         let is_let_go = let_go.is_some();
         let (point, reason) = match (let_go.or(late), self.regime) {

@@ -60,7 +60,7 @@ impl OnCall {
             return;
         }
         // What a delay left waits for a while under none, too, and what was served while nobody was on call is not late at once.
-        let is_served = now == Regime::Partial && self.elsewhere.trial.is_some();
+        let is_served = now == Regime::Partial && self.elsewhere.is_comparing();
         if Some(now) == self.regime || is_served || self.partial.is_draining() || self.elsewhere.is_draining()
         {
             self.other = 0;
@@ -68,14 +68,11 @@ impl OnCall {
         }
         self.other += 1;
         if self.other >= REGIME_PERIODS || self.regime.is_none() {
-            (self.regime, self.other) = (Some(now), 0);
-            // A comparison that the load ended says nothing.
-            self.end_comparisons("the load changed");
+            self.other = 0;
+            self.turn_to(now);
             for search in [&mut self.saturated, &mut self.partial, &mut self.elsewhere] {
                 search.held = 0;
             }
-            // What they wait for may be another thing than the last time.
-            self.elsewhere.best = None;
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{OnCall, reason};
 use crate::decision::Reason;
 use crate::oncall::law::trial::{Pace, Sample, Trial};
 use crate::oncall::law::{GoalName, Point};
-use headroom_units::{Comparison, Seconds};
+use headroom_units::{Comparison, Seconds, Setting};
 
 /// What was found at so many connections is not believed at more than this times as many, or as few.
 const OTHER_CONNECTIONS: f64 = 1.5;
@@ -17,6 +17,8 @@ pub(super) const MAX_DOUBLINGS: u32 = 3;
 /// After so many periods it is compared anew whether to be on call where queries were late and none waited for a slot; twice as many each time that
 /// the same is found.
 const ELSEWHERE_RETRY: u32 = 160;
+/// A comparison rests while the load is of another kind, and ends after so many periods.
+const MAX_PAUSE: u32 = 120;
 /// What is compared at each load, for people.
 pub(super) const SATURATED: &str = "workers and queries in a round, while queries always wait";
 pub(super) const PARTIAL: &str =
@@ -28,6 +30,8 @@ pub(super) const ELSEWHERE: &str = "on call or not, while queries are late and n
 pub(super) struct Search {
     pub(super) best: Option<Point>,
     pub(super) trial: Option<Trial<Point>>,
+    /// Since when it rests.
+    paused: Option<Paused>,
     /// When the comparison began.
     pub(super) began: Seconds,
     pub(super) held: u32,
@@ -35,11 +39,20 @@ pub(super) struct Search {
     pub(super) connections: u64,
 }
 
+/// A comparison that rests.
+#[derive(Clone, Copy, Debug)]
+struct Paused {
+    periods: u32,
+    /// What else was in force on the machine when it began to.
+    machine: Option<Setting>,
+}
+
 impl Search {
     pub(super) const fn new() -> Self {
         Self {
             best: None,
             trial: None,
+            paused: None,
             began: Seconds::ZERO,
             held: 0,
             doublings: 0,
@@ -50,7 +63,7 @@ impl Search {
     /// Ends the comparison, whether it has an answer or not; what it was, where there was one.
     pub(super) fn end(&mut self, at: Seconds, about: &str) -> Option<Comparison> {
         let trial = self.trial.take()?;
-        self.held = 0;
+        (self.held, self.paused) = (0, None);
         Some(Comparison {
             began: self.began,
             ended: at,
@@ -59,8 +72,34 @@ impl Search {
         })
     }
 
+    /// The load is of another kind for now.
+    fn pause(&mut self, machine: Option<Setting>) {
+        if let Some(trial) = &mut self.trial {
+            trial.pause();
+            self.paused = Some(Paused { periods: 0, machine });
+        }
+    }
+
+    /// Whether the comparison goes on where the load is of its kind again: on the same machine.
+    fn resume(&mut self, machine: Option<Setting>) -> bool {
+        self.paused.take().is_none_or(|paused| paused.machine == machine)
+    }
+
+    /// Counts a period of another kind of load; whether the comparison has rested for too long.
+    fn rests_too_long(&mut self) -> bool {
+        self.paused.as_mut().is_some_and(|paused| {
+            paused.periods += 1;
+            paused.periods > MAX_PAUSE
+        })
+    }
+
     pub(super) fn point(&self) -> Option<Point> {
         self.trial.as_ref().map(|trial| *trial.setting()).or(self.best)
+    }
+
+    /// Whether settings are compared now.
+    pub(super) const fn is_comparing(&self) -> bool {
+        self.trial.is_some() && self.paused.is_none()
     }
 
     /// Whether the first setting serves what a turn left.
@@ -70,6 +109,48 @@ impl Search {
 }
 
 impl OnCall {
+    /// What is known and compared at this kind of load, and how that is called.
+    pub(super) const fn search(&mut self, regime: Regime) -> (&mut Search, &'static str) {
+        match regime {
+            Regime::Saturated => (&mut self.saturated, SATURATED),
+            Regime::Partial => (&mut self.partial, PARTIAL),
+            Regime::Elsewhere => (&mut self.elsewhere, ELSEWHERE),
+        }
+    }
+
+    /// The load is of another kind from now on: what was compared rests, and goes on where it is of its kind again soon. What is late for something
+    /// else may be so for another thing the next time.
+    pub(super) fn turn_to(&mut self, regime: Regime) {
+        let (at, machine) = (self.at, self.machine);
+        let before = self.regime.replace(regime);
+        if let Some(before) = before.filter(|before| *before != Regime::Elsewhere) {
+            self.search(before).0.pause(machine);
+        }
+        self.ended.extend(
+            self.elsewhere
+                .end(at, &format!("{ELSEWHERE}: ended, for the load changed")),
+        );
+        self.elsewhere.best = None;
+        let (search, about) = self.search(regime);
+        if !search.resume(machine) {
+            let about = format!("{about}: ended, for the machine changed while the load was another");
+            let ended = search.end(at, &about);
+            self.ended.extend(ended);
+        }
+    }
+
+    /// Ends comparisons that have rested for too long.
+    pub(super) fn watch_pauses(&mut self) {
+        for regime in [Regime::Saturated, Regime::Partial] {
+            let at = self.at;
+            let (search, about) = self.search(regime);
+            if search.rests_too_long() {
+                let ended = search.end(at, &format!("{about}: ended, for the load changed"));
+                self.ended.extend(ended);
+            }
+        }
+    }
+
     pub(super) fn pace(&self, regime: Regime) -> Pace {
         Pace {
             // A delay must not lose queries: clients that wait for their answers would ask less, and draw less.
@@ -217,11 +298,8 @@ impl OnCall {
                 true => trial.beside(Point::OFF),
                 false => trial,
             };
-            let search = match regime {
-                Regime::Saturated => &mut self.saturated,
-                Regime::Partial => &mut self.partial,
-                Regime::Elsewhere => &mut self.elsewhere,
-            };
+            let at = self.at;
+            let search = self.search(regime).0;
             let point = *trial.setting();
             if trial.is_done() {
                 (search.best, search.held, search.connections) = (Some(point), 0, connections);
@@ -233,7 +311,7 @@ impl OnCall {
                 point.in_words()
             );
             let numbers = [("settings", trial.left() as f64)];
-            (search.trial, search.began) = (Some(trial), self.at);
+            (search.trial, search.began) = (Some(trial), at);
             return (point, reason("oncall-compare", text, point, &numbers));
         }
         let point = search.point().unwrap_or(self.wanted);

@@ -112,7 +112,7 @@ impl OnCall {
     /// Whether nobody is on call since that was found to be best at partial load.
     pub(super) fn is_resting(&self) -> bool {
         self.regime == Some(Regime::Partial)
-            && self.partial.trial.is_none()
+            && !self.partial.is_comparing()
             && self.partial.best == Some(Point::OFF)
             && self.wanted == Point::OFF
     }
@@ -125,7 +125,7 @@ impl OnCall {
 
     /// What was put aside, where it is good again.
     pub(super) fn take_back(&mut self, regime: Regime) -> Option<(Point, Reason)> {
-        if regime != Regime::Partial || self.partial.trial.is_some() {
+        if regime != Regime::Partial || self.partial.is_comparing() {
             return None;
         }
         let point = self.shelf.take_back()?;

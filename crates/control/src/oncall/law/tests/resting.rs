@@ -230,3 +230,33 @@ fn a_delay_that_is_late_with_the_load_it_was_found_for_is_not_taken_back() {
     let again = |one: &Decision| one.reasons[0].rule == "oncall-again";
     assert!(!decisions.iter().any(again));
 }
+
+/// Near saturation, on a machine that is slower now and then, all who are on call wait for three seconds of each six: a comparison rests meanwhile
+/// and goes on, for one that began anew each time would never have an answer.
+#[test]
+fn a_load_that_is_another_every_three_seconds_is_compared_all_the_same() {
+    let mut law = ours(20.0, GoalName::Slo);
+    let (all, decisions) = run(&mut law, 0..2_400, |number, in_force| {
+        let is_on_call = workers(in_force).is_some();
+        let is_slow = (number / 12) % 2 == 1;
+        Period {
+            rate: 3_000.0,
+            p99_ms: if is_on_call { 10.0 } else { 5.0 },
+            busy: Some(match (is_slow, is_on_call) {
+                (true, true) => 1.0,
+                (false, true) => 0.9,
+                (_, false) => 0.8,
+            }),
+            watts: Some(if is_on_call { 45.0 } else { 42.0 }),
+            waiting: if is_slow && is_on_call { 4 } else { 0 },
+        }
+    });
+    let resting = off(&all[1_200..]);
+    assert!(resting > 1_000, "{resting}");
+    let found = decisions.iter().flat_map(|one| &one.comparisons);
+    assert!(
+        found
+            .flat_map(|one| &one.compared)
+            .any(|one| one.verdict == Verdict::Found)
+    );
+}

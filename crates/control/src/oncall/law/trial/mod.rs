@@ -176,6 +176,15 @@ impl<T: Clone + PartialEq> Trial<T> {
         true
     }
 
+    /// The load is another for a while: the turn begins anew when the comparison goes on, or the next one does where it was cut.
+    pub(super) fn pause(&mut self) {
+        let was_cut = self.draining.take().is_some();
+        self.forget_turn();
+        if was_cut && self.then == After::Next {
+            self.go_on(&|_| None);
+        }
+    }
+
     /// What the turn had so far counts for nobody.
     fn forget_turn(&mut self) {
         (self.periods, self.scores) = (0, Vec::new());

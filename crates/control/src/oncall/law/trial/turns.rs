@@ -161,7 +161,7 @@ impl<T: Clone + PartialEq> Trial<T> {
     }
 
     /// The next turn in which nothing is foretold to go wrong.
-    fn go_on(&mut self, foretold: Foretold<'_, T>) {
+    pub(super) fn go_on(&mut self, foretold: Foretold<'_, T>) {
         loop {
             match self.next() {
                 Some(next) => self.at = next,
