@@ -118,18 +118,13 @@ impl OnCall {
         }
     }
 
-    /// The load is of another kind from now on: what was compared rests, and goes on where it is of its kind again soon. What is late for something
-    /// else may be so for another thing the next time.
+    /// The load is of another kind from now on: what was compared rests, and goes on where it is of its kind again soon. Of what was found where
+    /// queries are late for something else nothing is believed: it may be for another thing the next time.
     pub(super) fn turn_to(&mut self, regime: Regime) {
         let (at, machine) = (self.at, self.machine);
-        let before = self.regime.replace(regime);
-        if let Some(before) = before.filter(|before| *before != Regime::Elsewhere) {
+        if let Some(before) = self.regime.replace(regime) {
             self.search(before).0.pause(machine);
         }
-        self.ended.extend(
-            self.elsewhere
-                .end(at, &format!("{ELSEWHERE}: ended, for the load changed")),
-        );
         self.elsewhere.best = None;
         let (search, about) = self.search(regime);
         if !search.resume(machine) {
@@ -141,7 +136,7 @@ impl OnCall {
 
     /// Ends comparisons that have rested for too long.
     pub(super) fn watch_pauses(&mut self) {
-        for regime in [Regime::Saturated, Regime::Partial] {
+        for regime in [Regime::Saturated, Regime::Partial, Regime::Elsewhere] {
             let at = self.at;
             let (search, about) = self.search(regime);
             if search.rests_too_long() {
