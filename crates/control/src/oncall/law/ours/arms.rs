@@ -76,7 +76,7 @@ impl OnCall {
         all
     }
 
-    /// Whether it is compared at partial load too what being on call costs.
+    /// Whether nobody on call is compared at partial load too: where it would be seen that it is less work.
     pub(super) fn asks_off(&self) -> bool {
         self.sees_work == Some(true) && !self.turns.has_favourites()
     }

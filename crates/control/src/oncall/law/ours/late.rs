@@ -116,8 +116,8 @@ impl OnCall {
         };
         self.partial.best = Some(point);
         self.late = 0;
-        let is_aside = self.shelf.put_aside(rate);
-        if !is_aside {
+        let aside = self.shelf.put_aside(rate);
+        if aside.is_none() {
             self.shelf.clear();
             self.partial.held = 0;
             self.partial.doublings = (self.partial.doublings + 1).min(MAX_DOUBLINGS);
@@ -128,10 +128,7 @@ impl OnCall {
                 true => point.in_words(),
                 false => "no delay".to_owned(),
             },
-            match is_aside {
-                true => ", until no more is asked than when it was compared",
-                false => "",
-            }
+            aside.unwrap_or_default()
         );
         let latency = judged.map(|judged| ("latency_ms", judged.as_millis()));
         Some((point, reason(rule, text, point, latency.as_slice())))

@@ -8,7 +8,7 @@
 //! - Else it serves what comes, and D decides how long its cores sleep. Whether that saves anything is compared too, by the watts that the
 //!   meter shows: without a meter, or an idle state that would pay, D is 0. The SLO bounds it, and two periods over the target end one
 //!   that was found. Where a model says the watts, a delay under which the cores are no longer idle than without one saves nothing. *Not on
-//!   call at all* is compared with them: where no delay saves more than being on call costs, nobody is until the server fills up.
+//!   call at all* is compared with them: where it leaves the cores less busy and no delay saves more, nobody is until the server fills up.
 //!
 //! Where queries are late without a delay, though none always waits for a slot, it is compared whether they are so without us too.
 //!
@@ -224,10 +224,8 @@ impl Law for OnCall {
             self.sees_savings,
             power.is_some_and(|power| has_idle || power.source != Source::Estimated),
         );
-        self.sees_work = known(
-            self.sees_work,
-            observation.utilisation.is_some() || power.is_some_and(|power| power.source != Source::Estimated),
-        );
+        let is_sensed = power.is_some_and(|power| power.source != Source::Estimated);
+        self.sees_work = known(self.sees_work, is_sensed || observation.utilisation.is_some());
         let cores = cores(oncall, &self.plant);
         let is_in_force = self.wanted.is(&observation.in_force);
         let score = (self.score(observation, oncall), self.sample(observation, oncall));

@@ -3,6 +3,7 @@
 use super::OnCall;
 use super::search::LATE_TO_RETRY;
 use crate::observation::{Observation, OncallObservation};
+use crate::oncall::law::trial::PILED;
 use headroom_units::Lever;
 
 /// Periods of the other kind in a row after which the load counts as that.
@@ -29,17 +30,17 @@ impl OnCall {
             .in_force
             .get(Lever::RoundDelay)
             .is_some_and(|delay| delay > 0.0);
-        // Between two rounds some wait whatever the load: at saturation more than a round of one query each can serve.
-        let enough = match delayed {
-            true => bound.max(1.0),
-            false => 1.0,
+        // Between two rounds some wait whatever the load, and while one is served those who come meanwhile: at saturation most who ask.
+        let is_full = match (delayed, oncall.waiting_share) {
+            (false, _) => oncall.always_waiting() > 0,
+            (true, Some(share)) => share.get() >= PILED,
+            (true, None) => oncall.always_waiting() as f64 >= bound.max(1.0),
         };
-        let waiting = oncall.always_waiting() as f64;
         let is_late = match self.regime {
             Some(Regime::Elsewhere) => self.late_for > 0,
             _ => self.late_for >= LATE_TO_RETRY || self.often.is_it(),
         };
-        Some(if waiting >= enough {
+        Some(if is_full {
             Regime::Saturated
         } else if !delayed && is_late {
             Regime::Elsewhere

@@ -240,7 +240,8 @@ impl OnCall {
                 self.often.found(found != Point::OFF);
             }
             if regime == Regime::Partial {
-                self.shelf.found(found, reference, trial.rate());
+                let second = trial.is_beside_as_good().then_some(Point::OFF);
+                self.shelf.found((found, second), reference, trial.rate());
             }
             search.doublings = match search.best == Some(found) {
                 true => (search.doublings + 1).min(MAX_DOUBLINGS),

@@ -1,8 +1,8 @@
 //! What was found at partial load is good for as much as was asked while it was compared. Ours \[D\].
 //!
 //! Where more is asked, and queries are late under it, it is put aside, and is in force again when no more is asked than then: a load that changes
-//! each minute has its delay in the minutes for which it was found. Where queries are late with no more load than that, it was found
-//! wrong, or something else changed, and it is compared anew.
+//! each minute has its delay in the minutes for which it was found. Where queries are late with no more load than that, twice within a minute, it
+//! was found wrong, or something else changed: it is compared anew, and not soon. The first time may be a pause of the machine.
 
 use super::regime::Regime;
 use super::{OnCall, reason};
@@ -23,6 +23,8 @@ const REST: u32 = 8;
 const MAX_REST: u32 = 64;
 /// Periods in force after which it rests as briefly as the first time.
 const STEADY: u32 = 480;
+/// Late, or piled up, for a second time within so many periods is no pause.
+const FORGIVEN: u32 = 240;
 /// Above this busy share nobody waits until queries are late: all are on call when they come.
 const NEARLY_FULL: f64 = 0.8;
 
@@ -31,7 +33,11 @@ const NEARLY_FULL: f64 = 0.8;
 pub(super) struct Shelf {
     /// With the queries per second that were asked while it was compared.
     found: Option<(Point, f64)>,
+    /// Nobody on call, where that was found to be no worse than all on call without a delay.
+    second: Option<Point>,
     is_aside: bool,
+    /// Whether it was late with no more load than it is for, a short while ago.
+    is_warned: bool,
     /// Periods since it was put aside, or is in force.
     since: u32,
     rest: u32,
@@ -42,7 +48,12 @@ pub(super) struct Shelf {
 impl Shelf {
     /// A comparison found this with so many queries per second, or that nothing is better than to be on call without a delay. Where more is asked
     /// by now than what was found before is for, that says nothing of it: it is put aside.
-    pub(super) fn found(&mut self, found: Point, reference: Point, rate: Option<f64>) {
+    pub(super) fn found(
+        &mut self,
+        (found, second): (Point, Option<Point>),
+        reference: Point,
+        rate: Option<f64>,
+    ) {
         let most = rate.into_iter().chain(self.rate).fold(0.0, f64::max);
         if found == reference && self.growth(most).is_some_and(|growth| growth > BACK) {
             self.since = if self.is_aside { self.since } else { 0 };
@@ -51,6 +62,7 @@ impl Shelf {
         }
         *self = Self {
             found: rate.map(|rate| (found, rate)),
+            second: second.filter(|second| *second != found),
             rate: self.rate,
             rest: self.rest,
             ..Self::default()
@@ -59,7 +71,7 @@ impl Shelf {
 
     /// Nothing that was found holds any more.
     pub(super) fn clear(&mut self) {
-        (self.found, self.is_aside) = (None, false);
+        (self.found, self.second, self.is_aside, self.is_warned) = (None, None, false, false);
     }
 
     /// Takes note of a period's queries per second.
@@ -75,17 +87,27 @@ impl Shelf {
         (then > 0.0).then(|| rate / then)
     }
 
-    /// Puts what was found aside, where more is asked than it was found for; whether it did.
-    pub(super) fn put_aside(&mut self, rate: f64) -> bool {
+    /// Puts what was found aside, where more is asked than it was found for, or for the first time in a while, and else what is second best in its
+    /// place; how long it is for, in words, or `None` where there is nothing.
+    pub(super) fn put_aside(&mut self, rate: f64) -> Option<&'static str> {
+        let (_, then) = self.found?;
         let is_outgrown = self.growth(rate).is_some_and(|growth| growth > OUTGROWN);
-        if is_outgrown {
-            self.rest = match self.since < STEADY && self.rest > 0 {
-                true => (self.rest * 2).min(MAX_REST),
-                false => REST,
-            };
-            (self.is_aside, self.since) = (true, 0);
+        let is_forgiven = !self.is_warned || self.since >= FORGIVEN;
+        if !is_outgrown && !is_forgiven {
+            self.found = self.second.take().map(|second| (second, then));
+            self.found?;
         }
-        is_outgrown
+        self.rest = match self.since < STEADY && self.rest > 0 {
+            true => (self.rest * 2).min(MAX_REST),
+            false => REST,
+        };
+        self.is_warned = !is_outgrown && is_forgiven;
+        (self.is_aside, self.since) = (true, 0);
+        Some(match (is_outgrown, is_forgiven) {
+            (true, _) => ", until no more is asked than when it was compared",
+            (false, true) => ", for a while",
+            (false, false) => ", and then nobody on call",
+        })
     }
 
     /// What was put aside, where no more is asked than it was found for.

@@ -83,23 +83,25 @@ impl Sums {
         }
     }
 
-    /// Whether a model says what a setting draws. A sensor's watts need no other witness that they are saved.
-    fn is_modelled(&self) -> bool {
-        self.energy
-            .is_some_and(|energy| energy.source == Source::Estimated)
-    }
-
     /// Whether a model says that a setting saves, and the cores were no longer in idle periods that pay than under another, as far as is known:
-    /// what it seems to save has no cause then.
+    /// what it seems to save has no cause then. A sensor's watts need none.
     pub(super) fn saves_without_sleep(&self, other: &Self) -> bool {
+        let is_modelled =
+            |energy: Option<Reading<Joules>>| energy.is_some_and(|energy| energy.source == Source::Estimated);
         let (one, two) = (mean(self.long_idle), mean(other.long_idle));
-        self.is_modelled() && one.zip(two).is_none_or(|(one, two)| one < two + LEAST_SHARE)
+        is_modelled(self.energy) && one.zip(two).is_none_or(|(one, two)| one < two + LEAST_SHARE)
     }
 
-    /// The same of one that is to save by less work: the cores were no less busy with this server.
-    pub(super) fn saves_without_less_work(&self, other: &Self) -> bool {
+    /// Whether a sensor says what it drew.
+    pub(super) fn is_sensed(&self) -> bool {
+        self.energy
+            .is_some_and(|energy| energy.source != Source::Estimated)
+    }
+
+    /// Whether the cores were less busy with this server than under another, as far as is known.
+    pub(super) fn works_less(&self, other: &Self) -> bool {
         let (one, two) = (mean(self.busy), mean(other.busy));
-        self.is_modelled() && one.zip(two).is_none_or(|(one, two)| one > two - LEAST_SHARE)
+        one.zip(two).is_some_and(|(one, two)| one <= two - LEAST_SHARE)
     }
 
     /// Adds the sums of a turn.

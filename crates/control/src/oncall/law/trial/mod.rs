@@ -15,7 +15,8 @@
 //! has somebody wait far longer than the first setting has; what it scored counts. After a cut the first setting is in force until what
 //! was left is served, and these periods count for nobody. What a turn had is added to its setting when it ends as a whole.
 //!
-//! A setting may stand beside these ([`Trial::beside`]): no slower than any, so that what is dropped or foretold of them says nothing of it.
+//! A setting may stand beside these ([`Trial::beside`]): no slower than any, so that what is dropped or foretold of them says nothing of it, and
+//! preferred to all where it scores as much and the cores are less busy with it.
 
 mod arm;
 mod turns;
@@ -116,7 +117,7 @@ impl<T: Clone + PartialEq> Trial<T> {
         }
     }
 
-    /// Compares one more, which is no slower than the others, and saves by less work rather than by longer idle periods.
+    /// Compares one more, which is no slower than the others, and is preferred to them where the cores are less busy with it.
     pub(super) fn beside(mut self, setting: T) -> Self {
         self.arms.push(Arm::new(setting, true));
         self.done = self.arms.len() < 2;

@@ -79,18 +79,19 @@ impl<T: Clone + PartialEq> Trial<T> {
         if self.is_late(at) {
             return Some("the SLO is missed in the mean of its turns");
         }
+        let (this, first) = (&self.arms[at].sums, &self.arms[0].sums);
         if !self.pace.keeps_load || at == 0 {
             return None;
         }
-        let (this, first) = (&self.arms[at].sums, &self.arms[0].sums);
-        match self.arms[at].is_beside {
-            true => this.saves_without_less_work(first).then_some(
+        if self.arms[at].is_beside {
+            let is_sure = this.is_sensed() || this.works_less(first);
+            return (!is_sure).then_some(
                 "the cores were no less busy than under the first setting: what it seems to save has no cause",
-            ),
-            false => this.saves_without_sleep(first).then_some(
-                "the cores were in idle periods that pay for no longer than under the first setting: what it seems to save has no cause",
-            ),
+            );
         }
+        this.saves_without_sleep(first).then_some(
+            "the cores were in idle periods that pay for no longer than under the first setting: what it seems to save has no cause",
+        )
     }
 
     pub(super) fn end_round(&mut self) {
@@ -131,13 +132,38 @@ impl<T: Clone + PartialEq> Trial<T> {
         self.done = over || self.left() == 1 || (first_is_worse && self.left() == 2);
         self.at = match self.done {
             // The first that is as good as the best, as far as can be told.
-            true => (0..self.arms.len())
+            true => (self.by_preference())
                 .find(|at| {
                     self.arms[*at].out.is_none() && self.unfit(*at).is_none() && self.is_as_good(*at, best)
                 })
                 .unwrap_or_else(|| if self.unfit(best).is_some() { 0 } else { best }),
             false => self.first_of_round().unwrap_or(best),
         };
+    }
+
+    /// All settings, what stands beside the others first where the cores are less busy with it.
+    fn by_preference(&self) -> impl Iterator<Item = usize> {
+        let is_first = |wanted: bool| {
+            move |at: &usize| {
+                let arm = &self.arms[*at];
+                (arm.is_beside && arm.sums.works_less(&self.arms[0].sums)) == wanted
+            }
+        };
+        let all = 0..self.arms.len();
+        all.clone()
+            .filter(is_first(true))
+            .chain(all.filter(is_first(false)))
+    }
+
+    /// Whether what stands beside the others scored no less than the first, as far as can be told, with less work.
+    pub(in crate::oncall::law) fn is_beside_as_good(&self) -> bool {
+        let beside = (0..self.arms.len()).find(|at| self.arms[*at].is_beside);
+        beside.is_some_and(|at| {
+            let arm = &self.arms[at];
+            let is_judged = arm.turns.len() >= MIN_ROUNDS && arm.out != Some(Out::Unjudged);
+            let works_less = arm.sums.works_less(&self.arms[0].sums);
+            is_judged && works_less && !self.is_late(at) && self.is_as_good(at, 0)
+        })
     }
 
     pub(super) fn is_as_good(&self, at: usize, best: usize) -> bool {
