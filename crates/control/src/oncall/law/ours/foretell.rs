@@ -6,7 +6,7 @@ use crate::oncall::law::trial::Next;
 use headroom_units::Seconds;
 
 /// The share of the most queries per second that a delay leaves, above which it is not tried.
-pub(super) const MOST_LOAD: f64 = 0.8;
+pub(super) const MOST_LOAD: f64 = 0.7;
 /// The share of the target up to which the latency may grow as foretold.
 const MARGIN: f64 = 0.85;
 

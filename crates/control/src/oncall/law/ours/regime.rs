@@ -3,11 +3,13 @@
 use super::OnCall;
 use super::search::LATE_TO_RETRY;
 use crate::observation::{Observation, OncallObservation};
-use crate::oncall::law::trial::PILED;
 use headroom_units::Lever;
 
 /// Periods of the other kind in a row after which the load counts as that.
 const REGIME_PERIODS: u32 = 4;
+
+/// Under a delay the server counts as saturated where this share of the connections that ask wait all the time.
+const FULL: f64 = 0.25;
 
 /// What the load is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +32,10 @@ impl OnCall {
             .in_force
             .get(Lever::RoundDelay)
             .is_some_and(|delay| delay > 0.0);
-        // Between two rounds some wait whatever the load, and while one is served those who come meanwhile: at saturation most who ask.
+        // Between two rounds some wait whatever the load, and while one is served those who come meanwhile: at saturation many of those who ask.
         let is_full = match (delayed, oncall.waiting_share) {
             (false, _) => oncall.always_waiting() > 0,
-            (true, Some(share)) => share.get() >= PILED,
+            (true, Some(share)) => share.get() >= FULL && oncall.always_waiting() as f64 >= bound,
             (true, None) => oncall.always_waiting() as f64 >= bound.max(1.0),
         };
         let is_late = match self.regime {

@@ -287,3 +287,26 @@ fn a_load_that_is_another_every_three_seconds_is_compared_all_the_same() {
             .any(|one| one.verdict == Verdict::Found)
     );
 }
+
+/// While a round is served others come, and wait for the next: those who wait all the time are some at any load, and at saturation many.
+#[test]
+fn some_who_always_wait_under_a_delay_are_no_saturation_and_many_are() {
+    let run = |waiting: u64| {
+        let mut law = ours(20.0, GoalName::Slo);
+        let (all, _) = run(&mut law, 0..1_200, |number, in_force| {
+            let delay_ms = in_force.get(Lever::RoundDelay).unwrap_or(0.0) * 1e3;
+            let is_waiting = delay_ms > 0.0 && number > 600;
+            Period {
+                rate: 2_000.0,
+                p99_ms: 2.0 + delay_ms,
+                busy: Some(0.4),
+                watts: Some(if delay_ms >= 2.0 { 40.0 } else { 50.0 }),
+                waiting: if is_waiting { waiting } else { 0 },
+            }
+        });
+        delayed(&all[620..])
+    };
+    assert_eq!(run(8), 580);
+    let many = run(20);
+    assert!(many < 300, "{many}");
+}
