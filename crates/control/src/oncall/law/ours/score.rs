@@ -62,6 +62,7 @@ impl OnCall {
             length: observation.length,
             energy: observation.power.map(energy),
             at_slo: self.measured(observation, oncall),
+            mean: distribution.map(|distribution| distribution.mean),
             p99: distribution.map(|distribution| distribution.p99),
             oldest_waiting: oncall.oldest_waiting,
             waiting_share: oncall.waiting_share.map(Ratio::get),

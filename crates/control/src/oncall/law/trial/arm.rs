@@ -13,6 +13,8 @@ pub(in crate::oncall::law) struct Sample {
     pub energy: Option<Reading<Joules>>,
     /// Latency at the SLO's percentile.
     pub at_slo: Option<Seconds>,
+    /// Mean latency.
+    pub mean: Option<Seconds>,
     /// P99.
     pub p99: Option<Seconds>,
     /// For how long the query waits at the end of the period that waits longest for a slot.
@@ -47,6 +49,8 @@ pub(super) struct Sums {
     pub(super) energy: Option<Reading<Joules>>,
     /// Latencies at the SLO's percentile, one of each period that has one.
     at_slo: Vec<Seconds>,
+    /// Mean latencies: sum and count.
+    mean: (Seconds, u32),
     /// Sum and count.
     pub(super) p99: (Seconds, u32),
     /// The longest of any period.
@@ -71,6 +75,9 @@ impl Sums {
         self.queries += sample.queries;
         self.length += sample.length;
         self.at_slo.extend(sample.at_slo);
+        if let Some(mean) = sample.mean {
+            self.mean = (self.mean.0 + mean, self.mean.1 + 1);
+        }
         if let Some(p99) = sample.p99 {
             self.p99 = (self.p99.0 + p99, self.p99.1 + 1);
         }
@@ -115,11 +122,18 @@ impl Sums {
         self.queries += turn.queries;
         self.length += turn.length;
         self.at_slo.extend(turn.at_slo);
+        self.mean = (self.mean.0 + turn.mean.0, self.mean.1 + turn.mean.1);
         self.p99 = (self.p99.0 + turn.p99.0, self.p99.1 + turn.p99.1);
         self.longest = later(self.longest, turn.longest);
         for (sum, more) in [(&mut self.long_idle, turn.long_idle), (&mut self.busy, turn.busy)] {
             *sum = (sum.0 + more.0, sum.1 + more.1);
         }
+    }
+
+    /// Mean of the periods' mean latencies.
+    pub(super) fn mean_latency(&self) -> Option<Seconds> {
+        let (sum, count) = self.mean;
+        (count > 0).then(|| sum / f64::from(count))
     }
 
     /// Mean of the periods' latencies at the SLO's percentile.
@@ -269,6 +283,8 @@ pub(in crate::oncall::law) struct Next<'a, T> {
     /// It and those before it as far as they had a turn, in their order, each with the median of its periods' latencies at the SLO's
     /// percentile.
     pub measured: Vec<(&'a T, Seconds)>,
+    /// The mean latency under the first setting.
+    pub undelayed: Option<Seconds>,
     /// Whether it had a turn, in which the load was kept.
     pub had_turn: bool,
     /// The load.

@@ -175,6 +175,7 @@ impl<T: Clone + PartialEq> Trial<T> {
             let next = Next {
                 setting: &self.arms[self.at].setting,
                 measured: measured.collect(),
+                undelayed: self.arms[0].sums.mean_latency(),
                 had_turn: !self.arms[self.at].turns.is_empty(),
                 lately: self.lately,
             };
