@@ -287,10 +287,10 @@ where
 {
     /// Decides; the period itself is not in the history yet.
     fn decide_now(&mut self, observation: &Observation) -> Decision {
-        let is_after_loss = self
-            .known
-            .is_some_and(|known| observation.period > known.saturating_add(1));
-        if observation.traffic.is_some() && observation.cpu_time.is_some() {
+        let next = self.known.map_or(0, |known| known.saturating_add(1));
+        let is_after_loss = observation.period > next;
+        let is_whole = observation.traffic.is_some() && observation.nodes_missing == 0;
+        if is_whole && observation.cpu_time.is_some() {
             self.known = Some(observation.period);
         }
         let evidence = Evidence::of(observation, &self.plant, is_after_loss);

@@ -22,6 +22,8 @@ const MAX_UNKNOWN: f64 = 0.05;
 const MAX_LATE_REFERENCE: f64 = 0.02;
 /// The share of the machine that other programs may use meanwhile.
 const MAX_BYSTANDERS: f64 = 0.10;
+/// Seconds for which two runs may be on one machine at once: the end of one, and the beginning of the other.
+const MAX_SHARED_S: f64 = 2.0;
 /// By how much of the machine that may differ.
 const MAX_BYSTANDERS_APART: f64 = 0.05;
 
@@ -201,6 +203,7 @@ fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String
     if apart > MAX_UNDER_WAY && share(apart, offered.max(other)) > MAX_OFFERED_APART {
         why.push(format!("another number of requests ({offered} and {other})"));
     }
+    why.extend(at_the_same_time(run, reference));
     if let (Some(one), Some(other)) = (reference.conditions.bystanders, run.conditions.bystanders) {
         let apart = (one.get() - other.get()).abs();
         if apart > MAX_BYSTANDERS_APART {
@@ -213,6 +216,19 @@ fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String
         }
     }
     why
+}
+
+/// That two runs shared a machine: what it draws was read by both, and each is in the other's latencies.
+fn at_the_same_time(run: &RunSummary, reference: &RunSummary) -> Option<String> {
+    let span = |run: &RunSummary| {
+        let began = run.conditions.began_ms? as f64 / 1e3;
+        Some((began, began + run.duration_s.get()))
+    };
+    let ((one, one_end), (other, other_end)) = (span(reference)?, span(run)?);
+    let shared = one_end.min(other_end) - one.max(other);
+    let host = &run.provenance.host;
+    (reference.provenance.host == *host && !host.is_empty() && shared > MAX_SHARED_S)
+        .then(|| format!("both ran on {host} at the same time, for {shared:.0} s"))
 }
 
 /// What makes a run unfit for any comparison of its energy, by its own record.

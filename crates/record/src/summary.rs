@@ -113,11 +113,7 @@ impl RunSummary {
         let slo = &self.slo;
         let mut kept = match slo.periods_over {
             _ if slo.is_without_requests() => "no queries".to_owned(),
-            Some(over) => format!(
-                "over in {:.1} % of {} judged periods",
-                over.as_percent(),
-                slo.periods_judged
-            ),
+            Some(_) => slo.over_in_words(|percent| format!("{percent:.1}"), |count| count.to_string()),
             None => format!("no period was judged, the first {WARM_UP_PERIODS} are not"),
         };
         if let Some(latency_ms) = slo.latency_ms {
@@ -161,6 +157,9 @@ pub struct Conditions {
     /// The share of the machine's processors that programs other than the run's own used meanwhile; `None` where nobody
     /// counted.
     pub bystanders: Option<Ratio>,
+    /// When the run began, in milliseconds since 1970; `None` where that is no instant of a clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began_ms: Option<i64>,
     /// Requests that arrived in each tenth of the run; empty where they were not read for a comparison.
     #[serde(skip)]
     pub arrivals: Vec<f64>,
@@ -241,6 +240,28 @@ impl SloSummary {
     /// Whether periods were judged and none of them had a request.
     pub const fn is_without_requests(&self) -> bool {
         self.periods_judged > 0 && self.periods_without_requests == self.periods_judged
+    }
+
+    /// Judged periods in which something was asked, and the share of them that was over the target; `None` where there are none. A period without
+    /// a query keeps no SLO, and hides none that was missed.
+    pub fn over_of_asked(&self) -> Option<(u64, Ratio)> {
+        let asked = self.periods_judged.checked_sub(self.periods_without_requests)?;
+        let over = self.periods_over?.get() * self.periods_judged as f64;
+        (asked > 0).then(|| (asked, Ratio::new((over / asked as f64).min(1.0))))
+    }
+
+    /// `over in 53.2 % of 124 judged periods (185 more had no queries)`, the numbers as they are wanted.
+    fn over_in_words(&self, percent: impl Fn(f64) -> String, count: impl Fn(u64) -> String) -> String {
+        let (asked, over) = self.over_of_asked().unwrap_or_default();
+        let judged = format!(
+            "over in {} % of {} judged periods",
+            percent(over.as_percent()),
+            count(asked)
+        );
+        match self.periods_without_requests {
+            0 => judged,
+            none => format!("{judged} ({} more had no queries)", count(none)),
+        }
     }
 
     /// The SLO: `P95 under 250 ms`; `no SLO` where there is none.

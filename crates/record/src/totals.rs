@@ -1,8 +1,9 @@
 //! The running sums of a run, from which its summary is computed.
 
+use crate::clock::unix_ms;
 use crate::histogram::{self, MAX_LATENCY};
 use crate::lengths::LongPeriods;
-use crate::model::{MAX_PARTS, PeriodRecord, RunMeta, Slo, micros_at};
+use crate::model::{MAX_PARTS, PeriodRecord, RunMeta, Slo, World, micros_at};
 use crate::part_totals::PartTotals;
 use crate::summary::{
     Conditions, CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
@@ -16,6 +17,8 @@ use std::collections::BTreeMap;
 /// Periods at the start of a run that are not held against the target: a law is given this long to find its feet.
 pub const WARM_UP_PERIODS: u64 = 10;
 
+/// The rules of decisions in whose periods settings are compared.
+const COMPARING: [&str; 2] = ["oncall-compare", "oncall-drain"];
 /// Rules counted by name in one run; the decisions of further ones are counted together as `other rules`.
 const MAX_RULES: usize = 256;
 
@@ -59,6 +62,9 @@ pub(crate) struct Counts {
     unknown: u64,
     /// Judged periods without a request.
     empty: u64,
+    /// What the last period's decision says of a comparison that is under way.
+    #[serde(default)]
+    comparing: Option<String>,
     telemetry_lost: u64,
     in_flight_before: u64,
     energy_j: BTreeMap<Source, f64>,
@@ -78,9 +84,6 @@ pub(crate) struct Counts {
     parts: PartTotals,
     long: LongPeriods,
 }
-
-/// Judged periods without requests are worth a note where they are one of so many at least.
-const LEAST_EMPTY: u64 = 20;
 
 /// A sum of values, each times the seconds it held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -185,8 +188,12 @@ impl Counts {
         if let Some(utilisation) = period.utilisation {
             self.utilisation.add(utilisation.get(), period.duration);
         }
+        self.comparing = None;
         for reason in &period.reasons {
             self.count_rule(&reason.rule);
+            if COMPARING.contains(&&*reason.rule) {
+                self.comparing = Some(reason.text.to_string());
+            }
         }
     }
 
@@ -357,6 +364,7 @@ impl RunTotals {
                 nodes: meta.nodes.clone(),
                 nodes_missing_periods: counts.nodes_missing,
                 bystanders: None,
+                began_ms: Some(unix_ms(meta.started_at)).filter(|_| meta.world == World::Live),
                 arrivals: Vec::new(),
             },
             provenance: meta.provenance.clone(),
@@ -472,14 +480,9 @@ impl RunTotals {
                 counts.parts.cut_periods, counts.periods
             ));
         }
-        // A share of all periods looks the better the less was asked.
-        let asked = counts.judged.saturating_sub(counts.empty);
-        if asked > 0 && counts.empty * LEAST_EMPTY >= counts.judged {
+        if let Some(comparing) = &counts.comparing {
             notes.push(format!(
-                "{} of {} judged periods had no requests and count as kept: of the others {:.1} % were over the target",
-                counts.empty,
-                counts.judged,
-                Ratio::new(counts.over as f64 / asked as f64).as_percent()
+                "a comparison was under way at the end, and what it had so far is in no table: {comparing}"
             ));
         }
         if counts.unknown > 0 {

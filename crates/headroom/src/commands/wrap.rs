@@ -35,7 +35,8 @@ which nothing wakes the cores. The server itself is not changed. C, N and D are 
   headroom wrap --config wrap.toml -- mariadbd           # classes of connections with SLOs of their own; --example explains all keys
   headroom wrap --steered -- mariadbd                    # its levers are those of a `headroom up` whose [oncall] names it
 
-SIGHUP has the classes of --config read again, and goes to the server as well, as each other signal does.
+SIGHUP has the classes of --config read again, and goes to the server as well, as each other signal does. Ctrl-C is SIGINT: the law and the
+record end with it, and mariadbd does not; it ends at SIGTERM (with --view, Ctrl-C and q send that).
 Every setting holds for five seconds and is renewed: when this program is killed, the server goes on as without it.")]
 pub struct WrapArgs {
     /// The configuration file; without one all is as in --example.

@@ -1,6 +1,7 @@
 //! `headroom wrap`: a server of the user's with its workers on call.
 
 mod areas;
+mod no_record;
 mod reload;
 mod run_folder;
 mod shown;

@@ -101,7 +101,13 @@ fn verdict(run: &RunData) -> String {
         }
         Some(over) => format!(
             "The SLO, {slo}, was broken in {} % of {}",
-            figure(over.as_percent()),
+            figure(
+                summary
+                    .slo
+                    .over_of_asked()
+                    .map_or(over, |(_, over)| over)
+                    .as_percent()
+            ),
             judged(run)
         ),
     };
@@ -149,10 +155,10 @@ fn of_classes(run: &RunData) -> String {
 /// How many periods were judged, and how many of them had nothing to judge.
 fn judged(run: &RunData) -> String {
     let slo = &run.summary.slo;
-    let all = format!("{} judged periods", thousands(slo.periods_judged as f64));
-    match slo.periods_without_requests {
-        none if none == 0 || slo.is_without_requests() => all,
-        some => format!("{all} ({} of them had no queries)", thousands(some as f64)),
+    let of = |periods: u64| format!("{} judged periods", thousands(periods as f64));
+    match (slo.periods_without_requests, slo.over_of_asked()) {
+        (0, _) | (_, None) => of(slo.periods_judged),
+        (none, Some((asked, _))) => format!("{} ({} more had no queries)", of(asked), thousands(none as f64)),
     }
 }
 

@@ -366,6 +366,7 @@ fn lost_levers_missing_nodes_and_unknown_energies_are_counted_by_period() {
         nodes: meta.nodes.clone(),
         nodes_missing_periods: 1,
         bystanders: None,
+        began_ms: summary.conditions.began_ms,
         arrivals: Vec::new(),
     };
     assert_eq!(summary.conditions, expected);

@@ -82,17 +82,43 @@ pub enum StartError {
     },
 }
 
+/// Signals that ask a program to end.
+const ASKED: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP];
+
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended(ExitStatus);
+pub struct Ended {
+    status: ExitStatus,
+    /// Whether it ended after it was asked to.
+    is_asked: bool,
+}
 
 impl Ended {
     /// The exit status as a shell says it.
     pub fn code(self) -> i32 {
-        match (self.0.code(), self.0.signal()) {
+        match (self.status.code(), self.status.signal()) {
             (Some(code), _) => code,
             (None, signal) => 128 + signal.unwrap_or(0),
         }
+    }
+
+    /// How it ended, where nobody asked it to, or not so; `None` where it ended as one does.
+    pub fn in_words(self) -> Option<String> {
+        let how = match (self.status.code(), self.status.signal()) {
+            (Some(0), _) => return None,
+            (Some(code), _) => format!("the server ended with status {code}"),
+            (None, signal) => {
+                let signal = signal.unwrap_or(0);
+                if self.is_asked && ASKED.iter().any(|asked| asked.as_raw() == signal) {
+                    return None;
+                }
+                format!("the server was killed by signal {signal}")
+            }
+        };
+        Some(match self.is_asked {
+            true => format!("{how} after it was asked to end"),
+            false => how,
+        })
     }
 }
 
@@ -180,7 +206,7 @@ impl Server {
         let (ended, end) = mpsc::sync_channel(1);
         let pid = self.pid();
         let wait = {
-            let stop = stop.clone();
+            let (stop, ended) = (stop.clone(), ended.clone());
             move || {
                 // Nothing can be done with either error: the other side looks for itself.
                 let _ = ended.send(wait_for_end(pid));
@@ -188,16 +214,23 @@ impl Server {
             }
         };
         // It ends with the server, or with this program.
-        std::thread::Builder::new()
+        let is_waited_for = std::thread::Builder::new()
             .name("server's end".to_owned())
-            .spawn(wait)?;
+            .spawn(wait)
+            .is_ok();
         let mut doubts = Doubts::new(self.pid(), &self.folder);
         while !stop.wait_until(Instant::now() + EVERY) {
             doubts.raise(&self.steering.totals());
             if let Some(log) = &self.log {
                 log.keep_short();
             }
+            // Without a thread it is looked for now and then.
+            if !is_waited_for && self.child.try_wait()?.is_some() {
+                let _ = ended.send(Ok(()));
+                break;
+            }
         }
+        drop(ended);
         doubts.raise_counted(&self.steering.totals());
         let result = self.end_after(&end);
         stop.raise();
@@ -207,6 +240,7 @@ impl Server {
     /// Lets its workers go, has it shut down where it runs, and waits for its end.
     fn end_after(&mut self, end: &mpsc::Receiver<std::io::Result<()>>) -> anyhow::Result<Ended> {
         let mut waited = end.try_recv().ok();
+        let is_asked = waited.is_none();
         if waited.is_none() {
             self.steering.command(Levers::default(), None);
             // A signal to us was passed on to it already. Its own handler shuts it down.
@@ -228,7 +262,10 @@ impl Server {
         if let Some(Err(error)) = waited {
             anyhow::bail!("the server (pid {}) cannot be waited for: {error}", self.pid());
         }
-        let ended = Ended(self.child.wait()?);
+        let ended = Ended {
+            status: self.child.wait()?,
+            is_asked: is_asked || self.signalled.load(Relaxed),
+        };
         say_survivors(&self.folder);
         Ok(ended)
     }

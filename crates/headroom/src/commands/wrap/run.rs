@@ -14,7 +14,7 @@ use headroom_node::cpu::{CpuList, online};
 use headroom_node::idle::{BreakEven, break_even};
 use headroom_node::perf::Ahead;
 use headroom_node::power::{self, PowerModel};
-use headroom_oncall::{Inherited, Steering};
+use headroom_oncall::{Inherited, Levers, Steering};
 use headroom_physics::MachineFigures;
 use headroom_record::{Recorder, RunSummary};
 use headroom_runtime::live::{Device, run::World, undo};
@@ -103,7 +103,7 @@ impl Wrapped<'_> {
         // Before there is a second thread: see there.
         let inherited = Inherited::open(steering.path()).map_err(|error| Failure::Run(error.into()))?;
         let (recorder, admin, ahead) = std::thread::scope(|scope| {
-            let opening = scope.spawn(|| {
+            let opening = std::thread::Builder::new().spawn_scoped(scope, || {
                 start::open(
                     &config.record,
                     &config.admin,
@@ -111,6 +111,7 @@ impl Wrapped<'_> {
                     document,
                 )
             });
+            let opening = opening.map_err(|error| Failure::Run(no_thread(&error)))?;
             // What the kernel takes for it goes by while the record is opened.
             let ahead = Ahead::open();
             let opened = opening
@@ -136,6 +137,8 @@ impl Wrapped<'_> {
             say::note!("what the server says is in {}", log.path().display());
         }
         say::note!("{} {}", self.file.display(), by_law(&config.law));
+        // It stays open until it is known how the server ended; the run in it ends before.
+        let record = recorder.clone();
         let shared = Shared {
             law,
             slo,
@@ -147,16 +150,40 @@ impl Wrapped<'_> {
             recorder,
             admin: &admin,
         };
-        let (ended, outcome) = std::thread::scope(|scope| {
-            let watch = scope.spawn(|| server.watch(&stop));
+        // Whatever becomes of us, who has a server has it: it is never ended because there is no record, or no thread.
+        let without_us = |error: &Failure| {
+            steering.command(Levers::default(), None);
+            admin
+                .status
+                .end(format!("no law decides, and nothing is recorded: {error:#}"));
+            say::note!(
+                "error: {error:#}: the server serves on as without us, and nothing is recorded; end it and start it again to have it on call"
+            );
+        };
+        let (watched, outcome) = std::thread::scope(|scope| {
+            let watch = std::thread::Builder::new().spawn_scoped(scope, || server.watch(&stop));
+            let watch = match watch {
+                Ok(watch) => watch,
+                Err(error) => return (None, Err(Failure::Run(no_thread(&error)))),
+            };
             let outcome = self.regulate(shared, counts, notes, &stop);
-            if outcome.is_err() {
-                stop.raise();
+            if let Err(error) = &outcome
+                && !stop.is_raised()
+            {
+                without_us(error);
             }
-            (watch.join(), outcome)
+            (Some(watch.join()), outcome)
         });
-        let ended =
-            ended.map_err(|_| anyhow!("the thread that watches the server panicked: see above"))??;
+        let ended = match (watched, &outcome) {
+            (Some(ended), _) => {
+                ended.map_err(|_| anyhow!("the thread that watches the server panicked: see above"))??
+            }
+            (None, Err(error)) => {
+                without_us(error);
+                server.watch(&stop)?
+            }
+            (None, Ok(_)) => server.watch(&stop)?,
+        };
         if let Some(log) = server.log().filter(|_| ended.code() != 0) {
             say::note!(
                 "the last that the server said (all of it: {}):",
@@ -168,7 +195,17 @@ impl Wrapped<'_> {
         }
         say_totals(&steering);
         let db = &config.record.db;
+        let how = ended.in_words();
+        if let Some(how) = &how {
+            say::note!("warning: {how}");
+        }
         if let Some(Recorded { summary, failing }) = outcome? {
+            if let Some((run, how)) = summary.run.zip(how)
+                && let Err(error) = record.annotate(run, how)
+            {
+                say::note!("warning: that is not in the record: {error}");
+            }
+            drop(record);
             say::note!("{}", summary.in_short());
             match failing {
                 Some(failing) => {
@@ -303,11 +340,20 @@ impl Wrapped<'_> {
         );
         // The one waits for the disk and the other for all processors, and whoever waits for the server's end for both.
         std::thread::scope(|scope| {
-            scope.spawn(|| drop(recorder));
+            // Where there is no thread the one waits for the other.
+            let closing = std::thread::Builder::new().spawn_scoped(scope, || drop(recorder));
             drop((draw, device));
+            drop(closing);
         });
         Ok(outcome?.map(|summary| Recorded { summary, failing }))
     }
+}
+
+/// Why something is not done that takes a thread.
+fn no_thread(error: &std::io::Error) -> anyhow::Error {
+    anyhow!(
+        "cannot start a thread: {error}: the limit of processes of this user, or of this control group, is reached"
+    )
 }
 
 /// A run that came to a record.

@@ -63,16 +63,28 @@ pub(super) fn run(
         run_dir.display(),
         at.path().display()
     );
-    let ended = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| server.watch(&stop));
+    let watched = std::thread::scope(|scope| {
+        let watch = std::thread::Builder::new()
+            .spawn_scoped(scope, || server.watch(&stop))
+            .ok()?;
         while !stop.wait_until(Instant::now() + TEND_EVERY) {
             steering.tend();
         }
         // Whoever commands it lets it go now: it shuts down.
         drop(offer);
-        watch.join()
+        Some(watch.join())
     });
-    let ended = ended.map_err(|_| anyhow!("the thread that watches the server panicked: see above"))??;
+    let ended = match watched {
+        Some(ended) => {
+            ended.map_err(|_| anyhow!("the thread that watches the server panicked: see above"))??
+        }
+        None => {
+            say::note!(
+                "error: cannot start a thread: the server serves on as without us, and nobody can command it"
+            );
+            server.watch(&stop)?
+        }
+    };
     say_totals(&steering);
     Ok(ended)
 }

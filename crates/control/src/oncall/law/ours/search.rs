@@ -17,8 +17,10 @@ pub(super) const MAX_DOUBLINGS: u32 = 3;
 /// After so many periods it is compared anew whether to be on call where queries were late and none waited for a slot; twice as many each time that
 /// the same is found.
 const ELSEWHERE_RETRY: u32 = 160;
+/// Up to this share of periods that are late with all on call, it is not compared by the SLO whether they are to be.
+const SELDOM: f64 = 1.0 / 13.0;
 /// A comparison rests while the load is of another kind, and ends after so many periods.
-const MAX_PAUSE: u32 = 120;
+const MAX_PAUSE: u32 = 480;
 /// What is compared at each load, for people.
 pub(super) const SATURATED: &str = "workers and queries in a round, while queries always wait";
 pub(super) const PARTIAL: &str =
@@ -221,13 +223,27 @@ impl OnCall {
                     Regime::Saturated => search.best.unwrap_or(reference),
                     Regime::Partial | Regime::Elsewhere => reference,
                 };
-                if regime == Regime::Elsewhere {
-                    self.often.found(true);
+                match regime {
+                    Regime::Elsewhere => self.often.found(true),
+                    Regime::Partial => self.shelf.lay_aside(),
+                    Regime::Saturated => {}
                 }
                 search.best = Some(point);
                 search.connections = connections;
                 let text = format!("{}: the comparison was given up, for {why}", point.in_words());
                 return (point, reason("oncall-given-up", text, point, &[]));
+            }
+            if regime == Regime::Elsewhere && trial.late_share_of_first() <= SELDOM {
+                // Nobody on call may well draw less, and that is asked where delays are.
+                self.often.found(true);
+                self.ended.extend(search.end(self.at, about));
+                self.turn_to(Regime::Partial);
+                let point = self.partial.point().unwrap_or(reference);
+                let text = format!(
+                    "{}: queries are not late any more with all on call",
+                    point.in_words()
+                );
+                return (point, reason("oncall-served", text, point, &[]));
             }
             let found = *trial.setting();
             let other = match regime {
@@ -236,6 +252,7 @@ impl OnCall {
                 Regime::Partial | Regime::Elsewhere => reference,
             };
             let gain = trial.gain_over(&other).filter(|_| found != other);
+            let is_alone = trial.is_alone();
             if regime == Regime::Elsewhere {
                 self.often.found(found != Point::OFF);
             }
@@ -251,6 +268,10 @@ impl OnCall {
             search.best = Some(found);
             search.connections = connections;
             let text = match gain {
+                _ if is_alone => format!(
+                    "{} is kept: nothing else could be tried, or not to the end of a turn",
+                    found.in_words()
+                ),
                 Some(gain) if gain > f64::ln(2.0) => format!(
                     "{} is the best of what was compared, more than twice as good as {}",
                     found.in_words(),

@@ -13,10 +13,12 @@ use headroom_units::{Ratio, Seconds};
 
 /// How much a period counts for how many queries come: some two seconds of periods of 250 ms.
 const WEIGHT: f64 = 0.125;
-/// So many times as much as was asked while it was compared is more.
+/// So many times as much as was asked while it was compared is more than it is for, and up to so many times as much it is in force again.
+const MORE: f64 = 1.1;
+/// So many times as much fills up a server that nobody is on call of.
 const OUTGROWN: f64 = 1.2;
-/// Up to so many times as much it is in force again.
-const BACK: f64 = 1.1;
+/// Late for more periods than this without what was put aside, it was not late for that.
+const DRAINED: u32 = 3;
 /// It rests for so many periods at least, and for twice as many as the last time where it was in force for less than [`STEADY`].
 const REST: u32 = 8;
 /// The most of these.
@@ -55,7 +57,7 @@ impl Shelf {
         rate: Option<f64>,
     ) {
         let most = rate.into_iter().chain(self.rate).fold(0.0, f64::max);
-        if found == reference && self.growth(most).is_some_and(|growth| growth > BACK) {
+        if found == reference && self.growth(most).is_some_and(|growth| growth > MORE) {
             self.since = if self.is_aside { self.since } else { 0 };
             self.is_aside = true;
             return;
@@ -91,7 +93,7 @@ impl Shelf {
     /// place; how long it is for, in words, or `None` where there is nothing.
     pub(super) fn put_aside(&mut self, rate: f64) -> Option<&'static str> {
         let (_, then) = self.found?;
-        let is_outgrown = self.growth(rate).is_some_and(|growth| growth > OUTGROWN);
+        let is_outgrown = self.growth(rate).is_some_and(|growth| growth > MORE);
         let is_forgiven = !self.is_warned || self.since >= FORGIVEN;
         if !is_outgrown && !is_forgiven {
             self.found = self.second.take().map(|second| (second, then));
@@ -110,10 +112,19 @@ impl Shelf {
         })
     }
 
-    /// What was put aside, where no more is asked than it was found for.
-    fn take_back(&mut self) -> Option<Point> {
+    /// Nothing more is known of what was found than before, as of a comparison that was given up.
+    pub(super) fn lay_aside(&mut self) {
+        (self.is_aside, self.since, self.rest) = (self.found.is_some(), 0, REST);
+    }
+
+    /// What was put aside, where no more is asked than it was found for and queries have not been late for so many periods.
+    fn take_back(&mut self, late_for: u32) -> Option<Point> {
+        if self.is_aside && late_for > 0 {
+            self.is_warned &= late_for <= DRAINED;
+            self.since = 0;
+        }
         let growth = self.growth(self.rate?)?;
-        let is_back = self.is_aside && self.since >= self.rest && growth <= BACK;
+        let is_back = self.is_aside && self.since >= self.rest && growth <= MORE;
         if !is_back {
             return None;
         }
@@ -150,7 +161,7 @@ impl OnCall {
         if regime != Regime::Partial || self.partial.is_comparing() {
             return None;
         }
-        let point = self.shelf.take_back()?;
+        let point = self.shelf.take_back(self.late_for)?;
         self.partial.best = Some(point);
         let text = format!(
             "{} again: no more is asked than it was found for",

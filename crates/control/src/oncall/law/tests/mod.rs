@@ -6,6 +6,7 @@ mod partial;
 mod release;
 mod resting;
 mod saturated;
+mod stalls;
 
 use super::*;
 use crate::law::Law;

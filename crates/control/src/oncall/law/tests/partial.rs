@@ -13,7 +13,7 @@ fn a_comparison_that_the_load_ends_is_told_without_a_verdict() {
         let mut in_force = server.run(&mut law, from);
         server.demand = f64::INFINITY;
         let mut told = Vec::new();
-        for period in from..from + 140 {
+        for period in from..from + 600 {
             let decision = law.decide(&server.observation(period, in_force));
             in_force = decision.setting;
             told.extend(decision.comparisons);

@@ -5,17 +5,38 @@ use crate::oncall::law::PolicyName;
 
 /// What a period of a server is, by what is in force.
 #[derive(Clone, Copy)]
-struct Period {
-    rate: f64,
-    p99_ms: f64,
-    busy: Option<f64>,
-    watts: Option<f64>,
+pub(super) struct Period {
+    pub(super) rate: f64,
+    pub(super) p99_ms: f64,
+    pub(super) busy: Option<f64>,
+    pub(super) watts: Option<f64>,
     /// Connections that always wait for a slot.
-    waiting: u64,
+    pub(super) waiting: u64,
+}
+
+impl Period {
+    pub(super) fn observation(self, server: &mut Server, number: u64, in_force: Setting) -> Observation {
+        server.demand = self.rate;
+        let mut observation = server.observation(number, in_force);
+        let oncall = observation.oncall.as_mut().unwrap();
+        oncall.queries = (self.rate * 0.25) as u64;
+        oncall.waiting_least = Some(self.waiting);
+        oncall.waiting_share = OncallObservation::share_of(self.waiting, 64, None);
+        let latency = observation
+            .traffic
+            .as_mut()
+            .and_then(|traffic| traffic.latency.as_mut());
+        latency.unwrap().at_slo = Seconds::from_millis(self.p99_ms);
+        observation.utilisation = self.busy.map(Ratio::new);
+        observation.power = self
+            .watts
+            .map(|watts| Reading::new(Watts::new(watts), Source::Estimated));
+        observation
+    }
 }
 
 /// Runs a law on a server that is a formula of the period and of what is in force, and says what was in force in each of them.
-fn run(
+pub(super) fn run(
     law: &mut OnCall,
     periods: std::ops::Range<u64>,
     of: impl Fn(u64, &Setting) -> Period,
@@ -23,22 +44,7 @@ fn run(
     let mut server = partly_loaded();
     let (mut in_force, mut all, mut decisions) = (Setting::default(), Vec::new(), Vec::new());
     for number in periods {
-        let period = of(number, &in_force);
-        server.demand = period.rate;
-        let mut observation = server.observation(number, in_force);
-        let oncall = observation.oncall.as_mut().unwrap();
-        oncall.queries = (period.rate * 0.25) as u64;
-        oncall.waiting_least = Some(period.waiting);
-        oncall.waiting_share = OncallObservation::share_of(period.waiting, 64, None);
-        let latency = observation
-            .traffic
-            .as_mut()
-            .and_then(|traffic| traffic.latency.as_mut());
-        latency.unwrap().at_slo = Seconds::from_millis(period.p99_ms);
-        observation.utilisation = period.busy.map(Ratio::new);
-        observation.power = period
-            .watts
-            .map(|watts| Reading::new(Watts::new(watts), Source::Estimated));
+        let observation = of(number, &in_force).observation(&mut server, number, in_force);
         all.push(in_force);
         let decision = law.decide(&observation);
         in_force = decision.setting;
@@ -47,11 +53,11 @@ fn run(
     (all, decisions)
 }
 
-fn off(settings: &[Setting]) -> usize {
+pub(super) fn off(settings: &[Setting]) -> usize {
     settings.iter().filter(|one| workers(one).is_none()).count()
 }
 
-fn delayed(settings: &[Setting]) -> usize {
+pub(super) fn delayed(settings: &[Setting]) -> usize {
     let is_delayed = |one: &&Setting| one.get(Lever::RoundDelay).is_some_and(|delay| delay > 0.0);
     settings.iter().filter(is_delayed).count()
 }
@@ -309,4 +315,23 @@ fn some_who_always_wait_under_a_delay_are_no_saturation_and_many_are() {
     assert_eq!(run(8), 580);
     let many = run(20);
     assert!(many < 300, "{many}");
+}
+
+/// The same with spells of one to two seconds, each shorter than a turn.
+#[test]
+fn a_load_that_is_another_every_second_or_two_is_compared_all_the_same() {
+    for half in 4..=8 {
+        let mut law = ours(20.0, GoalName::Slo);
+        let (_, decisions) = run(&mut law, 0..4_800, |number, in_force| {
+            let is_on_call = workers(in_force).is_some();
+            let is_slow = (number / half) % 2 == 1;
+            Period {
+                waiting: if is_slow && is_on_call { 20 } else { 0 },
+                ..dear_on_call(0, in_force)
+            }
+        });
+        let compares = |one: &&Decision| one.reasons[0].rule == "oncall-compare";
+        let comparing = decisions.iter().filter(compares).count();
+        assert!(comparing < 1_400, "{half}: {comparing} of 4800 periods");
+    }
 }

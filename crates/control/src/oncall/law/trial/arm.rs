@@ -49,6 +49,8 @@ pub(super) struct Sums {
     pub(super) energy: Option<Reading<Joules>>,
     /// Latencies at the SLO's percentile, one of each period that has one.
     at_slo: Vec<Seconds>,
+    /// Whether any of it is a model's.
+    is_modelled: bool,
     /// Mean latencies: sum and count.
     mean: (Seconds, u32),
     /// Sum and count.
@@ -71,6 +73,9 @@ impl Sums {
             (_, Some(one), Some(two)) => one.plus(two).ok(),
             _ => None,
         };
+        self.is_modelled |= sample
+            .energy
+            .is_some_and(|energy| energy.source == Source::Estimated);
         self.periods += 1;
         self.queries += sample.queries;
         self.length += sample.length;
@@ -93,16 +98,13 @@ impl Sums {
     /// Whether a model says that a setting saves, and the cores were no longer in idle periods that pay than under another, as far as is known:
     /// what it seems to save has no cause then. A sensor's watts need none.
     pub(super) fn saves_without_sleep(&self, other: &Self) -> bool {
-        let is_modelled =
-            |energy: Option<Reading<Joules>>| energy.is_some_and(|energy| energy.source == Source::Estimated);
         let (one, two) = (mean(self.long_idle), mean(other.long_idle));
-        is_modelled(self.energy) && one.zip(two).is_none_or(|(one, two)| one < two + LEAST_SHARE)
+        self.is_modelled && one.zip(two).is_none_or(|(one, two)| one < two + LEAST_SHARE)
     }
 
     /// Whether a sensor says what it drew.
     pub(super) fn is_sensed(&self) -> bool {
-        self.energy
-            .is_some_and(|energy| energy.source != Source::Estimated)
+        self.energy.is_some() && !self.is_modelled
     }
 
     /// Whether the cores were less busy with this server than under another, as far as is known.
@@ -118,6 +120,7 @@ impl Sums {
             (_, Some(one), Some(two)) => one.plus(two).ok(),
             _ => None,
         };
+        self.is_modelled |= turn.is_modelled;
         self.periods += turn.periods;
         self.queries += turn.queries;
         self.length += turn.length;
@@ -144,6 +147,12 @@ impl Sums {
             .iter()
             .fold(Seconds::ZERO, |sum, at_slo| sum + *at_slo);
         (count > 0.0).then(|| sum / count)
+    }
+
+    /// The share of the periods with such a latency in which it was over this.
+    pub(super) fn late_share(&self, target: Seconds) -> f64 {
+        let late = self.at_slo.iter().filter(|at_slo| **at_slo > target);
+        late.count() as f64 / self.at_slo.len().max(1) as f64
     }
 
     /// Median of these: what one pause of the machine does not move.

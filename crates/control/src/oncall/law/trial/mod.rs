@@ -177,13 +177,18 @@ impl<T: Clone + PartialEq> Trial<T> {
         true
     }
 
-    /// The load is another for a while: the turn begins anew when the comparison goes on, or the next one does where it was cut.
+    /// The load is another for a while: the turn goes on when the comparison does, once what was in force meanwhile is settled, or the next one
+    /// begins where it was cut.
     pub(super) fn pause(&mut self) {
-        let was_cut = self.draining.take().is_some();
-        self.forget_turn();
-        if was_cut && self.then == After::Next {
+        self.periods = 0;
+        if self.draining.take().is_some() && self.then == After::Next {
             self.go_on(&|_| None);
         }
+    }
+
+    /// The share of the first setting's periods in which the SLO was missed.
+    pub(super) fn late_share_of_first(&self) -> f64 {
+        self.arms[0].sums.late_share(self.pace.target)
     }
 
     /// What the turn had so far counts for nobody.

@@ -39,6 +39,12 @@ impl<T: Clone + PartialEq> Trial<T> {
         if self.at > 0 && self.is_cut(score, sample) {
             return;
         }
+        if self.at == 0
+            && self.pace.keeps_load
+            && matches!(against(sample, self.pace.target), Some(Against::Late(_)))
+        {
+            self.arms[0].strikes += 1;
+        }
         if self.periods <= self.pace.settle {
             return;
         }
@@ -76,14 +82,22 @@ impl<T: Clone + PartialEq> Trial<T> {
     fn is_cut(&mut self, score: Option<f64>, sample: &Sample) -> bool {
         if self.pace.keeps_load {
             let first = self.arms[0].loads.last();
+            // While nobody is on call a query waits for no slot.
+            let waits = sample.oldest_waiting.filter(|_| !self.arms[self.at].is_beside);
+            let sample = &Sample {
+                oldest_waiting: waits,
+                ..*sample
+            };
             let against = against(sample, self.pace.target).or_else(|| asked_less(sample, first?));
+            // As often as the first setting is late, it is not for the setting.
+            let most = MAX_STRIKES + self.arms[0].strikes;
             let arm = &mut self.arms[self.at];
             let (is_dropped, why) = match against {
                 None => return false,
                 Some(Against::Fails(why)) => (true, why),
                 Some(Against::Late(why)) => {
                     arm.strikes += 1;
-                    (arm.strikes >= MAX_STRIKES, why)
+                    (arm.strikes >= most, why)
                 }
             };
             arm.why = Some(why);

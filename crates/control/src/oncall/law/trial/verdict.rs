@@ -22,6 +22,12 @@ impl<T: Clone + PartialEq> Trial<T> {
         (gains.len() >= MIN_ROUNDS).then(|| gains.iter().sum::<f64>() / gains.len() as f64)
     }
 
+    /// Whether no other setting than the one found had a turn.
+    pub(in crate::oncall::law) fn is_alone(&self) -> bool {
+        let mut others = (0..self.arms.len()).filter(|at| *at != self.at);
+        others.all(|at| self.arms[at].turns.is_empty())
+    }
+
     /// What each setting did, the preferred first, each as `setting` has it.
     pub(in crate::oncall::law) fn compared(&self, setting: impl Fn(&T) -> Setting) -> Vec<Compared> {
         let best = self.best();

@@ -16,7 +16,7 @@ const FAR_LONGER: f64 = 5.0;
 pub(super) const MAX_DRAIN: u32 = 20;
 /// A period with less than this share of the queries per second of the first setting's last turn loses load.
 const LEAST_LOAD: f64 = 0.8;
-/// Late periods, or ones that lose load, after which a setting is dropped: one may be a pause of the machine.
+/// Late periods, or ones that lose load, beyond those of the first setting, after which a setting is dropped: one may be a pause of the machine.
 pub(super) const MAX_STRIKES: u32 = 2;
 
 /// What a period says against the setting that was in force.
