@@ -249,7 +249,9 @@ impl Law for OnCall {
             }
             (None, Some(_)) if oncall.queries < MIN_QUERIES => self.stay_quiet(cores),
             (None, Some(regime)) if self.metered.is_some() && self.sees_savings.is_some() => {
-                match self.take_back(regime) {
+                // Where all who are on call wait, more is asked than is answered, whatever was asked of late.
+                let is_free = oncall.always_waiting() == 0;
+                match is_free.then(|| self.take_back(regime)).flatten() {
                     Some(again) => again,
                     None => self.advance(regime, (cores, oncall.connections), score, is_in_force),
                 }
