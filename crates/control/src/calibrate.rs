@@ -224,7 +224,7 @@ pub struct Calibrating<F> {
     state: State,
     /// What a law that is built now is told of the time before: it does not begin to learn the day anew.
     history: Option<LoadHistory>,
-    /// The last period whose requests and CPU time were known.
+    /// The last period whose requests and CPU time were known, of all nodes; what was left out may come with the one after a loss.
     known: Option<u64>,
 }
 

@@ -301,3 +301,32 @@ fn a_saving_under_loads_that_are_not_known_says_so_and_other_arrivals_are_anothe
     doubtful.provenance.offered_load.as_mut().unwrap().doubt = Some("elsewhere".to_owned());
     assert!(!Comparison::of(&doubtful, &of).notes.is_empty());
 }
+
+/// What two runs on one machine draw at the same time was read by both; the one may begin as the other ends.
+#[test]
+fn runs_that_shared_a_machine_are_not_compared() {
+    // Of 100 s each.
+    let of = |host: &str, began_ms: Option<i64>| {
+        let (mut one, mut reference) = (run("headroom", 750.0), run("fixed", 1000.0));
+        (one.conditions.began_ms, reference.conditions.began_ms) = (began_ms, Some(5_000_000));
+        one.provenance.host = host.to_owned();
+        reference.provenance.host = "here".to_owned();
+        Comparison::of(&one, &reference)
+    };
+    let shared = of("here", Some(5_060_000));
+    assert!(!shared.holds && shared.saving.is_none());
+    assert!(
+        shared
+            .why
+            .contains(&"both ran on here at the same time, for 40 s".to_owned()),
+        "{shared:?}"
+    );
+    for (host, began_ms) in [
+        ("there", Some(5_060_000)),
+        ("here", Some(5_099_000)),
+        ("here", Some(4_000_000)),
+        ("here", None),
+    ] {
+        assert!(of(host, began_ms).holds, "{host} {began_ms:?}");
+    }
+}

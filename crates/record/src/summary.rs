@@ -113,7 +113,14 @@ impl RunSummary {
         let slo = &self.slo;
         let mut kept = match slo.periods_over {
             _ if slo.is_without_requests() => "no queries".to_owned(),
-            Some(_) => slo.over_in_words(|percent| format!("{percent:.1}"), |count| count.to_string()),
+            Some(_) => {
+                let (asked, over) = slo.over_of_asked().unwrap_or_default();
+                let over = format!("over in {:.1} % of {asked} judged periods", over.as_percent());
+                match slo.periods_without_requests {
+                    0 => over,
+                    none => format!("{over} ({none} more had no queries)"),
+                }
+            }
             None => format!("no period was judged, the first {WARM_UP_PERIODS} are not"),
         };
         if let Some(latency_ms) = slo.latency_ms {
@@ -248,20 +255,6 @@ impl SloSummary {
         let asked = self.periods_judged.checked_sub(self.periods_without_requests)?;
         let over = self.periods_over?.get() * self.periods_judged as f64;
         (asked > 0).then(|| (asked, Ratio::new((over / asked as f64).min(1.0))))
-    }
-
-    /// `over in 53.2 % of 124 judged periods (185 more had no queries)`, the numbers as they are wanted.
-    fn over_in_words(&self, percent: impl Fn(f64) -> String, count: impl Fn(u64) -> String) -> String {
-        let (asked, over) = self.over_of_asked().unwrap_or_default();
-        let judged = format!(
-            "over in {} % of {} judged periods",
-            percent(over.as_percent()),
-            count(asked)
-        );
-        match self.periods_without_requests {
-            0 => judged,
-            none => format!("{judged} ({} more had no queries)", count(none)),
-        }
     }
 
     /// The SLO: `P95 under 250 ms`; `no SLO` where there is none.

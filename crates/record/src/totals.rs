@@ -10,15 +10,15 @@ use crate::summary::{
     SourcedEnergy,
 };
 use hdrhistogram::Histogram;
-use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Source, Watts, quantile_of_answered};
+use headroom_units::{
+    Comparison, Cores, Joules, PerSecond, Ratio, Seconds, Source, Watts, quantile_of_answered,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Periods at the start of a run that are not held against the target: a law is given this long to find its feet.
 pub const WARM_UP_PERIODS: u64 = 10;
 
-/// The rules of decisions in whose periods settings are compared.
-const COMPARING: [&str; 2] = ["oncall-compare", "oncall-drain"];
 /// Rules counted by name in one run; the decisions of further ones are counted together as `other rules`.
 const MAX_RULES: usize = 256;
 
@@ -191,7 +191,7 @@ impl Counts {
         self.comparing = None;
         for reason in &period.reasons {
             self.count_rule(&reason.rule);
-            if COMPARING.contains(&&*reason.rule) {
+            if [Comparison::UNDER_WAY, Comparison::DRAINING].contains(&&*reason.rule) {
                 self.comparing = Some(reason.text.to_string());
             }
         }

@@ -75,6 +75,13 @@ pub struct Comparison {
     pub compared: Vec<Compared>,
 }
 
+impl Comparison {
+    /// The rule of a decision by which a setting that is compared is in force.
+    pub const UNDER_WAY: &'static str = "oncall-compare";
+    /// The rule of one by which what a setting left is served, before the comparison goes on.
+    pub const DRAINING: &'static str = "oncall-drain";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

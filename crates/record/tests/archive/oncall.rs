@@ -196,3 +196,32 @@ fn what_a_law_compared_is_in_the_record_and_a_table() {
         assert!(html.contains(cell), "{cell}");
     }
 }
+
+/// A comparison is in the record once it ends. One that is under way with the last period is said to be, and one that was and is over is not.
+#[test]
+fn a_comparison_that_is_under_way_at_the_end_is_said_to_be() {
+    let of = |comparing: std::ops::Range<u64>| {
+        let periods: Vec<PeriodRecord> = (0..30)
+            .map(|index| PeriodRecord {
+                reasons: comparing
+                    .contains(&index)
+                    .then(|| headroom_record::Reason {
+                        rule: Comparison::UNDER_WAY.to_owned(),
+                        text: "C = 4 of 6 settings is compared".to_owned(),
+                        numbers: Default::default(),
+                        levers: Vec::new(),
+                    })
+                    .into_iter()
+                    .collect(),
+                ..period(index, 5)
+            })
+            .collect();
+        recorded(&periods).3.notes.join(" ")
+    };
+    let under_way = of(20..30);
+    assert!(
+        under_way.contains("a comparison was under way at the end") && under_way.contains("C = 4 of 6"),
+        "{under_way}"
+    );
+    assert!(!of(20..29).contains("under way"));
+}

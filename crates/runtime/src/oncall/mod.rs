@@ -37,6 +37,6 @@ pub use draw::Draw;
 pub use folder::{Folder, sweep};
 pub use log::ServerLog;
 pub use pages::ConnectionPages;
-pub use server::{Ended, Server, StartError};
+pub use server::{Ended, Server, StartError, no_thread};
 pub use signals::PassedOn;
 pub use telemetry::OncallTelemetry;

@@ -82,6 +82,11 @@ pub enum StartError {
     },
 }
 
+/// Why something is not done that takes a thread.
+pub fn no_thread(error: &std::io::Error) -> anyhow::Error {
+    anyhow::anyhow!("cannot start a thread: {error} (a limit of processes, of this user or control group?)")
+}
+
 /// Signals that ask a program to end.
 const ASKED: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP];
 
@@ -196,6 +201,34 @@ impl Server {
     /// Its log, where it has one of its own.
     pub const fn log(&self) -> Option<&ServerLog> {
         self.log.as_ref()
+    }
+
+    /// [`watch`](Self::watch) on a thread of its own while `work` is done on this one. Where there is no thread for it `work` is not done, which
+    /// `without` is told, and it is watched here: a server is never ended for a thread of ours.
+    ///
+    /// # Errors
+    /// As of [`watch`](Self::watch).
+    pub fn watch_while<T>(
+        &mut self,
+        stop: &Stop,
+        work: impl FnOnce() -> T,
+        without: impl FnOnce(anyhow::Error),
+    ) -> (anyhow::Result<Ended>, Option<T>) {
+        let watched = std::thread::scope(|scope| {
+            let watch = std::thread::Builder::new().spawn_scoped(scope, || self.watch(stop))?;
+            let done = work();
+            let ended = watch
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok((ended, done))
+        });
+        match watched {
+            Ok((ended, done)) => (ended, Some(done)),
+            Err(error) => {
+                without(no_thread(&error));
+                (self.watch(stop), None)
+            }
+        }
     }
 
     /// Waits for its end, which raises `stop`; where that is raised first, lets its workers go and has it shut down.

@@ -6,7 +6,6 @@ use crate::config::machine;
 use crate::config::wrap::WrapConfig;
 use crate::oncall::{asks_each, lease, no_delay_pays, with_break_even};
 use crate::start::{self, Admin, ServiceRate, Start};
-use anyhow::anyhow;
 use headroom_console::{Document, Failure, Stop, say};
 use headroom_control::{LawConfig, LawName, Plant, Slo};
 use headroom_node::Roots;
@@ -20,7 +19,7 @@ use headroom_record::{Recorder, RunSummary};
 use headroom_runtime::live::{Device, run::World, undo};
 use headroom_runtime::oncall::{
     ClassTable, Connections, Draw, Ended, Folder, LEVERS, OncallDevice, OncallOptions, OncallTelemetry,
-    PassedOn, ProgramCounts, Server, ServerCosts, ServerLog, meter,
+    PassedOn, ProgramCounts, Server, ServerCosts, ServerLog, meter, no_thread,
 };
 use headroom_units::{Cores, Lever, Seconds};
 use std::ffi::OsString;
@@ -160,30 +159,23 @@ impl Wrapped<'_> {
                 "error: {error:#}: the server serves on as without us, and nothing is recorded; end it and start it again to have it on call"
             );
         };
-        let (watched, outcome) = std::thread::scope(|scope| {
-            let watch = std::thread::Builder::new().spawn_scoped(scope, || server.watch(&stop));
-            let watch = match watch {
-                Ok(watch) => watch,
-                Err(error) => return (None, Err(Failure::Run(no_thread(&error)))),
-            };
+        let regulate = || {
             let outcome = self.regulate(shared, counts, notes, &stop);
             if let Err(error) = &outcome
                 && !stop.is_raised()
             {
                 without_us(error);
             }
-            (Some(watch.join()), outcome)
-        });
-        let ended = match (watched, &outcome) {
-            (Some(ended), _) => {
-                ended.map_err(|_| anyhow!("the thread that watches the server panicked: see above"))??
-            }
-            (None, Err(error)) => {
-                without_us(error);
-                server.watch(&stop)?
-            }
-            (None, Ok(_)) => server.watch(&stop)?,
+            outcome
         };
+        let mut not_begun = None;
+        let (ended, outcome) = server.watch_while(&stop, regulate, |error| {
+            let error = Failure::Run(error);
+            without_us(&error);
+            not_begun = Some(error);
+        });
+        let ended = ended?;
+        let outcome = outcome.unwrap_or_else(|| not_begun.map_or(Ok(None), Err));
         if let Some(log) = server.log().filter(|_| ended.code() != 0) {
             say::note!(
                 "the last that the server said (all of it: {}):",
@@ -347,13 +339,6 @@ impl Wrapped<'_> {
         });
         Ok(outcome?.map(|summary| Recorded { summary, failing }))
     }
-}
-
-/// Why something is not done that takes a thread.
-fn no_thread(error: &std::io::Error) -> anyhow::Error {
-    anyhow!(
-        "cannot start a thread: {error}: the limit of processes of this user, or of this control group, is reached"
-    )
 }
 
 /// A run that came to a record.

@@ -63,28 +63,17 @@ pub(super) fn run(
         run_dir.display(),
         at.path().display()
     );
-    let watched = std::thread::scope(|scope| {
-        let watch = std::thread::Builder::new()
-            .spawn_scoped(scope, || server.watch(&stop))
-            .ok()?;
+    let tend = || {
         while !stop.wait_until(Instant::now() + TEND_EVERY) {
             steering.tend();
         }
         // Whoever commands it lets it go now: it shuts down.
         drop(offer);
-        Some(watch.join())
-    });
-    let ended = match watched {
-        Some(ended) => {
-            ended.map_err(|_| anyhow!("the thread that watches the server panicked: see above"))??
-        }
-        None => {
-            say::note!(
-                "error: cannot start a thread: the server serves on as without us, and nobody can command it"
-            );
-            server.watch(&stop)?
-        }
     };
+    let (ended, _) = server.watch_while(&stop, tend, |error| {
+        say::note!("error: {error}: the server serves on as without us, and nobody can command it");
+    });
+    let ended = ended?;
     say_totals(&steering);
     Ok(ended)
 }

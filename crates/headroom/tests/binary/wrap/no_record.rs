@@ -1,6 +1,6 @@
 //! What becomes of a server whose flight recorder, or whose threads of ours, cannot be had once it serves.
 
-use crate::common::{Program, assert_has, headroom, wait};
+use crate::common::{Program, assert_has, get, headroom, metrics_at, wait};
 
 /// Asks for a while before it rests, so that the record begins after the lock is taken; says when it is asked to end.
 const SERVER: &str = "trap 'echo asked to end; exit 3' TERM; echo up; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; \
@@ -12,13 +12,17 @@ fn a_server_whose_record_cannot_begin_serves_on() {
     let at = folder.path().display();
     let db = folder.path().join("record.db");
     let mut command = headroom(format!(
-        "wrap --run-dir {at}/run --db {} --law fixed -- sh -c",
+        "wrap --run-dir {at}/run --db {} --admin 127.0.0.1:0 --law fixed -- sh -c",
         db.display()
     ));
     let mut program = Program::start(command.arg(SERVER));
     wait("the server", || program.err().contains("was started"));
     let other = rusqlite::Connection::open(&db).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let admin = metrics_at(&mut program);
+    wait("it at /readyz", || {
+        get(admin, "/readyz").is_ok_and(|answer| answer.body.contains("nothing is recorded"))
+    });
     let code = program.wait().code();
     let (said, out) = (program.err(), program.out());
     assert_has(&out, &["ended by itself"]);
@@ -48,9 +52,11 @@ fn how_a_server_ended_is_said_and_recorded() {
         let mut program = Program::start(headroom(words).arg(script));
         program.wait();
         let said = program.err();
-        let report = headroom(format!("report latest --json --db {at}/record.db"))
-            .output()
-            .unwrap();
+        let report = headroom(format!(
+            "report latest --json --db {at}/record.db --out {at}/report.html"
+        ))
+        .output()
+        .unwrap();
         let report = String::from_utf8_lossy(&report.stdout).into_owned();
         match how {
             Some(how) => {

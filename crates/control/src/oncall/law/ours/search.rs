@@ -195,7 +195,7 @@ impl OnCall {
                     "{} until what still waits since the turn of \"{cut}\" is answered: {why}",
                     point.in_words()
                 );
-                return (point, reason("oncall-drain", text, point, &[]));
+                return (point, reason(Comparison::DRAINING, text, point, &[]));
             }
             if !trial.is_done() {
                 let point = *trial.setting();
@@ -208,7 +208,7 @@ impl OnCall {
                 return (
                     point,
                     reason(
-                        "oncall-compare",
+                        Comparison::UNDER_WAY,
                         text,
                         point,
                         &[("settings", trial.left() as f64)],
@@ -329,7 +329,7 @@ impl OnCall {
             );
             let numbers = [("settings", trial.left() as f64)];
             (search.trial, search.began) = (Some(trial), at);
-            return (point, reason("oncall-compare", text, point, &numbers));
+            return (point, reason(Comparison::UNDER_WAY, text, point, &numbers));
         }
         let point = search.point().unwrap_or(self.wanted);
         let text = format!("{} is kept as the best found", point.in_words());
