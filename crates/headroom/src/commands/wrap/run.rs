@@ -327,9 +327,12 @@ impl Wrapped<'_> {
         };
         let outcome = start.run(world, admin, stop);
         let failing = recorder.health().failing;
-        admin.status.end(
+        // Where the run broke the server goes on, and whoever is told that says why.
+        if outcome.is_ok() || stop.is_raised() {
+            admin.status.end(
             "the server was asked to end: its workers are not on call any more, no law decides, and the record has ended".to_owned(),
         );
+        }
         // The one waits for the disk and the other for all processors, and whoever waits for the server's end for both.
         std::thread::scope(|scope| {
             // Where there is no thread the one waits for the other.
