@@ -107,6 +107,8 @@ pub struct Logged {
     pub path: Option<u32>,
     /// Whether its method is HEAD; GET otherwise.
     pub head: bool,
+    /// Bytes of the answer, as logged; none where the log has none.
+    pub bytes: Option<u64>,
 }
 
 /// What was read from a log.
@@ -229,6 +231,7 @@ impl AccessLog {
                 second: 0,
                 path,
                 head: entry.head,
+                bytes: entry.bytes,
             });
         }
         let Some(first) = times.iter().copied().min() else {

@@ -11,6 +11,8 @@ pub(super) struct Entry<'a> {
     pub(super) path: Option<&'a str>,
     /// Whether the method is HEAD.
     pub(super) head: bool,
+    /// Bytes of the answer; none where the log has none.
+    pub(super) bytes: Option<u64>,
 }
 
 /// Reads a line, or says what is wrong with it.
@@ -29,13 +31,17 @@ pub(super) fn parse(line: &str) -> Result<Entry<'_>, &'static str> {
         return Err("a status that is no number of three digits");
     }
     // The number of bytes; some servers leave it out, and `-` stands for none.
-    if let Some(bytes) = fields.next()
-        && bytes != "-"
-        && !bytes.starts_with('"')
-        && bytes.parse::<u64>().is_err()
+    let bytes = match fields
+        .next()
+        .filter(|bytes| *bytes != "-" && !bytes.starts_with('"'))
     {
-        return Err("bytes that are neither a number nor -");
-    }
+        Some(bytes) => Some(
+            bytes
+                .parse()
+                .map_err(|_| "bytes that are neither a number nor -")?,
+        ),
+        None => None,
+    };
     let mut words = request.split_whitespace();
     let (method, target) = (words.next().unwrap_or("-"), words.next());
     if method == "-" || !method.bytes().all(|byte| byte.is_ascii_alphabetic()) {
@@ -48,6 +54,7 @@ pub(super) fn parse(line: &str) -> Result<Entry<'_>, &'static str> {
         time,
         path: (head || method == "GET").then(|| path(target)).flatten(),
         head,
+        bytes,
     })
 }
 
@@ -121,31 +128,46 @@ mod tests {
     fn lines_of_both_formats() {
         let time = 809_582_434;
         let stamp = "[28/Aug/1995:00:00:34 -0400]";
-        let entry = |path, head| Ok(Entry { time, path, head });
+        let entry = |path, head, bytes| {
+            Ok(Entry {
+                time,
+                path,
+                head,
+                bytes,
+            })
+        };
         for (request, rest, expected) in [
             (
                 "GET /pub/a.gif HTTP/1.0",
                 "200 1839",
-                entry(Some("/pub/a.gif"), false),
+                entry(Some("/pub/a.gif"), false, Some(1839)),
             ),
-            ("HEAD /x?y=1 HTTP/1.1", "304 -", entry(Some("/x?y=1"), true)),
-            ("GET /old", "200 5", entry(Some("/old"), false)),
-            ("POST /cgi HTTP/1.0", "200 17", entry(None, false)),
-            ("GET http://a.b/c#d HTTP/1.0", "200 1", entry(Some("/c"), false)),
-            ("GET http://a.b HTTP/1.0", "200 1", entry(Some("/"), false)),
-            ("OPTIONS * HTTP/1.0", "200 1", entry(None, false)),
-            ("GET not-a-path HTTP/1.0", "404 1", entry(None, false)),
+            ("HEAD /x?y=1 HTTP/1.1", "304 -", entry(Some("/x?y=1"), true, None)),
+            ("GET /old", "200 5", entry(Some("/old"), false, Some(5))),
+            ("POST /cgi HTTP/1.0", "200 17", entry(None, false, Some(17))),
+            (
+                "GET http://a.b/c#d HTTP/1.0",
+                "200 1",
+                entry(Some("/c"), false, Some(1)),
+            ),
+            (
+                "GET http://a.b HTTP/1.0",
+                "200 1",
+                entry(Some("/"), false, Some(1)),
+            ),
+            ("OPTIONS * HTTP/1.0", "200 1", entry(None, false, Some(1))),
+            ("GET not-a-path HTTP/1.0", "404 1", entry(None, false, Some(1))),
             (
                 "GET /with\"quotes\" HTTP/1.0",
                 "404 -",
-                entry(Some("/with\"quotes\""), false),
+                entry(Some("/with\"quotes\""), false, None),
             ),
             (
                 "GET /c HTTP/1.1",
                 "200 23 \"http://ref/\" \"Agent \\\"x\\\" 4\"",
-                entry(Some("/c"), false),
+                entry(Some("/c"), false, Some(23)),
             ),
-            ("GET /n HTTP/1.1", "200", entry(Some("/n"), false)),
+            ("GET /n HTTP/1.1", "200", entry(Some("/n"), false, None)),
             ("-", "408 -", Err("no method in the request")),
             ("\\x16\\x03\\x01", "400 226", Err("no method in the request")),
             ("GET", "400 0", Err("no path in the request")),
