@@ -14,7 +14,8 @@
 //!
 //! [`cores::CoreTracker`] follows each core through time, for a simulator that knows who runs when;
 //! [`expected::idle_power`] says what the same comes to on average, for a meter or a law that knows rates alone, and
-//! [`lengths`] for one that measured idle periods. [`efficiency`] has the measures of REEF.
+//! [`lengths`] for one that measured idle periods. [`efficiency`] has the measures of REEF, [`serving`] what requests take
+//! of a machine's cores and link.
 //!
 //! ```
 //! use headroom_physics::{MachineFigures, expected::{Load, idle_power}};
@@ -39,6 +40,7 @@ pub mod lengths;
 pub mod machine;
 pub mod saving;
 pub mod server;
+pub mod serving;
 
 pub use cores::{CoreTracker, IdleTotals, Placement};
 pub use frequency::{Frequencies, FrequencyFigures, Level, Pace};
@@ -46,3 +48,4 @@ pub use idle::IdleState;
 pub use kind::Machine;
 pub use machine::{FigureError, MachineFigures};
 pub use server::ServerFigures;
+pub use serving::{RequestCost, ServiceCost, ServingKind, ServingLoad, ServingMachine, StudiedService};
