@@ -8,6 +8,7 @@
 //! - [`RunSummary`] is the object in which every run ends; its keys are a contract. [`RunTotals`] computes it period
 //!   by period, with or without a recorder.
 //! - [`statistics`] says what several runs say together.
+//! - [`profile`] is how many bytes a second a machine serves for a watt, as a file, and several of them compared.
 //! - [`report`] renders one run, or several beside each other, as one self-contained HTML file; [`table`] as plain
 //!   text for a terminal.
 //!
@@ -78,6 +79,7 @@ mod limits;
 mod model;
 mod offered;
 mod part_totals;
+pub mod profile;
 mod provenance;
 mod prune;
 mod recorder;

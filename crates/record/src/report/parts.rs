@@ -347,6 +347,7 @@ impl Parts {
                 Role::Gateway => "The gateways: means over the run",
                 Role::Meter => "The meters: means over the run",
                 Role::Estimator => "The estimators: means over the run",
+                Role::Size => "Requests by the size of their answers: means over the run",
                 Role::Class => {
                     "The classes of connections: means over the run. Latencies are of all connections of a class together; a class misses its \
                      SLOs while one of its connections does"

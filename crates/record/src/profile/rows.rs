@@ -1,0 +1,74 @@
+//! Profiles as rows of figures, for programs.
+
+use super::bound::Bound;
+use super::cell::{Cell, Mark};
+use super::compare::names;
+use super::file::Profile;
+use crate::statistics::Estimate;
+use headroom_units::Source;
+use serde::Serialize;
+
+/// One cell of a profile with its figures, for programs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The profile's name, as tables have it.
+    pub profile: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// The share of each window in which requests are sent.
+    pub density: f64,
+    /// Requests a second.
+    pub requests_per_s: Option<Estimate>,
+    /// KB/s.
+    pub throughput_kb_per_s: Option<Estimate>,
+    /// Watts.
+    pub power_w: Option<Estimate>,
+    /// Where the watts come from.
+    pub power_source: Option<Source>,
+    /// KB/s for each watt.
+    pub throughput_per_power: Option<Estimate>,
+    /// Busy cores.
+    pub busy_cores: Option<Estimate>,
+    /// Of these, in software interrupts.
+    pub softirq_cores: Option<Estimate>,
+    /// Of the link's busier direction, bytes a second.
+    pub link_bytes_per_s: Option<Estimate>,
+    /// Median of the windows' latencies, milliseconds.
+    pub latency_p50_ms: Option<Estimate>,
+    /// 95th percentile.
+    pub latency_p95_ms: Option<Estimate>,
+    /// 99th percentile.
+    pub latency_p99_ms: Option<Estimate>,
+    /// The first resource that is full.
+    pub bound: Option<Bound>,
+    /// What keeps the figures from being taken as they are.
+    pub marks: Vec<Mark>,
+}
+
+/// Every cell of every profile.
+pub fn rows(profiles: &[&Profile]) -> Vec<Row> {
+    let names = names(profiles);
+    let of = |(profile, name): (&&Profile, &String)| {
+        let (profile, name) = (*profile, name.clone());
+        let row = move |cell: &Cell| Row {
+            profile: name.clone(),
+            size_bytes: cell.size_bytes,
+            density: cell.density,
+            requests_per_s: cell.requests_per_s(),
+            throughput_kb_per_s: cell.throughput_kb_per_s(),
+            power_w: cell.power_w(),
+            power_source: profile.meter.as_ref().map(|meter| meter.source),
+            throughput_per_power: cell.throughput_per_power(),
+            busy_cores: cell.busy_cores(),
+            softirq_cores: cell.softirq_cores(),
+            link_bytes_per_s: cell.link_bytes_per_s(),
+            latency_p50_ms: cell.latency_ms(|latency| latency.p50_ms),
+            latency_p95_ms: cell.latency_ms(|latency| latency.p95_ms),
+            latency_p99_ms: cell.latency_ms(|latency| latency.p99_ms),
+            bound: profile.bound(cell),
+            marks: cell.marks.clone(),
+        };
+        profile.cells.iter().map(row).collect::<Vec<_>>()
+    };
+    profiles.iter().zip(&names).flat_map(of).collect()
+}
