@@ -2,7 +2,7 @@
 CARGO ?= cargo
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults stress lint build bench-gateway bench-cache bench-load bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults stress lint build bench-gateway bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -41,6 +41,9 @@ bench-cache: setup-build ## CPU time per answer from memory: our cache, nginx's,
 bench-load: setup-build ## The load generator's rate per core and send-time error, beside wrk
 	@scripts/need nginx wrk
 	$(CARGO) run --release --locked --package headroom-load --example bench_load
+
+bench-memcached: setup-build ## The memcached client's rate per core and send-time error, beside memtier, memaslap and mc-crusher
+	@scripts/memcached-load
 
 bench-agent: setup-build ## The agent's share of a core, and the time from a decision to the cap and the quota written
 	$(CARGO) run --release --locked --package headroom-node --example agent_cost

@@ -2,6 +2,7 @@
 
 use crate::oncall::areas::CoreArea;
 use crate::oncall::policy::Grant;
+use crate::placement::Routes;
 use crate::reflex::Reflex;
 use headroom_units::{Comparison, Cores, Hertz, Lever, PerSecond, Seconds, Setting, Watts};
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,9 @@ pub struct Decision {
     /// [`AreaDecision`](crate::oncall::areas::AreaDecision); without any, everybody runs everywhere. Not recorded, as grants.
     #[serde(skip)]
     pub areas: Vec<CoreArea>,
+    /// Where requests go by the size of their answers, of a law of [`Lever::Placement`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<Routes>,
     /// Why; at least one.
     pub reasons: Vec<Reason>,
 }
@@ -75,6 +79,7 @@ impl Decision {
             grants: Vec::new(),
             comparisons: Vec::new(),
             areas: Vec::new(),
+            routes: None,
             reasons: Vec::new(),
         }
     }

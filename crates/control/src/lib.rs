@@ -18,6 +18,7 @@
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost or requests fail |
 //! | [`calibrate`] | the wrapper of a law whose μ nobody gave: observed from the traffic, and again when it drifts |
 //! | [`capacity`] | how many requests a second a server can take: from its accept queue, a benchmark, or its CPU |
+//! | [`placement`] | which machine serves which requests, by the size of their answers |
 //! | [`resize`] | how many servers a cluster has on, and the power state of each |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; processor sharing: the exact mean, and a percentile |
 //! | [`estimate`] | the least-squares line read one step ahead |
@@ -75,6 +76,7 @@ pub mod observation;
 pub mod oncall;
 pub mod parameter;
 pub mod pegasus;
+pub mod placement;
 pub mod plant;
 pub mod power_manager;
 pub mod queueing;

@@ -1,6 +1,7 @@
 //! What a law is given: one period of the service and its machine.
 
 use crate::capacity::Capacity;
+use crate::placement::SizesObservation;
 use crate::plant::Slo;
 use crate::resize::PowerState;
 use headroom_units::{Hertz, PerSecond, Ratio, Reading, Seconds, Setting, Watts};
@@ -48,6 +49,9 @@ pub struct Observation {
     /// The server on call; `None` where there is none, or nothing is known of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oncall: Option<OncallObservation>,
+    /// The requests by the size of their answers; `None` where no gateway tells them apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<SizesObservation>,
     /// The servers of a cluster that is resized, always in the same order.
     pub nodes: Vec<NodeObservation>,
 }

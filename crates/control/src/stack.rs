@@ -30,6 +30,7 @@ use crate::guardian::{FailingLimits, Guardian};
 use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
+use crate::placement::Routes;
 use crate::plant::Plant;
 use crate::reflex::Reflex;
 use headroom_units::{Lever, PerSecond, Ratio, Seconds, Setting, Watts};
@@ -94,6 +95,9 @@ const fn remedy(lever: Lever) -> &'static str {
         Lever::CacheSize => {
             "a gateway of this program has it where `gateway.cache.bytes` is configured or `--cache` is given, another proxy has none"
         }
+        Lever::Placement => {
+            "a gateway of this program has it where `gateway.sizes.bounds_bytes` is configured, another proxy has none"
+        }
         Lever::Concurrency | Lever::QueryBatch | Lever::RoundDelay => {
             "a server that was started by `headroom wrap` has it, which runs the laws that move it itself, or with --steered leaves it to the \
              `headroom up` whose [oncall] names the server; of a controller's nodes each agent needs [oncall]"
@@ -132,6 +136,8 @@ struct Member {
     observed: Option<Observation>,
     /// What it decided last; `None` before its first decision.
     setting: Option<Setting>,
+    /// Where it sends requests by the size of their answers, as long as that setting stands.
+    routes: Option<Routes>,
 }
 
 /// Laws that run together.
@@ -179,6 +185,7 @@ impl Stack {
             every: part.every,
             observed: None,
             setting: None,
+            routes: None,
         };
         Ok(Self {
             plant,
@@ -297,6 +304,7 @@ impl Stack {
                         false => reason,
                     }));
             }
+            all.routes = all.routes.or_else(|| member.routes.clone());
             wait = wait.min(member.every - member.periods);
             let setting = member.setting.unwrap_or(observation.in_force);
             for lever in &member.levers {
@@ -332,11 +340,24 @@ impl Member {
         // What is in force may still be on its way to what a slow law decided last.
         let kept = self.setting.filter(|_| self.every > 1);
         let kept = kept.unwrap_or(observation.in_force);
-        let decision = self.law.decide_on(observation, window.as_ref(), kept)?;
+        let mut decision = self.law.decide_on(observation, window.as_ref(), kept)?;
+        // A guardian that keeps what is in force knows no routes: they stay too. Where nobody knows them, as after a restart, a gateway is not
+        // told to place without them.
+        let places = decision
+            .setting
+            .get(Lever::Placement)
+            .is_some_and(|placement| placement > 0.0);
+        if places && decision.routes.is_none() && self.levers.contains(&Lever::Placement) {
+            decision.routes.clone_from(&self.routes);
+            if decision.routes.is_none() {
+                decision.setting = decision.setting.with(Lever::Placement, Some(0.0));
+            }
+        }
         if due || Guardian::is_full(&decision) {
             (self.periods, self.observed) = (0, None);
         }
         self.setting = Some(decision.setting);
+        self.routes.clone_from(&decision.routes);
         Some(decision)
     }
 }
@@ -373,6 +394,7 @@ fn together(before: Observation, observation: &Observation) -> Observation {
         demand: demand.map(|(one, two)| PerSecond::new(mean(one.get(), two.get()))),
         cache: both_or_one(before.cache, observation.cache, |one, two| one + two),
         batching: both_or_one(before.batching, observation.batching, |one, two| one + two),
+        sizes: both_or_one(before.sizes, observation.sizes.clone(), |one, two| one + two),
         oncall: both_or_one(before.oncall, observation.oncall.clone(), |one, two| one + two),
         ..observation.clone()
     }

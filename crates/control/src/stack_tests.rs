@@ -396,3 +396,52 @@ fn what_goes_by_no_telemetry_stays_without_it_and_is_full_while_requests_fail() 
     assert_eq!(servers(traffic(40, 0)), Some(3));
     assert_eq!(servers(traffic(40, 0)), Some(1));
 }
+
+/// Sends the one class of sizes to the second of two backends.
+struct ToTheSecond;
+
+impl Law for ToTheSecond {
+    fn name(&self) -> &'static str {
+        "to-the-second"
+    }
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Placement]
+    }
+    fn decide(&mut self, _: &Observation) -> Decision {
+        Decision {
+            routes: Some(Routes {
+                weights: vec![vec![0, 1]],
+            }),
+            ..Decision::of(Setting::default().with(Lever::Placement, Some(1.0)))
+        }
+    }
+    fn forget(&mut self) {}
+}
+
+#[test]
+fn a_guardian_that_holds_keeps_the_routes_and_places_nothing_where_nobody_knows_them() {
+    let range = headroom_units::LeverRange::between(0.0, 1.0);
+    let plant = plant().with_range(Lever::Placement, range).unwrap();
+    let stack = || Stack::new(vec![Part::new(Box::new(ToTheSecond))], plant, 2).unwrap();
+    let placed = |traffic| Observation {
+        in_force: plant.full().with(Lever::Placement, Some(1.0)),
+        traffic,
+        ..second(1)
+    };
+    let said = |decision: Decision| (decision.setting.get(Lever::Placement), decision.routes);
+    let routes = Routes {
+        weights: vec![vec![0, 1]],
+    };
+    let mut running = stack();
+    let telemetry = second(1).traffic;
+    assert_eq!(
+        said(running.decide(&placed(telemetry.clone()))),
+        (Some(1.0), Some(routes.clone()))
+    );
+    assert_eq!(said(running.decide(&placed(None))), (Some(1.0), Some(routes)));
+    // Out of patience nothing is placed.
+    assert_eq!(said(running.decide(&placed(None))), (Some(0.0), None));
+    assert_eq!(said(running.decide(&placed(None))), (Some(0.0), None));
+    // A controller that finds another's routes in force has never seen them.
+    assert_eq!(said(stack().decide(&placed(None))), (Some(0.0), None));
+}

@@ -8,15 +8,20 @@ use http::StatusCode;
 
 use crate::call::Stop;
 use crate::core::Core;
+use crate::sizes::ClassCounts;
 use crate::stats::{CoreSample, Counts, Failure};
 
 /// In flight from when it is opened until it is settled. Dropped unsettled, it counts as aborted by the client: nobody
 /// else drops a request before its end.
 pub(crate) struct Account {
     core: Rc<Core>,
-    /// Whose: this backend's, or the service's.
-    backend: Option<usize>,
+    /// Whose: this backend's, or the service's. At most [`crate::MAX_BACKENDS`]. Small, for answers carry it along.
+    backend: Option<u16>,
+    /// Of which class of sizes; `None` where sizes are not looked at.
+    class: Option<u8>,
     arrived: Instant,
+    /// How long after it arrived it was sent to its backend, where there is a class; up to an hour.
+    waited_us: u32,
     status: Option<StatusCode>,
     response_bytes: u64,
     settled: bool,
@@ -24,10 +29,15 @@ pub(crate) struct Account {
 
 impl Account {
     /// Counts an arrival. Latencies are counted from `arrived`.
-    pub(crate) fn open(core: &Rc<Core>, backend: Option<usize>, arrived: Instant) -> Self {
+    pub(crate) fn open(core: &Rc<Core>, backend: Option<usize>, class: Option<u8>, arrived: Instant) -> Self {
         let account = Self {
             core: core.clone(),
-            backend,
+            backend: backend.map(|backend| backend as u16),
+            class,
+            waited_us: match (class, backend) {
+                (Some(_), Some(_)) => u32::try_from(micros(arrived)).unwrap_or(u32::MAX),
+                _ => 0,
+            },
             arrived,
             status: None,
             response_bytes: 0,
@@ -40,6 +50,19 @@ impl Account {
         if backend.is_none() {
             core.request_arrived(counts.in_flight);
         }
+        if let Some(class) = account.class {
+            let class = &mut stats.sizes[usize::from(class)];
+            match backend {
+                None => {
+                    class.counts.arrivals += 1;
+                    class.counts.in_flight += 1;
+                }
+                Some(backend) => {
+                    class.backends[backend].arrivals += 1;
+                    class.backends[backend].in_flight += 1;
+                }
+            }
+        }
         account
     }
 
@@ -47,7 +70,7 @@ impl Account {
         match self.backend {
             None => (&mut stats.service, &mut stats.histogram),
             Some(backend) => {
-                let sample = &mut stats.backends[backend];
+                let sample = &mut stats.backends[usize::from(backend)];
                 (&mut sample.counts, &mut sample.histogram)
             }
         }
@@ -66,6 +89,20 @@ impl Account {
         self.status = Some(status);
     }
 
+    /// The status and the bytes handed over so far; `None` before there is an answer.
+    pub(crate) fn content(&self) -> Option<(StatusCode, u64)> {
+        Some((self.status?, self.response_bytes))
+    }
+
+    /// The gateway has answered with this status of its own.
+    pub(crate) fn spoke(&self, status: StatusCode) {
+        let stats = &mut *self.core.stats.borrow_mut();
+        stats.service.status(status);
+        if let Some(class) = self.class {
+            stats.sizes[usize::from(class)].counts.status(status);
+        }
+    }
+
     /// So many bytes of the response body were handed over.
     pub(crate) fn response_bytes(&mut self, bytes: usize) {
         self.response_bytes += bytes as u64;
@@ -76,18 +113,16 @@ impl Account {
         if self.settled {
             return;
         }
-        let latency_us = u64::try_from(self.arrived.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let latency_us = micros(self.arrived);
         let status = self.status;
         let failed_status = &self.core.config.failed_status;
         let failed = status.is_some_and(|status| failed_status.contains(status.as_u16()));
-        self.settle(|counts, histogram| {
+        // How quickly a request failed is no latency of the service.
+        let latency_us = (!failed).then_some(latency_us);
+        self.settle(latency_us, |counts| {
             match failed {
                 true => counts.fail(Failure::Answered),
                 false => counts.completions += 1,
-            }
-            // How quickly a request failed is no latency of the service.
-            if !failed {
-                histogram.saturating_record(latency_us);
             }
             if let Some(status) = status {
                 counts.status(status);
@@ -101,13 +136,13 @@ impl Account {
             Failure::AbortedByClient if self.waited_too_long() => Failure::TimedOut,
             cause => cause,
         };
-        self.settle(|counts, _| counts.fail(cause));
+        self.settle(None, |counts| counts.fail(cause));
     }
 
     /// The gateway stopped it.
     pub(crate) fn stop(&mut self, stop: &Stop) {
         match stop {
-            Stop::Refuse(_) => self.settle(|counts, _| counts.refused += 1),
+            Stop::Refuse(_) => self.settle(None, |counts| counts.refused += 1),
             Stop::Fail(failure, _) => self.fail(*failure),
         }
     }
@@ -120,13 +155,20 @@ impl Account {
         self.status.is_none() && target_ms.is_some_and(|target| waited_ms > u128::from(target))
     }
 
-    fn settle(&mut self, count: impl FnOnce(&mut Counts, &mut Histogram<u64>)) {
+    /// Counts its end; `latency_us` where it was answered well.
+    fn settle(&mut self, latency_us: Option<u64>, count: impl Fn(&mut Counts)) {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
         let stats = &mut *self.core.stats.borrow_mut();
+        if let Some(class) = self.class {
+            self.settle_class(&mut stats.sizes[usize::from(class)], latency_us, &count);
+        }
         let (counts, histogram) = self.part_of(stats);
-        count(counts, histogram);
+        count(counts);
+        if let Some(latency_us) = latency_us {
+            histogram.saturating_record(latency_us);
+        }
         counts.response_bytes += self.response_bytes;
         counts.in_flight -= 1;
         if self.backend.is_none() {
@@ -136,6 +178,36 @@ impl Account {
         // be back without a request of its own having ended.
         self.core.queue.wake_first();
     }
+}
+
+impl Account {
+    fn settle_class(&self, class: &mut ClassCounts, latency_us: Option<u64>, count: &impl Fn(&mut Counts)) {
+        let Some(backend) = self.backend else {
+            count(&mut class.counts);
+            if let Some(latency_us) = latency_us {
+                class.histogram.saturating_record(latency_us);
+            }
+            class.counts.response_bytes += self.response_bytes;
+            class.counts.in_flight -= 1;
+            return;
+        };
+        let part = &mut class.backends[usize::from(backend)];
+        part.in_flight -= 1;
+        match latency_us {
+            Some(latency_us) => {
+                let latency_us = latency_us.saturating_sub(self.waited_us.into());
+                part.completions += 1;
+                part.latency_us += latency_us;
+                part.histogram.record(latency_us);
+            }
+            None => part.failures += 1,
+        }
+    }
+}
+
+/// The time since then, in microseconds.
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Account {

@@ -52,7 +52,8 @@ impl<L: Layer> Admit<L> {
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<CountedBody>, Infallible>> + use<L> {
         let this = self.clone();
-        let ticket = Ticket::open(client);
+        let sized = self.core.sizes.as_ref().map(|sizes| sizes.of(&request));
+        let ticket = Ticket::open(client, sized);
         let head_only = request.method() == Method::HEAD;
         let has_body = !request.body().is_end_stream();
         let admitted = admit(&self.core, &ticket, request);
@@ -149,6 +150,7 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         body,
         client: client.identity.clone(),
         place: None,
+        sized: ticket.sized(),
         arrived: ticket.arrived(),
         watch,
     }))

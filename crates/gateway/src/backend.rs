@@ -165,6 +165,11 @@ impl Backend {
         self.state() == BackendState::Up && self.weight.load(Relaxed) > 0
     }
 
+    /// Whether it may take requests, but for ejections and limits; `panics`: whoever is healthy.
+    fn may_take(&self, panics: bool) -> bool {
+        self.is_in_service() && (self.is_healthy() || panics)
+    }
+
     pub(crate) fn health(&self) -> BackendHealth {
         let ejected = self.ejection.state();
         BackendHealth {
@@ -227,6 +232,41 @@ impl Balancer {
         healthy * 100 < in_service * self.panic_percent as usize
     }
 
+    /// Chooses by the weights of a class, in turn (smooth weighted round robin) and not by the fewest in flight: a law that sets weights
+    /// reckons with the shares that they say, and the fewest in flight would give a quicker backend more than that. `None` where none of
+    /// those with a weight can take the request.
+    pub(crate) fn pick_weighted(
+        &self,
+        backends: &[std::sync::Arc<Backend>],
+        weights: &[u32],
+        credit: &mut [i64],
+        in_flight: impl Fn(usize) -> usize,
+        tried: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let panics = self.panics(backends);
+        let (mut best, mut total) = (None, 0);
+        for (index, backend) in backends.iter().enumerate() {
+            let weight = weights.get(index).copied().map_or(0, i64::from);
+            let can = weight > 0
+                && backend.may_take(panics)
+                && !backend.ejection.is_ejected()
+                && !tried(index)
+                && in_flight(index) < self.max_in_flight;
+            if !can {
+                continue;
+            }
+            credit[index] += weight;
+            total += weight;
+            if best.is_none_or(|best: usize| credit[index] > credit[best]) {
+                best = Some(index);
+            }
+        }
+        if let Some(best) = best {
+            credit[best] -= total;
+        }
+        best
+    }
+
     /// Chooses a backend for which `tried` does not hold. A passive ejection is only a preference: when
     /// nothing else is left, an ejected backend is tried, for otherwise one refused connection would turn a
     /// whole service off for the length of the ejection. One that is merely at its limit is left: it will be
@@ -244,11 +284,7 @@ impl Balancer {
             let mut may = |index: usize| {
                 let backend = &backends[index];
                 let weight = backend.weight.load(Relaxed);
-                if weight == 0
-                    || backend.state() != BackendState::Up
-                    || !(backend.is_healthy() || panics)
-                    || backend.ejection.is_ejected() != with_ejected
-                    || tried(index)
+                if !backend.may_take(panics) || backend.ejection.is_ejected() != with_ejected || tried(index)
                 {
                     return None;
                 }

@@ -189,3 +189,79 @@ proptest! {
         }
     }
 }
+
+/// Turns of a class by these weights.
+fn weighted(
+    balancer: &Balancer,
+    backends: &[Arc<Backend>],
+    weights: &[u32],
+    turns: usize,
+) -> Vec<Option<usize>> {
+    let mut credit = vec![0; backends.len()];
+    (0..turns)
+        .map(|_| balancer.pick_weighted(backends, weights, &mut credit, |_| 0, |_| false))
+        .collect()
+}
+
+#[test]
+fn a_class_goes_by_its_own_weights_and_not_by_the_backends() {
+    let backends = make(&[1000, 1, 1]);
+    let balancer = Balancer::new(Balance::LeastConnections, 3, 100, 50);
+    let picked = weighted(&balancer, &backends, &[0, 3, 1], 400);
+    let count = |index| picked.iter().filter(|picked| **picked == Some(index)).count();
+    assert_eq!((count(0), count(1), count(2)), (0, 300, 100));
+}
+
+#[test]
+fn a_class_without_a_backend_that_can_take_it_is_for_the_others() {
+    let backends = make(&[1, 1, 0]);
+    let balancer = Balancer::new(Balance::LeastConnections, 3, 2, 50);
+    let pick = |weights: &[u32], loads: [usize; 3], tried: &[usize]| {
+        balancer.pick_weighted(
+            &backends,
+            weights,
+            &mut [0; 3],
+            |index| loads[index],
+            |index| tried.contains(&index),
+        )
+    };
+    assert_eq!(pick(&[1, 0, 0], [1, 0, 0], &[]), Some(0));
+    assert_eq!(pick(&[1, 0, 0], [2, 0, 0], &[]), None, "at its limit");
+    assert_eq!(pick(&[1, 0, 0], [0; 3], &[0]), None, "tried");
+    assert_eq!(pick(&[0, 0, 9], [0; 3], &[]), None, "its own weight is 0");
+    assert_eq!(
+        pick(&[1], [0; 3], &[]),
+        Some(0),
+        "backends without a weight have none"
+    );
+    eject(&backends[0]);
+    assert_eq!(pick(&[1, 0, 0], [0; 3], &[]), None, "ejected");
+    assert_eq!(pick(&[1, 5, 0], [0; 3], &[]), Some(1));
+    backends[1].apply(BackendState::Drain.into()).unwrap();
+    assert_eq!(pick(&[1, 5, 0], [0; 3], &[]), None, "drained");
+}
+
+proptest! {
+    /// Whatever backends can take a class, it goes to one with a weight, in proportion, or to none.
+    #[test]
+    fn a_class_goes_in_proportion_to_the_weights_of_those_that_can_take_it(
+        of in prop::collection::vec((0_u32..5, 0_u32..20, any::<bool>()), 1..6),
+    ) {
+        let backends = make(&of.iter().map(|one| one.0).collect::<Vec<_>>());
+        for (backend, (_, _, down)) in backends.iter().zip(&of) {
+            if *down {
+                backend.apply(BackendState::Down.into()).unwrap();
+            }
+        }
+        let weights: Vec<u32> = of.iter().map(|one| one.1).collect();
+        let balancer = Balancer::new(Balance::RoundRobin, of.len(), 10, 50);
+        let can: Vec<u32> = of.iter().map(|(own, weight, down)| if *own > 0 && !down { *weight } else { 0 }).collect();
+        let total: u32 = can.iter().sum();
+        let picked = weighted(&balancer, &backends, &weights, 2 * total as usize + 1);
+        for (index, weight) in can.iter().enumerate() {
+            let count = picked[..2 * total as usize].iter().filter(|picked| **picked == Some(index)).count();
+            prop_assert_eq!(count, 2 * *weight as usize);
+        }
+        prop_assert_eq!(picked[0].is_some(), total > 0);
+    }
+}

@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::ejection::ConnectFailure;
 use crate::endpoint::{Attempt, Endpoint, Fault};
 use crate::layer::{Answer, Layer};
+use crate::sizes::CoreRoutes;
 use crate::stats::Failure;
 use crate::watch::Phase;
 
@@ -20,6 +21,8 @@ use crate::watch::Phase;
 pub(crate) struct Balance {
     core: Rc<Core>,
     balancer: RefCell<Balancer>,
+    /// Where the classes of sizes go; `None` where sizes are not looked at.
+    routes: Option<RefCell<CoreRoutes>>,
     endpoint: Rc<Endpoint>,
 }
 
@@ -60,19 +63,27 @@ impl Balance {
         );
         Self {
             balancer: RefCell::new(balancer),
+            routes: core.routes.clone().map(CoreRoutes::new).map(RefCell::new),
             core,
             endpoint,
         }
     }
 
-    /// Whose turn it is; `tried` backends are passed over.
-    fn pick(&self, tried: &[usize]) -> Result<usize, NoBackend> {
+    /// Whose turn it is; `tried` backends are passed over. Where the request's class has weights, one of those that have one; and any
+    /// where none of these can take it, for latency comes before energy.
+    fn pick(&self, call: &Call, tried: &[usize]) -> Result<usize, NoBackend> {
+        let backends = &self.core.backends;
         let stats = self.core.stats.borrow();
-        self.balancer.borrow_mut().pick(
-            &self.core.backends,
-            |index| stats.backends[index].counts.in_flight as usize,
-            |index| tried.contains(&index),
-        )
+        let in_flight = |index: usize| stats.backends[index].counts.in_flight as usize;
+        let tried = |index: usize| tried.contains(&index);
+        let mut balancer = self.balancer.borrow_mut();
+        if let (Some(routes), Some(sized)) = (&self.routes, call.sized)
+            && let Some((weights, credit)) = routes.borrow_mut().of(sized.class.into())
+            && let Some(picked) = balancer.pick_weighted(backends, weights, credit, in_flight, tried)
+        {
+            return Ok(picked);
+        }
+        balancer.pick(backends, in_flight, tried)
     }
 
     /// Gives the request to the next backend to try; waits where all are at their limits.
@@ -83,14 +94,14 @@ impl Balance {
         }
         // Nobody overtakes those that wait.
         let mut picked = if self.core.queue.is_empty() {
-            self.pick(&tries.unreachable)
+            self.pick(&call, &tries.unreachable)
         } else {
             Err(NoBackend::OverLimit)
         };
         if picked == Err(NoBackend::Unavailable) && std::mem::take(&mut tries.full) {
             // By now there may be room in it, as there is for the SYN that TCP itself sends again.
             tries.unreachable.clear();
-            picked = self.pick(&tries.unreachable);
+            picked = self.pick(&call, &tries.unreachable);
         }
         if picked == Err(NoBackend::OverLimit) {
             // Boxed, because it is rare and large: the request path does not carry it along.
@@ -100,7 +111,7 @@ impl Balance {
         }
         let backend = picked.map_err(|_| tries.last)?;
         if again {
-            self.retry(tries);
+            self.retry(&call, tries);
         }
         Ok(Attempt::begin(&self.core, backend, call))
     }
@@ -120,8 +131,8 @@ impl Balance {
         call.watch.enter(Phase::Untimed);
         let patience = ms(core.config.timeouts.queue_timeout_ms);
         let turn = place.turn(|| {
-            let picked = match self.pick(tried) {
-                Err(NoBackend::Unavailable) if !tried.is_empty() => self.pick(&[]),
+            let picked = match self.pick(call, tried) {
+                Err(NoBackend::Unavailable) if !tried.is_empty() => self.pick(call, &[]),
                 picked => picked,
             };
             (picked != Err(NoBackend::OverLimit)).then_some(picked)
@@ -138,9 +149,13 @@ impl Balance {
         }
     }
 
-    fn retry(&self, tries: &mut Tries) {
+    fn retry(&self, call: &Call, tries: &mut Tries) {
         tries.retries_left -= 1;
-        self.core.stats.borrow_mut().service.retries += 1;
+        let stats = &mut *self.core.stats.borrow_mut();
+        stats.service.retries += 1;
+        if let Some(sized) = call.sized {
+            stats.sizes[usize::from(sized.class)].counts.retries += 1;
+        }
     }
 }
 
@@ -174,7 +189,7 @@ impl Layer for Balance {
                 Err(Fault::Died {
                     attempt: died, sent, ..
                 }) if tries.retries_left > 0 && may_repeat(&died.call, sent) => {
-                    self.retry(&mut tries);
+                    self.retry(&died.call, &mut tries);
                     attempt = died;
                     fresh = true;
                 }

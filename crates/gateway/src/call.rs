@@ -8,6 +8,7 @@ use http::{HeaderValue, request};
 use crate::batch::Member;
 use crate::headers::{ClientIdentity, Refusal};
 use crate::request_head::BodyFraming;
+use crate::sizes::Sized;
 use crate::stats::Failure;
 use crate::upload::RequestBody;
 use crate::watch::Watch;
@@ -25,6 +26,8 @@ pub(crate) struct Call {
     pub client: Rc<ClientIdentity>,
     /// Its place among those that a batcher let go; until the end of what answers it, where that comes from a backend.
     pub place: Option<Rc<Member>>,
+    /// What was known of the size of its answer; `None` where sizes are not looked at.
+    pub sized: Option<Sized>,
     /// When its head was received: latencies count from here, deadlines of a layer too.
     pub arrived: Instant,
     /// On which a layer writes what it waits for, and finds whether that took too long.

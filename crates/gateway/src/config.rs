@@ -24,6 +24,12 @@ const MAX_SHARDS: u64 = 16;
 /// What a cache must have room for beside the largest body.
 const CACHE_HEAD_BYTES: u64 = 64 * 1024;
 
+/// The most classes of sizes, beside the requests whose size nobody knows.
+pub const MAX_SIZE_CLASSES: usize = 8;
+
+/// The most routes whose sizes a core remembers: 16 MiB.
+pub const MAX_ROUTES: usize = 1 << 20;
+
 /// Largest weight of a backend. A weight of 0 takes no new requests.
 pub const MAX_WEIGHT: u32 = 1000;
 
@@ -71,6 +77,8 @@ pub struct GatewayConfig {
     pub cache: CacheConfig,
     /// Holding requests, to let those for the same go together.
     pub batch: BatchConfig,
+    /// Telling requests apart by the size of their answers, to send each class to backends of its own.
+    pub sizes: SizesConfig,
     /// Statuses of a backend's answer with which a request counts as failed, not as completed. Default every 5xx.
     /// `headroom up` takes them from its own `slo.failed_status`.
     pub failed_status: FailedStatus,
@@ -104,6 +112,7 @@ impl Default for GatewayConfig {
             forwarding: ForwardingConfig::default(),
             cache: CacheConfig::default(),
             batch: BatchConfig::default(),
+            sizes: SizesConfig::default(),
             failed_status: FailedStatus::default(),
             target_ms: None,
             drain_timeout_ms: 30_000,
@@ -401,6 +410,48 @@ impl Default for BatchConfig {
             max_wait_ms: 1_000,
             max_held: 4_096,
             key: BatchKey::Target,
+        }
+    }
+}
+
+/// Classes of requests by the size of their answers. Each core learns what the answers of a route (method, host, path without query) have
+/// of content; of a path that nobody asked for yet it goes by the others of its directory and extension, where their sizes agree. What is not
+/// known is a class of its own. Where a class goes is set while the gateway runs ([`crate::Handle::set_routes`]), as by a law; until then
+/// `balance` holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SizesConfig {
+    /// The largest content of each class but the last, in bytes, growing: `[4096, 65536]` makes three classes. At most 7. Empty, the
+    /// default: sizes are not looked at.
+    pub bounds_bytes: Vec<u64>,
+    /// Routes that each core remembers, 64 to 1 048 576, each in 20 bytes; rounded up to a power of two. Past them new ones take the places of
+    /// others that were asked for once, and of popular ones only what is asked for more often. Default 8 192.
+    pub routes: usize,
+}
+
+impl SizesConfig {
+    /// The classes whose size is known; 0 where sizes are not looked at.
+    pub fn classes(&self) -> usize {
+        match self.bounds_bytes.len() {
+            0 => 0,
+            bounds => bounds + 1,
+        }
+    }
+
+    /// All classes, the one of requests whose size nobody knows included; 0 where sizes are not looked at.
+    pub fn all_classes(&self) -> usize {
+        match self.classes() {
+            0 => 0,
+            known => known + 1,
+        }
+    }
+}
+
+impl Default for SizesConfig {
+    fn default() -> Self {
+        Self {
+            bounds_bytes: Vec::new(),
+            routes: 8_192,
         }
     }
 }

@@ -126,6 +126,40 @@ fn a_wait_and_a_number_held_beyond_reason_are_refused_with_the_reason() {
 }
 
 #[test]
+fn bounds_of_sizes_grow_and_are_few() {
+    let with = |bounds: &[u64], routes| GatewayConfig {
+        backends: vec![BackendConfig::new("http://127.0.0.1:1")],
+        sizes: SizesConfig {
+            bounds_bytes: bounds.to_vec(),
+            routes,
+        },
+        ..Default::default()
+    };
+    for (bounds, classes, all) in [(&[][..], 0, 0), (&[4096], 2, 3), (&[1, 2, 3, 4, 5, 6, 7], 8, 9)] {
+        let config = with(bounds, 64);
+        config.check().unwrap();
+        assert_eq!(
+            (config.sizes.classes(), config.sizes.all_classes()),
+            (classes, all)
+        );
+    }
+    for (config, said) in [
+        (
+            with(&[1, 2, 3, 4, 5, 6, 7, 8], 64),
+            "sizes.bounds_bytes = [1, 2, 3, 4, 5, 6, 7, 8]: allowed is at most 7",
+        ),
+        (with(&[10, 10], 64), "sizes.bounds_bytes = [10, 10]: "),
+        (with(&[10, 5], 64), "sizes.bounds_bytes = [10, 5]: "),
+        (with(&[0, 5], 64), "sizes.bounds_bytes = [0, 5]: "),
+        (with(&[10], 63), "sizes.routes = 63: allowed is 64 to 1048576"),
+        (with(&[10], (1 << 20) + 1), "sizes.routes = 1048577: "),
+    ] {
+        let text = config.check().unwrap_err().to_string();
+        assert!(text.starts_with(said), "{text}");
+    }
+}
+
+#[test]
 fn bytes_have_a_unit_or_none_and_names_either_dash() {
     let cache = |text: &str| {
         let text = format!("[cache]\n{text}");

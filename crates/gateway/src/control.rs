@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backend::Backend;
 use crate::core::Common;
 use crate::descriptors::Descriptors;
+use crate::sizes::ClassCounts;
 use crate::stats::{CoreSample, PeriodStats};
 use crate::thread::{FromCore, ToCore};
 
@@ -63,6 +64,8 @@ struct CoreLink {
     /// Gauges of its last sample: in flight (service, then backends), tunnels, connections, oldest start.
     service_in_flight: u64,
     backend_in_flight: Vec<u64>,
+    /// Of each class of sizes, in all and then at each backend.
+    class_in_flight: Vec<u64>,
     queued: u64,
     held: u64,
     tunnels: u64,
@@ -84,6 +87,8 @@ struct Draining {
 
 struct Control {
     backends: Vec<Arc<Backend>>,
+    /// All classes of sizes.
+    classes: usize,
     cores: Vec<CoreLink>,
     /// What has been counted and not yet handed out; its gauges and its length are put in when it is.
     ledger: PeriodStats,
@@ -104,7 +109,7 @@ struct Control {
 
 impl Control {
     fn report(&mut self, report: FromCore) {
-        let (core, sample) = match report {
+        let (core, mut sample) = match report {
             FromCore::Sample { core, sample } => (core, sample),
             FromCore::Stopped { core, sample, cut } => {
                 self.cores[core].stopped = true;
@@ -119,6 +124,9 @@ impl Control {
         link.backend_in_flight.clear();
         link.backend_in_flight
             .extend(sample.backends.iter().map(|backend| backend.counts.in_flight));
+        link.class_in_flight.clear();
+        let classes = sample.sizes.iter_mut().flat_map(ClassCounts::gauges);
+        link.class_in_flight.extend(classes.map(|gauge| *gauge));
         link.oldest_start = sample.oldest_start;
         link.queued = sample.queue.waiting;
         link.held = sample.batch.held;
@@ -139,7 +147,7 @@ impl Control {
         let sample = link
             .spare
             .take()
-            .unwrap_or_else(|| Box::new(CoreSample::empty(self.backends.len())));
+            .unwrap_or_else(|| Box::new(CoreSample::empty(self.backends.len(), self.classes)));
         // A core with a full queue has stalled; it is missing from this period, and its counters wait in it.
         link.asked = Some(self.takes);
         link.deaf = link.orders.try_send(ToCore::Take(sample)).is_err();
@@ -227,7 +235,8 @@ impl Control {
                 self.ledger.add_earlier(&period);
             }
             let now = Instant::now();
-            let mut period = std::mem::replace(&mut self.ledger, PeriodStats::empty(&self.backends));
+            let mut period =
+                std::mem::replace(&mut self.ledger, PeriodStats::empty(&self.backends, self.classes));
             period.since += now - std::mem::replace(&mut self.since, now);
             period.accept_pauses += self.descriptors.take_pauses();
             period.cache_size = self.cache.as_ref().map(|store| store.size());
@@ -250,6 +259,14 @@ impl Control {
                     .cores
                     .iter()
                     .filter_map(|core| core.backend_in_flight.get(index))
+                    .sum();
+            }
+            let classes = period.sizes.iter_mut().flat_map(ClassCounts::gauges);
+            for (index, gauge) in classes.enumerate() {
+                *gauge = self
+                    .cores
+                    .iter()
+                    .filter_map(|core| core.class_in_flight.get(index))
                     .sum();
             }
             if let Err(unclaimed) = taking.reply.send(period) {
@@ -292,6 +309,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
             deaf: false,
             service_in_flight: 0,
             backend_in_flight: vec![0; backends.len()],
+            class_in_flight: Vec::new(),
             queued: 0,
             held: 0,
             tunnels: 0,
@@ -301,8 +319,9 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
         };
         let mut control = Control {
             cores: cores.into_iter().map(link).collect(),
-            ledger: PeriodStats::empty(&backends),
+            ledger: PeriodStats::empty(&backends, config.sizes.all_classes()),
             since: started,
+            classes: config.sizes.all_classes(),
             backends,
             returned,
             descriptors,

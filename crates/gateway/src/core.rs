@@ -16,6 +16,7 @@ use crate::descriptors::Descriptors;
 use crate::exchanges::Exchanges;
 use crate::queue::Queue;
 use crate::signs::Signs;
+use crate::sizes::{SharedRoutes, Sizes};
 use crate::stats::CoreSample;
 use crate::watch::{Watch, Watches};
 
@@ -39,6 +40,8 @@ pub(crate) struct Common {
     pub cache: Option<Arc<Store>>,
     /// For how long requests are held; `None` without a batcher.
     pub batch: Option<Arc<BatchInterval>>,
+    /// Where the classes of sizes go; `None` where sizes are not looked at.
+    pub routes: Option<Arc<SharedRoutes>>,
 }
 
 /// The state of one core.
@@ -57,6 +60,10 @@ pub(crate) struct Core {
     pub stats: RefCell<CoreSample>,
     /// What the exchanges with backends tell of how many at a time they bear; `None` where nobody asks, without a batcher.
     pub exchanges: Option<Exchanges>,
+    /// What is known of the sizes of answers; `None` where nobody looks at them.
+    pub sizes: Option<Sizes>,
+    /// Where the classes of sizes go.
+    pub routes: Option<Arc<SharedRoutes>>,
     pub watches: Watches,
     pub draining: Cell<bool>,
     /// While it drains: connections that wait for their next request stay open for it.
@@ -89,6 +96,7 @@ impl Core {
             descriptors,
             cache: _,
             batch,
+            routes,
         } = common;
         Self {
             index,
@@ -97,8 +105,10 @@ impl Core {
             held: Cell::new(0),
             signs,
             alarm,
-            stats: RefCell::new(CoreSample::empty(backends.len())),
+            stats: RefCell::new(CoreSample::empty(backends.len(), config.sizes.all_classes())),
             exchanges: batch.is_some().then(Exchanges::default),
+            sizes: Sizes::new(&config.sizes),
+            routes,
             watches: Watches::new(&config.timeouts),
             draining: Cell::new(false),
             sparing_idle: Cell::new(false),

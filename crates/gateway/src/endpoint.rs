@@ -36,7 +36,12 @@ pub(crate) struct Attempt {
 impl Attempt {
     /// The request goes to this backend.
     pub(crate) fn begin(core: &Rc<Core>, backend: usize, call: Box<Call>) -> Self {
-        let account = Account::open(core, Some(backend), call.arrived);
+        let account = Account::open(
+            core,
+            Some(backend),
+            call.sized.map(|sized| sized.class),
+            call.arrived,
+        );
         Self {
             call,
             backend,

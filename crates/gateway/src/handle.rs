@@ -12,12 +12,13 @@ use crate::alarm::Alarm;
 use crate::backend::{Backend, BackendChange, BackendHealth};
 use crate::batch::BatchInterval;
 use crate::cache::Store;
-use crate::config::{GatewayConfig, ms};
+use crate::config::{GatewayConfig, MAX_WEIGHT, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
 use crate::core::Common;
 use crate::descriptors::Descriptors;
 use crate::error::GatewayError;
 use crate::signs::Signs;
+use crate::sizes::SharedRoutes;
 use crate::stats::PeriodStats;
 use crate::thread::{self, CoreSeed, Listener};
 use crate::tls;
@@ -50,6 +51,8 @@ pub struct Handle {
     drain_timeout: Duration,
     batch: Option<Arc<BatchInterval>>,
     cache: Option<Arc<Store>>,
+    /// Where the classes of sizes go.
+    routes: Option<Arc<SharedRoutes>>,
     config: Arc<GatewayConfig>,
 }
 
@@ -229,7 +232,9 @@ impl Bound {
         let batch = interval.map(|interval| Arc::new(BatchInterval::new(interval)));
         let cache = (config.cache.bytes > 0).then(|| Arc::new(Store::new(&config.cache)));
         let config = Arc::new(config);
+        let routes = (config.sizes.classes() > 0).then(Arc::<SharedRoutes>::default);
         let common = Common {
+            routes: routes.clone(),
             batch: batch.clone(),
             alarm: Arc::clone(&alarm),
             cache: cache.clone(),
@@ -278,6 +283,7 @@ impl Bound {
             drain_timeout,
             batch,
             cache,
+            routes,
             config,
         })
     }
@@ -399,6 +405,71 @@ impl Handle {
         let range = self.config.cache_bytes_range()?;
         store.resize(bytes.clamp(*range.start(), *range.end()));
         Some(store.bytes())
+    }
+
+    /// Sends the requests of each class of sizes to the backends by these weights, from the next request on: of each class whose size is
+    /// known, in their order, a weight of each backend, at most [`crate::MAX_WEIGHT`]. In turn, in proportion to the weights, whatever
+    /// the backends' own weights are; while none of those with a weight can take a request (down, unhealthy, ejected, at its limit) the others
+    /// do, as `balance` says. A class without a weight above 0, and what is of no known size, goes as `balance` says; so do all with no
+    /// weights at all (an empty list).
+    ///
+    /// # Errors
+    /// Weights for another number of classes or backends than there are, or larger than may be; nothing is changed then.
+    pub fn set_routes(&self, weights: Vec<Vec<u32>>) -> Result<(), GatewayError> {
+        self.check_routes(&weights)?;
+        if let Some(routes) = &self.routes {
+            routes.set(weights);
+        }
+        Ok(())
+    }
+
+    /// Checks what [`Handle::set_routes`] would be given, and changes nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_routes(&self, weights: &[Vec<u32>]) -> Result<(), GatewayError> {
+        let classes = self.config.sizes.classes();
+        let backends = self.backends.len();
+        let wrong = |value: String, allowed: String| GatewayError::Config {
+            key: "routes".to_owned(),
+            value,
+            allowed,
+        };
+        if weights.is_empty() {
+            return Ok(());
+        }
+        if classes == 0 {
+            let allowed = "none: the gateway looks at no sizes; configure `sizes.bounds_bytes`";
+            return Err(wrong(format!("{} classes", weights.len()), allowed.to_owned()));
+        }
+        if weights.len() != classes {
+            return Err(wrong(
+                format!("{} classes", weights.len()),
+                format!("{classes} classes, or none"),
+            ));
+        }
+        for row in weights {
+            if row.len() != backends {
+                return Err(wrong(
+                    format!("{} weights of a class", row.len()),
+                    format!("{backends}, one of each backend"),
+                ));
+            }
+            if let Some(weight) = row.iter().find(|weight| **weight > MAX_WEIGHT) {
+                return Err(wrong(
+                    format!("a weight of {weight}"),
+                    format!("0 to {MAX_WEIGHT}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The weights in force, as [`Handle::set_routes`] takes them; empty where there are none.
+    pub fn routes(&self) -> Vec<Vec<u32>> {
+        self.routes
+            .as_ref()
+            .map_or_else(Vec::new, |routes| routes.get().to_vec())
     }
 
     /// What it was started with.

@@ -194,6 +194,7 @@ fn start<L: Layer + 'static>(
         descriptors: Arc::new(Descriptors::of_process(1, 1)),
         cache: None,
         batch: None,
+        routes: None,
     };
     let core = Rc::new(Core::new(0, common));
     let endpoint = Rc::new(Endpoint::new(core.clone(), vec![origin.address]));
@@ -244,7 +245,7 @@ async fn until(mut condition: impl FnMut() -> bool) {
 }
 
 fn taken(core: &Core) -> CoreSample {
-    let mut sample = CoreSample::empty(1);
+    let mut sample = CoreSample::empty(1, 0);
     core.take(&mut sample);
     sample
 }

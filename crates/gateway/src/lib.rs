@@ -66,6 +66,7 @@ mod request_head;
 mod response_head;
 mod retransmits;
 mod signs;
+mod sizes;
 mod stats;
 mod target;
 mod thread;
@@ -79,13 +80,14 @@ mod watch;
 pub use backend::{BackendChange, BackendHealth, BackendState};
 pub use config::{
     BackendConfig, Balance, BatchConfig, BatchKey, CacheConfig, CachePolicy, ForwardPolicy, ForwardingConfig,
-    GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, RetryConfig,
-    TimeoutConfig, TlsListenConfig,
+    GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
+    MAX_WEIGHT, RetryConfig, SizesConfig, TimeoutConfig, TlsListenConfig,
 };
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
 pub use handle::{Bound, Gateway, Handle};
+pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, CoarseHistogram};
 pub use stats::{
     BackendPeriod, BatchCounts, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
     backend_histogram, service_histogram,

@@ -1,6 +1,6 @@
 //! What is counted, on a core and over a period.
 //!
-//! The law that the tests check, per service and per backend:
+//! The law that the tests check, per service, per backend and per class of sizes:
 //! `arrivals = completions + failures + refused + (in flight at the end - in flight at the start)`.
 
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use derive_more::AddAssign;
 use hdrhistogram::Histogram;
 
 use crate::backend::Backend;
+use crate::sizes::ClassCounts;
 
 /// Smallest and largest latency distinguished, in microseconds; anything outside saturates at the bound.
 const LATENCY_RANGE_US: (u64, u64) = (1, 120_000_000);
@@ -37,7 +38,7 @@ fn histogram(digits: u8) -> Histogram<u64> {
         .expect("constant histogram bounds are valid")
 }
 
-fn add_histogram(to: &mut Histogram<u64>, from: &Histogram<u64>) {
+pub(crate) fn add_histogram(to: &mut Histogram<u64>, from: &Histogram<u64>) {
     // Both were made by the same constructor, so every value of one fits into the other; only that could make it fail.
     if let Err(error) = to.add(from) {
         tracing::error!(?error, "latency histograms do not agree");
@@ -293,6 +294,9 @@ pub struct PeriodStats {
     pub histogram: Histogram<u64>,
     /// Per backend, in the order of the configuration.
     pub backends: Vec<BackendPeriod>,
+    /// Per class of sizes, the smallest first, and last the requests whose size nobody knew; empty where sizes are not looked at
+    /// ([`crate::SizesConfig`]).
+    pub sizes: Vec<ClassCounts>,
     /// Age of the oldest request in flight on the cores that answered; none in flight is `None`. With every
     /// request stalled there is no completion and no latency: this still grows.
     pub oldest_in_flight: Option<Duration>,
@@ -306,7 +310,7 @@ pub struct PeriodStats {
 
 impl PeriodStats {
     /// Nothing counted yet.
-    pub(crate) fn empty(backends: &[Arc<Backend>]) -> Self {
+    pub(crate) fn empty(backends: &[Arc<Backend>], classes: usize) -> Self {
         let empty = |backend: &Arc<Backend>| BackendPeriod {
             url: backend.url.clone(),
             counts: Counts::default(),
@@ -323,6 +327,7 @@ impl PeriodStats {
             accept_pauses: 0,
             histogram: service_histogram(),
             backends: backends.iter().map(empty).collect(),
+            sizes: vec![ClassCounts::empty(backends.len()); classes],
             oldest_in_flight: None,
             tunnels: 0,
             connections: 0,
@@ -341,6 +346,9 @@ impl PeriodStats {
             backend.counts.add(&sample.counts);
             backend.connects += sample.connects;
             add_histogram(&mut backend.histogram, &sample.histogram);
+        }
+        for (class, sample) in self.sizes.iter_mut().zip(&sample.sizes) {
+            class.add(sample);
         }
     }
 
@@ -367,6 +375,9 @@ impl PeriodStats {
             backend.connects += earlier.connects;
             add_histogram(&mut backend.histogram, &earlier.histogram);
         }
+        for (class, earlier) in self.sizes.iter_mut().zip(&earlier.sizes) {
+            class.add_earlier(earlier);
+        }
     }
 }
 
@@ -388,13 +399,15 @@ pub(crate) struct CoreSample {
     pub batch: BatchCounts,
     pub histogram: Histogram<u64>,
     pub backends: Vec<BackendSample>,
+    /// As in [`PeriodStats`].
+    pub sizes: Vec<ClassCounts>,
     pub oldest_start: Option<Instant>,
     pub tunnels: u64,
     pub connections: u64,
 }
 
 impl CoreSample {
-    pub(crate) fn empty(backends: usize) -> Self {
+    pub(crate) fn empty(backends: usize, classes: usize) -> Self {
         Self {
             service: Counts::default(),
             queue: QueueCounts::default(),
@@ -408,6 +421,7 @@ impl CoreSample {
                     histogram: backend_histogram(),
                 })
                 .collect(),
+            sizes: vec![ClassCounts::empty(backends); classes],
             oldest_start: None,
             tunnels: 0,
             connections: 0,
@@ -426,6 +440,7 @@ impl CoreSample {
             backend.connects = ConnectCounts::default();
             backend.histogram.reset();
         }
+        self.sizes.iter_mut().for_each(ClassCounts::clear);
         self.oldest_start = None;
         self.tunnels = 0;
         self.connections = 0;
@@ -439,6 +454,9 @@ impl CoreSample {
         for (fresh, taken) in self.backends.iter_mut().zip(&out.backends) {
             fresh.counts.in_flight = taken.counts.in_flight;
         }
+        for (fresh, taken) in self.sizes.iter_mut().zip(&out.sizes) {
+            fresh.take_gauges(taken);
+        }
     }
 }
 
@@ -448,12 +466,12 @@ mod tests {
 
     #[test]
     fn a_swap_keeps_the_gauge_and_moves_the_counters() {
-        let mut core = CoreSample::empty(1);
+        let mut core = CoreSample::empty(1, 0);
         core.service.arrivals = 5;
         core.service.in_flight = 2;
         core.backends[0].counts.in_flight = 1;
         core.histogram.saturating_record(300);
-        let mut out = CoreSample::empty(1);
+        let mut out = CoreSample::empty(1, 0);
         out.service.arrivals = 99;
         core.swap_into(&mut out);
         assert_eq!(
@@ -505,6 +523,7 @@ mod tests {
                     },
                     histogram: of_backend,
                 }],
+                sizes: Vec::new(),
                 oldest_in_flight: None,
                 tunnels: 0,
                 connections: 0,

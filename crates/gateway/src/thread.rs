@@ -176,7 +176,10 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
     // Dropping the tasks cuts what is left and closes its accounts, which the last sample then holds.
     drop(tasks);
     drop(runtime);
-    let mut sample = Box::new(CoreSample::empty(core.backends.len()));
+    let mut sample = Box::new(CoreSample::empty(
+        core.backends.len(),
+        core.config.sizes.all_classes(),
+    ));
     core.take(&mut sample);
     let _ = reports.send(FromCore::Stopped {
         core: index,

@@ -13,6 +13,7 @@ use crate::account::Account;
 use crate::body::{Body, BodyError};
 use crate::call::Stop;
 use crate::conn::ClientConn;
+use crate::sizes::Sized;
 use crate::stats::Failure;
 use crate::watch::{Phase, Watch};
 
@@ -22,13 +23,15 @@ pub(crate) struct Ticket {
     client: Rc<ClientConn>,
     watch: Rc<Watch>,
     account: Account,
+    /// What was known of the size of its answer when it came.
+    sized: Option<Sized>,
     /// It has left the client's connection.
     over: bool,
 }
 
 impl Ticket {
     /// Counts the arrival of a request.
-    pub(crate) fn open(client: &Rc<ClientConn>) -> Self {
+    pub(crate) fn open(client: &Rc<ClientConn>, sized: Option<Sized>) -> Self {
         let started = Instant::now();
         let core = client.core();
         let watch = if client.http2 {
@@ -42,7 +45,8 @@ impl Ticket {
         Self {
             client: client.clone(),
             watch,
-            account: Account::open(core, None, started),
+            account: Account::open(core, None, sized.map(|sized| sized.class), started),
+            sized,
             over: false,
         }
     }
@@ -53,6 +57,10 @@ impl Ticket {
 
     pub(crate) fn watch(&self) -> &Rc<Watch> {
         &self.watch
+    }
+
+    pub(crate) fn sized(&self) -> Option<Sized> {
+        self.sized
     }
 
     pub(crate) fn arrived(&self) -> Instant {
@@ -66,6 +74,11 @@ impl Ticket {
 
     /// The response was handed over whole.
     pub(crate) fn complete(&mut self) {
+        if let (Some(sized), false) = (self.sized, self.over)
+            && let (Some(sizes), Some((status, bytes))) = (&self.client.core().sizes, self.account.content())
+        {
+            sizes.learn(sized, status, bytes);
+        }
         self.account.complete();
         self.leave();
     }
@@ -73,7 +86,7 @@ impl Ticket {
     /// The gateway answers with this status of its own.
     pub(crate) fn stop(&mut self, stop: &Stop, status: StatusCode) {
         self.account.stop(stop);
-        self.client.core().stats.borrow_mut().service.status(status);
+        self.account.spoke(status);
         self.leave();
     }
 

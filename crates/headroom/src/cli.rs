@@ -26,10 +26,12 @@ pub struct Cli {
 }
 
 /// The commands of the feature `lab`, for a program that is built without it.
-const OF_LAB: [&str; 11] = [
+const OF_LAB: [&str; 13] = [
     "demo",
     "emulate",
     "load",
+    "profile",
+    "place",
     "trace",
     "service",
     "sim",

@@ -59,7 +59,13 @@ fn the_example_is_valid_and_so_is_each_of_its_commented_keys() {
     ];
     assert_eq!(missing, elsewhere);
     // Levers, and classes of connections.
-    let by_name = ["law.constant.setting", "law.on-call.table", "law.reef.table"];
+    let by_name = [
+        "law.constant.setting",
+        "law.on-call.table",
+        "law.placement.kinds",
+        "law.placement.machines",
+        "law.reef.table",
+    ];
     assert_eq!(named, by_name);
 }
 
@@ -272,6 +278,12 @@ fn what_is_written_and_does_nothing_is_noted() {
         said[1].contains("gateway.cache.policy") && said[1].contains("bytes = \"64MiB\" in [gateway.cache]"),
         "{said:?}"
     );
+    let said = notes("[gateway.sizes]\nroutes = 100\n");
+    assert!(
+        said[0].contains("gateway.sizes.routes is written and does nothing: there is no class of sizes"),
+        "{said:?}"
+    );
+    assert!(notes("[gateway.sizes]\nroutes = 100\nbounds_bytes = [4096]\n").is_empty());
     assert!(notes("[gateway.batch]\ninterval_ms = 0\nmax_wait_ms = 500\n[gateway.cache]\nbytes = 8388608\npolicy = \"lru\"\n").is_empty());
 }
 

@@ -1,5 +1,6 @@
-//! The HTTP load generator: sends what [`headroom_workload`] says, over a trace, by users or from an access log, and measures
-//! from the intended send time. Everything is in [`http`].
+//! The load generator: sends what [`headroom_workload`] says, over a trace, by users, from an access log or in a closed loop at
+//! a density, and measures from the intended send time. [`http`] and [`memcached`] are what it speaks; how a load is followed and
+//! what it amounted to ([`LoadHandle`], [`LoadPeriod`], [`LoadResult`]) is the same for both.
 //!
 //! Nothing here knows of control: the generator offers a load, whatever the service does with it.
 //!
@@ -17,4 +18,18 @@
 // One block, where the timer is registered with tokio, whose safe function for it is deprecated.
 #![deny(unsafe_code)]
 
+mod bursts;
+mod clock;
+mod error;
+mod handle;
 pub mod http;
+pub mod memcached;
+mod result;
+mod share;
+mod tally;
+
+pub use bursts::Bursts;
+pub use error::LoadError;
+pub use handle::LoadHandle;
+pub use result::{KindResult, LoadResult, Summary};
+pub use tally::{Counts, Failures, LoadPeriod};

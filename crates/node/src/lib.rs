@@ -13,6 +13,7 @@
 //! - [`agent`] serves one machine over gRPC, under a lease.
 //! - [`frequency`] reads the current frequency relative to the highest, and limits it.
 //! - [`queue`] measures the accept queue of a port, in five ways.
+//! - [`work`] reads what the whole machine did: processor time by kind, and what passed its links.
 //! - [`switch`] switches another machine's power: IPMI, Redfish, Wake-on-LAN, commands.
 //! - [`perf`] counts instructions, context switches and CPU time of a program from its start.
 //! - [`idle`] reads how long the CPUs were in which idle state, and measures how long their idle periods are.
@@ -62,6 +63,7 @@ pub mod switch;
 #[path = "../tests/common/testing.rs"]
 mod testing;
 mod tool;
+pub mod work;
 
 // Under the name that the tests of the whole have for it.
 #[cfg(test)]

@@ -30,6 +30,7 @@
 //! | the possible | [`bound`] | the least energy that keeps the SLO when all arrivals are known |
 //! | accept queues | [`accept`] | a world of its own: clusters that are resized, limited queues, TCP's retries, worker processes |
 //! | cache and batches | [`tiers`] | a world of its own: closed-loop users, a front tier with cache and batcher, an application, a database |
+//! | sizes | [`sizes`] | a world of its own: machines of several kinds, each with cores and a link, by the size of answers |
 //! | threads | [`threads`] | a world of its own: a thread per connection, run queues, disk, locks, the on-call gate |
 //! | control | `world` | periods; telemetry with delay, noise, loss; decisions take effect after their delays |
 //!
@@ -44,7 +45,7 @@
 //!
 //! # What it is not
 //!
-//! A request is one piece of work on one core: no memory, network or caches that warm up, and but for [`threads`] no disk
+//! A request is one piece of work on one core: no memory or caches that warm up, but for [`sizes`] no network, and but for [`threads`] no disk
 //! and no locks; but for [`accept`], no queue in front of the node and no client that gives up. All cores of a node run at one
 //! frequency, and a cap is held by the whole node at once. Cores are shared ideally: but for [`threads`] no scheduler's time
 //! slices and no cost of switching, and but for [`quota`] no quota period. The operating system's
@@ -68,6 +69,7 @@ mod requests;
 pub mod scenario;
 pub mod search;
 mod server;
+pub mod sizes;
 pub mod threads;
 pub mod tiers;
 pub mod totals;

@@ -2,6 +2,7 @@
 //!
 //! - [`auction`]: an auction site in the manner of RUBiS, with a real database behind its pages.
 //! - [`hardware`]: a `/sys` that has the files of a two-package server and behaves like it, for machines that have none.
+//! - [`serving`]: a machine of another kind, emulated: it answers as fast as that would and says what it would draw.
 //! - [`wiki`]: a wiki whose pages cost real CPU time to render, an order of magnitude more for the longest than
 //!   for the shortest.
 //!
@@ -22,5 +23,6 @@
 pub mod auction;
 pub mod hardware;
 mod server;
+pub mod serving;
 pub mod wiki;
 mod words;

@@ -37,6 +37,9 @@ pub enum Lever {
     BatchInterval,
     /// What a gateway's cache may hold.
     CacheSize,
+    /// Whether gateways send requests where the law says by the size of their answers: 1, or 0 where each goes as the gateway is
+    /// configured to balance.
+    Placement,
     /// Workers of a server on call that may run at once; not limited, it is not on call.
     Concurrency,
     /// Queries of one connection in a scheduling round of a server on call.
@@ -95,7 +98,7 @@ impl LeverInfo {
 
 impl Lever {
     /// All levers, in the order in which tables and plots have them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Cores,
         Self::Cap,
         Self::Frequency,
@@ -103,6 +106,7 @@ impl Lever {
         Self::Coalescing,
         Self::BatchInterval,
         Self::CacheSize,
+        Self::Placement,
         Self::Concurrency,
         Self::QueryBatch,
         Self::RoundDelay,
@@ -174,6 +178,15 @@ impl Lever {
                 gives: Gives::Higher,
                 spread: Spread::Cluster,
             },
+            Self::Placement => LeverInfo {
+                name: "placement",
+                title: "Placed by size",
+                unit: "ratio",
+                shown: ("", 1.0),
+                decimals: 0,
+                gives: Gives::Lower,
+                spread: Spread::Cluster,
+            },
             Self::Concurrency => LeverInfo {
                 name: "concurrency",
                 title: "Workers at once",
@@ -214,6 +227,7 @@ impl Lever {
             Self::Coalescing => "coalescing",
             Self::BatchInterval => "interval",
             Self::CacheSize => "cache",
+            Self::Placement => "by size",
             Self::Concurrency => "C",
             Self::QueryBatch => "N",
             Self::RoundDelay => "D",

@@ -412,17 +412,20 @@ pub enum Role {
     Estimator,
     /// Connections of a server on call that have the same SLOs.
     Class,
+    /// Requests whose answers are of like size.
+    Size,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Cluster,
         Self::Node,
         Self::Gateway,
         Self::Meter,
         Self::Estimator,
         Self::Class,
+        Self::Size,
     ];
 
     /// Its name.
@@ -434,6 +437,7 @@ impl Role {
             Self::Meter => "meter",
             Self::Estimator => "estimator",
             Self::Class => "class",
+            Self::Size => "size",
         }
     }
 

@@ -13,6 +13,7 @@
 //! | what a period says of all these | `learn` |
 //! | why, in words and numbers | `explain` |
 //! | the batch interval, where there is one | `interval`: the law [`Seek`] |
+//! | where requests go by the size of their answers, where gateways tell that | `placement`: the law [`Placement`] |
 //! | workers at once, queries in a round, the delay between rounds, where a server is on call | `sleep`: the law [`OnCall`] |
 //! | that it stays known what a request costs at full speed: now and then a period there | `Joint::excites` |
 
@@ -23,6 +24,7 @@ mod growth;
 mod interval;
 mod keeper;
 mod learn;
+mod placement;
 mod points;
 mod servers;
 mod sleep;
@@ -43,6 +45,7 @@ use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{NodeObservation, Observation, Traffic};
 use crate::oncall::law::OnCall;
+use crate::placement::Placement;
 use crate::plant::{Plant, Slo};
 use crate::reflex::ReflexPlan;
 use crate::resize::{Cause, PowerState};
@@ -116,6 +119,8 @@ pub struct Joint {
     seek: Option<Seek>,
     /// What moves the levers of a server on call, where there is one.
     oncall: Option<Box<OnCall>>,
+    /// What places requests by size, where that is configured.
+    placement: Option<Box<Placement>>,
 }
 
 impl Joint {
@@ -169,6 +174,7 @@ impl Joint {
             steady: (0, 0),
             seek: None,
             oncall: None,
+            placement: None,
             slo,
             plant,
             tuning,
@@ -384,10 +390,12 @@ impl Joint {
     }
 }
 
-/// The levers of a plant that it moves: all but the cache's size, in which it sees no watts.
+/// The levers of a plant that it moves: all but the cache's size, in which it sees no watts; the placement by size comes with
+/// [`Joint::with_placement`].
 fn moved(plant: &Plant) -> Vec<Lever> {
     let all = plant.levers().into_iter();
-    all.filter(|lever| *lever != Lever::CacheSize).collect()
+    all.filter(|lever| !matches!(lever, Lever::CacheSize | Lever::Placement))
+        .collect()
 }
 
 impl Law for Joint {
@@ -402,6 +410,7 @@ impl Law for Joint {
     fn decide(&mut self, observation: &Observation) -> Decision {
         let decision = self.decide_machines(observation);
         let decision = self.add_interval(decision, observation);
+        let decision = self.add_placement(decision, observation);
         self.add_sleep(decision, observation)
     }
 
@@ -417,6 +426,9 @@ impl Law for Joint {
         }
         if let Some(oncall) = &mut self.oncall {
             oncall.forget();
+        }
+        if let Some(placement) = &mut self.placement {
+            placement.forget();
         }
     }
 

@@ -5,6 +5,7 @@ use super::{LawConfig, LawContext, LawError, LawName};
 use crate::batching::{Batching, Seek};
 use crate::joint::MAX_HORIZON_PERIODS;
 use crate::parameter::Parameters;
+use crate::placement::Placement;
 use crate::plant::Slo;
 use crate::queueing::cores_needed;
 use crate::stack;
@@ -68,6 +69,15 @@ pub(super) fn seek(config: &LawConfig, _: LawName, known: &Foreseen) -> Objectio
     interval.map_or_else(Vec::new, |interval| {
         Seek::objections(known.slo, interval, &config.seek)
     })
+}
+
+pub(super) fn placement(config: &LawConfig, name: LawName, known: &Foreseen) -> Objections {
+    let lacks = matches!(known.range(Lever::Placement), Some(None));
+    let lacks = lacks.then(|| missing(name, Lever::Placement));
+    Placement::objections(&config.placement)
+        .into_iter()
+        .chain(lacks)
+        .collect()
 }
 
 /// It seeks the interval only where there is one.

@@ -14,6 +14,7 @@ use crate::joint::{Joint, JointTuning};
 use crate::oncall::law::{OnCall, OncallTuning, Reef, ReefTuning};
 use crate::parameter::Parameters;
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
+use crate::placement::{Placement, PlacementTuning};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
 use crate::slo_power::{Mode, SloPower};
@@ -27,6 +28,7 @@ const FIXED: Entry = Entry {
     table: None,
     resizes: false,
     may_resize: false,
+    of_gateways: false,
     has_defaults: true,
     needs_reachable_target: false,
     needs_service_rate: false,
@@ -36,7 +38,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 24] = [
+pub(super) static LAWS: [Entry; 25] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -164,6 +166,7 @@ pub(super) static LAWS: [Entry; 24] = [
         about: "Self-tuning batching as published: how long a gateway holds requests, by a fuzzy model that predicts the mean \
                 response time",
         table: Some("batching"),
+        of_gateways: true,
         build: |config, context| {
             let law = Batching::new(context.slo, context.plant, config.batching.clone())?;
             Ok(Box::new(law))
@@ -203,6 +206,7 @@ pub(super) static LAWS: [Entry; 24] = [
         about: "Headroom's own for the batch interval: seeks the one of least response time, and holds nothing where that does \
                 not help",
         table: Some("seek"),
+        of_gateways: true,
         build: |config, context| {
             Ok(Box::new(Seek::new(
                 context.slo,
@@ -271,6 +275,21 @@ pub(super) static LAWS: [Entry; 24] = [
         about: "Every server on, always: the reference for what switching them off saves",
         ..RESIZER
     },
+    Entry {
+        name: "placement",
+        about: "Headroom's own for gateways in front of machines of several kinds: requests by the size of their answers to the machines that \
+                serve them for the least energy",
+        table: Some("placement"),
+        has_defaults: false,
+        of_gateways: true,
+        build: |config, context| {
+            let law = Placement::new(context.slo, &context.plant, config.placement.clone())?;
+            Ok(Box::new(law))
+        },
+        foreseen: foreseen::placement,
+        search: search::placement,
+        ..FIXED
+    },
 ];
 
 /// What the laws that switch servers share.
@@ -315,6 +334,8 @@ pub struct LawConfig {
     pub batching_dvfs: CoordinatorTuning,
     /// The parameters of the law that seeks the batch interval of least cost.
     pub seek: SeekTuning,
+    /// The parameters of the law that places requests by size.
+    pub placement: PlacementTuning,
     /// The parameters of our own law of a server on call.
     pub on_call: OncallTuning,
     /// The parameters of that law as published.
@@ -354,6 +375,7 @@ impl LawConfig {
             dvfs: DvfsTuning::default(),
             batching_dvfs: CoordinatorTuning::default(),
             seek: SeekTuning::default(),
+            placement: PlacementTuning::default(),
             on_call: OncallTuning::default(),
             reef: ReefTuning::default(),
             resize: ResizeTuning::default(),
@@ -373,7 +395,7 @@ impl LawConfig {
 
     /// All that is outside its range, whichever law runs.
     pub fn mistakes(&self) -> Vec<LawError> {
-        let laws: [(&'static str, &dyn Parameters); 14] = [
+        let laws: [(&'static str, &dyn Parameters); 15] = [
             ("headroom", &self.headroom),
             ("joint", &self.joint),
             ("slo-power", &self.slo_power),
@@ -385,6 +407,7 @@ impl LawConfig {
             ("batching", &self.batching),
             ("batching-dvfs", &self.batching_dvfs),
             ("seek", &self.seek),
+            ("placement", &self.placement),
             ("on-call", &self.on_call),
             ("reef", &self.reef),
             ("resize", &self.resize),
@@ -493,6 +516,7 @@ fn joint(config: &LawConfig, context: &LawContext) -> Built {
     match law {
         Some(law) => {
             let law = law.with_interval(config.seek.clone())?;
+            let law = law.with_placement(config.placement.clone())?;
             let machine = context.machines.first();
             Ok(Box::new(law.with_sleep(machine, config.on_call.clone())?))
         }

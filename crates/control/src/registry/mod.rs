@@ -94,6 +94,8 @@ struct Entry {
     resizes: bool,
     /// Whether it sets machines and switches servers too, where there are any to switch.
     may_resize: bool,
+    /// Whether what it moves is of gateways, and nothing of a machine.
+    of_gateways: bool,
     name: &'static str,
     about: &'static str,
     /// The table of its parameters; `None` where it has none.
@@ -133,6 +135,11 @@ impl LawName {
     /// Whether it sets machines, and switches servers on and off too where they can be.
     pub const fn may_resize(self) -> bool {
         self.0.may_resize
+    }
+
+    /// Whether it sets gateways, and nothing of a machine: such a law needs no machine that can be commanded.
+    pub const fn of_gateways(self) -> bool {
+        self.0.of_gateways
     }
 
     /// Whether it goes by μ, which is observed first where nobody gives it; the other laws decide from the first period on.

@@ -85,6 +85,10 @@ pub(super) fn reef(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![parameter!("reef", 1.0, 64.0, (reef) max_batch as u32)])
 }
 
+pub(super) fn placement(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![parameter!("placement", 0.5, 1.0, (placement) guard)])
+}
+
 pub(super) fn joint(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![parameter!("joint", 0.7, 1.0, (joint) guard)])
 }

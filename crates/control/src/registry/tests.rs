@@ -14,12 +14,17 @@ fn context() -> LawContext {
 /// A plant with every lever that a law of machines may need.
 fn with_frequency() -> LawContext {
     let plant = context().plant.with_frequency(frequencies(0.8, 2.1));
-    let interval = LeverRange::between(0.0, 1.0);
+    let range = LeverRange::between(0.0, 1.0);
+    let plant = plant.with_range(Lever::BatchInterval, range).unwrap();
     LawContext {
-        plant: plant.with_range(Lever::BatchInterval, interval).unwrap(),
+        plant: plant.with_range(Lever::Placement, range).unwrap(),
         ..context()
     }
 }
+
+/// One backend, and what it is.
+const PLACED: &str = r#"{"placement": {"machines": {"http://10.0.0.1:80": "arm"}, "kinds": {"arm": {"cores": 8, "link_bytes_per_s": 4e7,
+    "idle_w": 3.7, "busy_w": 13.6, "link_w": 0.5, "request_us": 800, "kilobyte_us": 2, "head_bytes": 300, "bytes_per_byte": 1.05}}}}"#;
 
 /// `[law]` as JSON, which has the same shape.
 fn config(json: &str) -> LawConfig {
@@ -34,6 +39,7 @@ fn every_law_is_built_under_the_name_that_it_gives_itself() {
         assert_eq!(unset.is_ok(), name.has_defaults(), "{name}");
         all.fixed_capacity.capacity_per_s = Some(100.0);
         all.scheduled.slots = Some(vec![1, 2]);
+        all.placement = config(PLACED).placement;
         all.constant.setting = Setting::default().with(Lever::Coalescing, Some(50.0));
         let law = all.build(&with_frequency()).unwrap();
         assert_eq!(law.name(), name.as_str());

@@ -130,6 +130,13 @@ impl Fleet {
             });
             coming.iter().take(target - on).for_each(|at| wanted[*at] = true);
         }
+        self.steer_to(now, &wanted, seen)
+    }
+
+    /// The same where it is said which servers should be on, in their order: for a plan that tells machines of different kinds apart. One of
+    /// which nothing is said is not wanted.
+    pub fn steer_to(&mut self, now: Seconds, wanted: &[bool], seen: &[Health]) -> Vec<Order> {
+        let health = |at: usize| seen.get(at).copied().unwrap_or_default();
         let takes = |server: &Server| usize::from(server.state().takes_requests());
         let mut taking: usize = self.servers.iter().map(takes).sum();
         self.servers
@@ -137,7 +144,8 @@ impl Fleet {
             .enumerate()
             .filter_map(|(at, server)| {
                 taking -= takes(server);
-                let command = server.tick_beside(now, wanted[at], &health(at), taking > 0);
+                let wanted = wanted.get(at).copied().unwrap_or(false);
+                let command = server.tick_beside(now, wanted, &health(at), taking > 0);
                 taking += takes(server);
                 Some(Order {
                     server: at,
@@ -302,6 +310,19 @@ mod tests {
         assert_eq!(fleet.steer(Seconds::new(2.0), 1, &[UP, DOWN]), []);
         let orders = fleet.steer(Seconds::new(50.0), 1, &[UP, UP]);
         assert_eq!(orders, [order(1, Command::PowerOff)]);
+    }
+
+    #[test]
+    fn those_that_are_named_are_on_wherever_they_stand() {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true, false, false], Seconds::ZERO).unwrap();
+        let at = Seconds::new;
+        let orders = fleet.steer_to(at(1.0), &[true, false, true], &[UP, DOWN, DOWN]);
+        assert_eq!(orders, [order(2, Command::PowerOn)]);
+        fleet.steer_to(at(2.0), &[true, false, true], &[UP, DOWN, UP]);
+        // The one that is not named goes; of one of which nothing is said the same is true.
+        let orders = fleet.steer_to(at(30.0), &[false, false, true], &[UP, DOWN, UP]);
+        assert_eq!(orders, [order(0, Command::Disable)]);
+        assert_eq!(fleet.steer_to(at(31.0), &[], &[UP, DOWN, UP]).len(), 2);
     }
 
     #[test]

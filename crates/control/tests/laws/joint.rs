@@ -2,6 +2,9 @@
 //! park, with servers.
 
 use crate::common::{frequencies, plant, slo};
+use headroom_control::placement::{
+    BackendObservation, ClassOnBackend, KindFigures, PlacementTuning, SizeClass, SizesObservation,
+};
 use headroom_control::*;
 use headroom_physics::MachineFigures;
 use headroom_units::*;
@@ -384,6 +387,122 @@ proptest! {
             }
         }
     }
+}
+
+/// Two backends, of which one takes less for large answers.
+fn placement() -> PlacementTuning {
+    let kind = |request_us, kilobyte_us| KindFigures {
+        cores: 4,
+        link_bytes_per_s: 125e6,
+        idle_w: 10.0,
+        busy_w: 40.0,
+        link_w: 1.0,
+        request_us,
+        kilobyte_us,
+        head_bytes: 300.0,
+        bytes_per_byte: 1.04,
+    };
+    PlacementTuning {
+        machines: [("http://a:80", "quick"), ("http://b:80", "broad")]
+            .map(|(url, kind)| (url.to_owned(), kind.to_owned()))
+            .into(),
+        kinds: [("quick", kind(500.0, 50.0)), ("broad", kind(3_000.0, 5.0))]
+            .map(|(name, kind)| (name.to_owned(), kind))
+            .into(),
+        ..PlacementTuning::default()
+    }
+}
+
+fn sizes(arrivals: [u64; 2]) -> SizesObservation {
+    let bytes = [1_024, 102_400];
+    let class = |at: usize| SizeClass {
+        up_to: (at == 0).then_some(4_096),
+        known: true,
+        arrivals: arrivals[at],
+        completions: arrivals[at],
+        bytes: arrivals[at] * bytes[at],
+        backends: vec![ClassOnBackend::default(); 2],
+        ..SizeClass::default()
+    };
+    let backend = |url: &str| BackendObservation {
+        url: url.to_owned(),
+        in_service: true,
+        in_flight: 0,
+    };
+    SizesObservation {
+        backends: vec![backend("http://a:80"), backend("http://b:80")],
+        classes: vec![class(0), class(1), SizeClass::default()],
+    }
+}
+
+proptest! {
+    #[test]
+    fn placing_by_size_changes_nothing_of_the_other_levers(
+        periods in prop::collection::vec((any_period(), 1..200u64, 1..200u64), 1..60),
+    ) {
+        for (plant, servers) in plants() {
+            let lever = Lever::Placement;
+            let more = plant.with_range(lever, LeverRange::between(0.0, 1.0)).unwrap();
+            let mut without = joint(more, servers);
+            let mut with = joint(more, servers).with_placement(placement()).unwrap();
+            prop_assert!(with.levers().contains(&lever) && !without.levers().contains(&lever));
+            for (period, small, large) in &periods {
+                let period = Observation { sizes: Some(sizes([*small, *large])), ..period.clone() };
+                let (expected, decision) = (without.decide(&period), with.decide(&period));
+                prop_assert_eq!(decision.setting.with(lever, None), expected.setting);
+                let placed = decision.setting.get(lever) == Some(1.0);
+                prop_assert_eq!(decision.routes.is_some(), placed);
+                let why = decision.reason_of(lever).unwrap();
+                prop_assert!(why.rule.starts_with("placement-") || why.rule == "placed", "{}", why.rule);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_machines_named_the_joint_law_leaves_placement_to_others() {
+    let plant = plant(CORES, POWER)
+        .with_range(Lever::Placement, LeverRange::between(0.0, 1.0))
+        .unwrap();
+    let law = joint(plant, 1)
+        .with_placement(PlacementTuning::default())
+        .unwrap();
+    assert!(!law.levers().contains(&Lever::Placement));
+}
+
+#[test]
+fn the_joint_law_sends_each_size_where_it_takes_less() {
+    let plant = plant(CORES, POWER)
+        .with_range(Lever::Placement, LeverRange::between(0.0, 1.0))
+        .unwrap();
+    let mut law = joint(plant, 1).with_placement(placement()).unwrap();
+    let mut routes = None;
+    for number in 0..20 {
+        let traffic = Traffic {
+            arrivals: 200,
+            completions: 200,
+            ..Traffic::default()
+        };
+        let observation = Observation {
+            period: number,
+            length: Seconds::new(1.0),
+            in_force: plant.full(),
+            traffic: Some(traffic),
+            utilisation: Some(Ratio::new(0.3)),
+            sizes: Some(sizes([150, 50])),
+            ..Observation::default()
+        };
+        routes = law.decide(&observation).routes;
+    }
+    let routes = routes.unwrap();
+    assert!(
+        routes.share(0, 0) > Some(0.9),
+        "small ones to the quick: {routes:?}"
+    );
+    assert!(
+        routes.share(1, 1) > Some(0.9),
+        "large ones to the broad: {routes:?}"
+    );
 }
 
 #[test]

@@ -341,6 +341,7 @@ mod tests {
             signs: Arc::new(Signs::new(0, 1)),
             descriptors: Arc::new(Descriptors::of_process(1, 1)),
             cache: None,
+            routes: None,
             batch: Some(Arc::new(BatchInterval::new(INTERVAL))),
         };
         Rc::new(Release::new(Rc::new(Core::new(0, common)), 1))

@@ -20,6 +20,7 @@ use crate::call::{Call, Stop};
 use crate::core::Core;
 use crate::layer::{Answer, Layer};
 use crate::request_head::BodyFraming;
+use crate::sizes::Sized;
 use crate::watch::{Phase, Watch};
 
 /// What a fetch comes to for whoever asked first.
@@ -80,6 +81,7 @@ pub(super) struct Errand<L> {
     client_watch: Option<Rc<Watch>>,
     /// Of the client that it is for.
     place: Option<Rc<Member>>,
+    sized: Option<Sized>,
     watch: OwnWatch,
     ticket: FlightTicket,
     stale: Option<Arc<Stored>>,
@@ -110,6 +112,7 @@ impl<L: Layer> Errand<L> {
             client: call.client.clone(),
             place: watch.as_ref().and_then(|_| call.place.clone()),
             client_watch: watch,
+            sized: call.sized,
             watch: OwnWatch::new(core.clone()),
             ticket,
             stale,
@@ -204,6 +207,7 @@ impl<L: Layer> Errand<L> {
             body: None,
             client: self.client.clone(),
             place: self.place.clone(),
+            sized: self.sized,
             arrived: Instant::now(),
             watch: self.watch.watch.clone(),
         });

@@ -1,7 +1,10 @@
 //! What a configuration may say: the checks that need no socket.
 
 use super::size::in_words;
-use super::{BackendConfig, CACHE_HEAD_BYTES, GatewayConfig, MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, ms};
+use super::{
+    BackendConfig, CACHE_HEAD_BYTES, GatewayConfig, MAX_BACKENDS, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
+    MAX_WEIGHT, ms,
+};
 use crate::backend::Backend;
 use crate::error::GatewayError;
 use std::net::{IpAddr, Ipv4Addr};
@@ -132,6 +135,12 @@ impl GatewayConfig {
                  pass at once all the same",
             ),
             (
+                "sizes.routes",
+                self.sizes.routes as u64,
+                (64, MAX_ROUTES as u64),
+                "64 to 1048576: each core remembers so many, in 20 bytes each",
+            ),
+            (
                 "health.panic_percent",
                 health.panic_percent.into(),
                 (0, 100),
@@ -189,6 +198,14 @@ impl GatewayConfig {
             let allowed = format!("0 to {}: {by}", most.as_millis());
             wrong.need(ms(interval) <= most, "batch.interval_ms", interval, allowed);
         }
+        let bounds = &self.sizes.bounds_bytes;
+        let grow = bounds.is_sorted_by(|one, next| one < next) && bounds.first() != Some(&0);
+        wrong.need(
+            grow && bounds.len() < MAX_SIZE_CLASSES,
+            "sizes.bounds_bytes",
+            format!("{bounds:?}"),
+            "at most 7 sizes in bytes, each larger than the one before, as [4096, 65536]; none, and sizes are not looked at",
+        );
         let cache = &self.cache;
         if cache.bytes > 0 {
             let room = cache.max_object_bytes.saturating_add(CACHE_HEAD_BYTES);

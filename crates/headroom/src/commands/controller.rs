@@ -254,11 +254,14 @@ impl Cluster {
             true => Some(servers::assemble(config, document, gateways.as_ref())?),
             false => None,
         };
-        let mut plant = Plant::of_servers(config.nodes.len());
+        let mut plant = match config.nodes.len() {
+            0 => Plant::left_alone(Cores::new(1.0)),
+            nodes => Plant::of_servers(nodes),
+        };
         let (mut machines, mut descriptions) = (Vec::new(), BTreeMap::new());
         let (mut levers, mut law) = (None, config.law.clone());
         let (mut machine, mut source) = (None, config.energy.map(|_| Source::Estimated));
-        if config.commands() {
+        if config.sets_nodes() {
             let mut all = agents(config, document)?;
             let mut found = all
                 .describe(wait, config.most_cores())

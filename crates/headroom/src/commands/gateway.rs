@@ -10,7 +10,7 @@ use headroom_console::args::{milliseconds, seconds_or_none, size};
 use headroom_console::say;
 use headroom_gateway::{
     BackendConfig, BatchConfig, BatchKey, CacheConfig, CachePolicy, Gateway, GatewayConfig, GatewayError,
-    Handle, HealthConfig, LimitConfig, TlsListenConfig,
+    Handle, HealthConfig, LimitConfig, SizesConfig, TlsListenConfig,
 };
 use headroom_runtime::cluster::gateway_port::BoundPort;
 use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
@@ -103,6 +103,11 @@ pub struct GatewayArgs {
     /// What those have in common that go together, beside method and host.
     #[arg(long, value_enum, default_value_t = Key::Target, value_name = "KEY", requires = "batch")]
     pub batch_key: Key,
+    /// Tell requests apart by the size of their answers: the largest content of each class but the last, in bytes, growing, with commas
+    /// between them (4096,65536 makes three classes; at most 7). Each thread learns what the answers of a method, host and path have, and a
+    /// controller's law may send each class to backends of its own, over --control. By default sizes are not looked at.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    pub size_bounds: Vec<u64>,
     /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
     /// and 5xx, and single statuses, with commas between them.
     #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
@@ -225,6 +230,10 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
                 Key::Path => BatchKey::Path,
             },
         },
+        sizes: SizesConfig {
+            bounds_bytes: args.size_bounds.clone(),
+            ..SizesConfig::default()
+        },
         cache: CacheConfig {
             bytes: args.cache.map_or(0, |size| size.as_u64()),
             max_object_bytes: args.cache_object.as_u64(),
@@ -241,6 +250,11 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     if args.batch == Some(0) && control.is_empty() {
         say::note!(
             "note: --batch 0 holds nothing, and without --control no law can ever set another interval: give --control"
+        );
+    }
+    if !args.size_bounds.is_empty() && control.is_empty() {
+        say::note!(
+            "note: --size-bounds only counts, and without --control nobody reads that, nor can a law ever place requests: give --control"
         );
     }
     if args.batch.is_some_and(|ms| ms > 0) && args.cache.is_none() {
@@ -288,7 +302,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
 }
 
 /// The flag that a key of the configuration is given by.
-const FLAGS: [(&str, &str); 12] = [
+const FLAGS: [(&str, &str); 13] = [
     ("listen", "--listen"),
     ("threads", "--threads"),
     ("backends", "--backend"),
@@ -300,6 +314,7 @@ const FLAGS: [(&str, &str); 12] = [
     ("batch.interval_ms", "--batch"),
     ("batch.max_wait_ms", "--batch-max-wait"),
     ("batch.max_held", "--batch-max-held"),
+    ("sizes.bounds_bytes", "--size-bounds"),
     ("target_ms", "--target-ms"),
 ];
 

@@ -19,6 +19,7 @@ impl Config {
         let mut unknown = vec![
             (Lever::BatchInterval, "gateway.batch"),
             (Lever::CacheSize, "gateway.cache"),
+            (Lever::Placement, "gateway.sizes"),
         ];
         unknown.retain(|(_, table)| mistakes.hide(table, document));
         let rate_key = "service.requests_per_core_s";

@@ -55,6 +55,7 @@ impl Config {
             let (no_batcher, no_cache) = (gateway.batch.interval_ms.is_none(), gateway.cache.bytes == 0);
             let of_batcher = &["max_wait_ms", "max_held", "key"][..];
             let of_cache = &["max_object_bytes", "policy", "collapse", "collapse_timeout_ms"];
+            let no_sizes = gateway.sizes.bounds_bytes.is_empty();
             for (is_off, what, table, keys, switch) in [
                 (
                     no_batcher,
@@ -64,6 +65,13 @@ impl Config {
                     "interval_ms = 0",
                 ),
                 (no_cache, "cache", "gateway.cache", of_cache, "bytes = \"64MiB\""),
+                (
+                    no_sizes,
+                    "class of sizes",
+                    "gateway.sizes",
+                    &["routes"],
+                    "bounds_bytes = [4096, 65536]",
+                ),
             ] {
                 let written = keys.iter().filter(|key| is_off && document.has(table, key));
                 let written: Vec<String> = written.map(|key| format!("{table}.{key}")).collect();

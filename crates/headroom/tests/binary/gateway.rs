@@ -77,6 +77,29 @@ fn says_once_a_second_what_happened_without_colours_into_a_file() {
     assert!(!said.contains('\u{1b}'), "no colours into a file: {said}");
 }
 
+/// Bounds of sizes are taken with commas between them; what is said without a control port is that nobody can use them.
+#[test]
+fn bounds_of_sizes_are_taken_and_checked() {
+    let server = Server::start(Duration::ZERO);
+    let (mut gateway, address) = start(server.address, &["--size-bounds", "4096,65536"]);
+    assert_eq!(get(address, "/").unwrap().status, 200);
+    gateway.stop();
+    let backend = "gateway --listen 127.0.0.1:0 --backend http://127.0.0.1:9";
+    for (flags, said) in [
+        (
+            "--size-bounds 9,9",
+            &["--size-bounds [9, 9]: allowed is at most 7 sizes"][..],
+        ),
+        (
+            "--size-bounds 1,2,3,4,5,6,7,8",
+            &["--size-bounds [1, 2, 3", "at most 7"],
+        ),
+        ("--size-bounds 4KiB", &["--size-bounds", "4KiB"]),
+    ] {
+        refused(headroom(format!("{backend} {flags}")), said);
+    }
+}
+
 /// Every flag of the batcher is taken; what cannot be is refused in the words of the command line, with an example of what can.
 #[test]
 fn flags_of_the_cache_and_the_batcher_are_checked_and_named_with_a_right_value() {

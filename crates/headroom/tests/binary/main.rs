@@ -24,6 +24,8 @@ mod listener;
 mod load;
 mod openmetrics;
 mod operate;
+mod placement;
+mod profile;
 mod resize;
 mod several;
 mod sim;

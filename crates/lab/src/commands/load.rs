@@ -1,5 +1,6 @@
 //! `headroom load`: the load generator alone.
 
+mod memcached;
 mod offered;
 mod probe;
 mod shown;
@@ -12,8 +13,9 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::args::seconds;
 use headroom_console::say;
+use headroom_load::Bursts;
 use headroom_load::http::{LoadConfig, Pacing, Paths, People, UserLoad};
-use headroom_units::{PerSecond, Seconds};
+use headroom_units::{PerSecond, Ratio, Seconds};
 use headroom_workload::access_log::Replay;
 use headroom_workload::auction::{self, Behaviour, Mix};
 use headroom_workload::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
@@ -34,6 +36,14 @@ What is sent is one of:
              a think time of 7 s before each, as RUBiS has them. Each answer is checked to be the
              page that was asked for.
   --replay   Open loop: an access log's GET and HEAD requests, at the log's own times.
+  --closed   Closed loop of so many connections, each of which asks again as soon as it is answered,
+             for --duration. For the most that a server can do. With --density 0.75 each connection
+             sends for 75 % of each --window (5 s), waits for its last answer and sleeps for the rest.
+
+To memcached://HOST:PORT go, with --trace or --closed, a `get` of a random key, or a `set` for the
+share --sets of requests. Every key (--keys) is first stored with a value of --value-bytes, under a
+name that begins with `headroom-load:`, and expires after a day. An answer with a value of another
+size is a failure, as it is for HTTP with --expect-bytes.
 
 Curves of users (times in ms, s, m, h or d):
   100                                         always 100 users
@@ -50,6 +60,9 @@ Examples:
   headroom load --url http://127.0.0.1/site/ --files 2000 --users 300 --duration 30m
   headroom load --url http://127.0.0.1:8082/ --auction bidding --users steps:650/30s,1600/30s,800/30s
   headroom load --url http://127.0.0.1/ --replay access.log --speed 10 --new-connections
+  headroom load --url http://127.0.0.1/10k --expect-bytes 10240 --closed 100 --density 0.5 --duration 1m
+  headroom load --url memcached://127.0.0.1:11211 --value-bytes 1024 --closed 100 --duration 30s
+  headroom load --url memcached://127.0.0.1 --value-bytes 10240 --sets 0.1 --trace wikipedia --peak 5000 --compress 60
 
 A server whose accept queue is full drops the packets that open connections (SYN); the client's
 kernel sends them again after 1 s and more. `connects retried` counts those: the service is beyond
@@ -59,7 +72,10 @@ passes through the accept queue.
 The exit status is 1 where every request failed, and 0 where one was completed.";
 
 /// Who sends no trace. `requires` does not see it: what is required is in one group with these, of which one is enough.
-const NOT_A_TRACE: [&str; 3] = ["users", "replay", "write_files"];
+const NOT_A_TRACE: [&str; 4] = ["users", "replay", "write_files", "closed"];
+
+/// What is no closed loop, likewise.
+const NOT_CLOSED: [&str; 4] = ["trace", "users", "replay", "write_files"];
 
 /// `headroom load`.
 #[derive(Debug, Args)]
@@ -76,11 +92,25 @@ pub struct LoadArgs {
     /// Send the GET and HEAD requests of this access log (common or combined log format) again.
     #[arg(long, value_name = "FILE", group = "what")]
     pub replay: Option<PathBuf>,
+    /// Closed loop of this many connections, each of which sends its next request when the last is answered; for --duration.
+    #[arg(long, value_name = "N", group = "what", requires = "duration")]
+    pub closed: Option<usize>,
+    /// With --closed: the share of each window in which a connection sends; then it waits for its last answer and sleeps
+    /// for the rest of the share.
+    #[arg(long, default_value_t = 1.0, value_name = "SHARE", requires = "closed", conflicts_with_all = NOT_CLOSED)]
+    pub density: f64,
+    /// With --density: how long a window is (5s, 500ms, 1m).
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = seconds, requires = "closed", conflicts_with_all = NOT_CLOSED)]
+    pub window: f64,
+    /// With --density: begin the windows of all connections on one grid of --window from the start, however long answers
+    /// take. Otherwise a connection's window ends with its last answer and its sleep.
+    #[arg(long, requires = "closed", conflicts_with_all = NOT_CLOSED)]
+    pub grid: bool,
     /// Send nothing; write the files of a SURGE site into this folder, to be served and then browsed with --users and the
     /// same --files, --size-scale and --seed.
     #[arg(long, value_name = "DIR", group = "what")]
     pub write_files: Option<PathBuf>,
-    /// Where to send the requests.
+    /// Where to send the requests: http://HOST:PORT/PATH, or memcached://HOST:PORT.
     #[arg(long, value_name = "URL", required_unless_present = "write_files")]
     pub url: Option<String>,
     /// Paths to ask for, one a line, chosen at random; by default the URL's own.
@@ -127,11 +157,27 @@ pub struct LoadArgs {
     /// The auction site's figures, the same as the service's.
     #[command(flatten, next_help_heading = "The auction site")]
     pub site: SiteArgs,
+    /// Of memcached: bytes of each value.
+    #[arg(long, value_name = "BYTES")]
+    pub value_bytes: Option<usize>,
+    /// Of memcached: how many keys there are, each equally likely. By default 10,000, or as many as hold 16 MiB if those are
+    /// fewer.
+    #[arg(long, value_name = "N")]
+    pub keys: Option<usize>,
+    /// Of memcached: the share of requests that store a value; the others get one.
+    #[arg(long, value_name = "SHARE")]
+    pub sets: Option<f64>,
+    /// Of HTTP: how many bytes the body of each answer must have; another size is a failure.
+    #[arg(long, value_name = "BYTES")]
+    pub expect_bytes: Option<u64>,
+    /// Threads that share the load, where one has not the CPU time for it: see `generator` in the result.
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with_all = ["users", "replay"])]
+    pub threads: usize,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Connections at most: 1,024 by default, or one for each user.
-    #[arg(long, value_name = "N")]
+    /// Connections at most: 1,024 by default (of memcached 64, all opened at the start), or one for each user.
+    #[arg(long, value_name = "N", conflicts_with = "closed")]
     pub connections: Option<usize>,
     /// Open a new connection for every request, so that the server's accept queue sees each one. The result says how
     /// long connecting took and how many connects needed TCP's retry (1 s and more): a full accept queue shows there.
@@ -165,24 +211,33 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         .url
         .as_deref()
         .ok_or_else(|| Failure::Usage(anyhow!("give --url")))?;
+    let of_memcached = memcached::is_memcached(url);
+    memcached::check(args, of_memcached)?;
     let offer = offer(args)?;
     if args.auction.is_some() {
         probe::is_auction(url)?;
     }
     let stop = Stop::at_signals()?;
     let offered = offered::load(args, &offer)?;
-    let config = LoadConfig {
-        paths: match &args.paths {
-            None => Paths::Url,
-            Some(file) => Paths::Uniform(read_paths(file)?),
-        },
-        max_connections: args.connections.unwrap_or(offer.connections),
-        keep_alive: !args.new_connections,
-        timeout: Seconds::from_millis(args.timeout_ms),
-        seed: args.seed,
-        ..LoadConfig::new(url, offer.pacing)
+    let mut load = if of_memcached {
+        say::note!("storing the values first");
+        memcached::start(args, url, offer.pacing)?
+    } else {
+        let config = LoadConfig {
+            paths: match &args.paths {
+                None => Paths::Url,
+                Some(file) => Paths::Uniform(read_paths(file)?),
+            },
+            max_connections: args.connections.unwrap_or(offer.connections),
+            keep_alive: !args.new_connections,
+            timeout: Seconds::from_millis(args.timeout_ms),
+            seed: args.seed,
+            expect_bytes: args.expect_bytes,
+            threads: args.threads,
+            ..LoadConfig::new(url, offer.pacing)
+        };
+        headroom_load::http::start(config).map_err(Failure::usage)?
     };
-    let mut load = headroom_load::http::start(config).map_err(Failure::usage)?;
     say::note!("{} in {:.0} s to {url}", offer.what, offer.length.get());
     progress(&mut load, &stop, offer.length, args.users.is_some());
     let result = load.join()?;
@@ -239,6 +294,9 @@ fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
             contents: std::fs::read(file).map_err(Failure::usage)?,
         });
     }
+    if let Some(connections) = args.closed {
+        return closed(args, connections);
+    }
     let name = args.trace.as_deref().unwrap_or_default();
     let trace = shaped(args, name)?;
     let contents = trace.to_string().into_bytes();
@@ -253,6 +311,34 @@ fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
         pacing: Pacing::open(arrivals),
         connections: CONNECTIONS,
         contents,
+    })
+}
+
+fn closed(args: &LoadArgs, connections: usize) -> Result<Offer, Failure> {
+    let length = args.duration.map(Seconds::new).ok_or_else(|| {
+        Failure::Usage(anyhow!(
+            "a closed loop never ends; give --duration, as --duration 30s"
+        ))
+    })?;
+    let bursts = Bursts {
+        connections,
+        window: Seconds::new(args.window),
+        density: Ratio::new(args.density),
+        duration: length,
+        grid: args.grid,
+    };
+    Ok(Offer {
+        what: match args.density {
+            1.0 => format!("a closed loop of {connections} connections"),
+            density => format!(
+                "a closed loop of {connections} connections at a density of {density} in windows of {} s",
+                args.window
+            ),
+        },
+        length,
+        contents: format!("{bursts:?}").into_bytes(),
+        pacing: Pacing::Bursts(bursts),
+        connections,
     })
 }
 
@@ -362,42 +448,4 @@ fn shaped(args: &LoadArgs, name: &str) -> Result<Trace, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::{Parser, error::ErrorKind};
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        load: LoadArgs,
-    }
-
-    fn parsed(line: &str) -> Result<LoadArgs, ErrorKind> {
-        let words = ["load", "--url", "http://127.0.0.1/"].into_iter();
-        let parsed = Command::try_parse_from(words.chain(line.split_whitespace()));
-        parsed.map(|command| command.load).map_err(|error| error.kind())
-    }
-
-    #[test]
-    fn an_option_of_another_source_of_requests_is_refused() {
-        for line in [
-            "--trace wikipedia --auction bidding",
-            "--replay access.log --auction bidding",
-            "--trace wikipedia --speed 3",
-            "--users 2 --speed 3",
-            "--users 2 --peak 30",
-            "--users 2 --mean 30",
-            "--users 2 --scale 2",
-            "--users 2 --compress 5",
-        ] {
-            assert_eq!(parsed(line).err(), Some(ErrorKind::ArgumentConflict), "{line}");
-        }
-        for line in [
-            "--users 2 --auction bidding --think 1",
-            "--trace wikipedia --peak 30 --compress 5",
-            "--replay access.log --speed 3",
-        ] {
-            assert!(parsed(line).is_ok(), "{line}");
-        }
-    }
-}
+mod tests;

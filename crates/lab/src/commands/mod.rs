@@ -5,6 +5,8 @@ pub mod demo;
 pub mod emulate;
 pub mod identify;
 pub mod load;
+pub mod place;
+pub mod profile;
 pub mod reproduce;
 pub mod service;
 pub mod sim;
@@ -25,6 +27,8 @@ pub enum Command {
     Emulate(emulate::EmulateArgs),
     /// Send load to a URL: a trace, users who browse, or an access log, with latency measured from the intended send time.
     Load(load::LoadArgs),
+    /// Measure how many bytes a second a machine serves for a watt, by request size and density; compare such profiles.
+    Profile(Box<profile::ProfileArgs>),
     /// Write a trace: like the Wikipedia, the Azure or the ClarkNet one, a curve, or an access log's.
     Trace(trace::TraceArgs),
     /// Run a built-in service to control.
@@ -37,6 +41,8 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Reproduce a paper's evaluation in the simulated world, its numbers beside ours.
     Reproduce(reproduce::ReproduceArgs),
+    /// Find the machines that serve a day's requests for the least energy within the SLO, and which of them serves what.
+    Place(place::PlaceArgs),
     /// Search a law's parameters in the simulated world for a service and a trace of your own.
     Tune(tune::TuneArgs),
     /// Fit the batching paper's fuzzy model to a recorded run, and say how well it predicts.
@@ -53,12 +59,14 @@ impl Command {
             Self::Demo(args) => demo::run(args),
             Self::Emulate(args) => emulate::run(args),
             Self::Load(args) => load::run(args),
+            Self::Profile(args) => profile::run(args),
             Self::Trace(args) => trace::run(args),
             Self::Service(args) => service::run(args),
             Self::Sim(args) => sim::run(args),
             Self::Validate(args) => validate::run(args),
             Self::Compare(args) => compare::run(args),
             Self::Reproduce(args) => reproduce::run(args),
+            Self::Place(args) => place::run(args),
             Self::Tune(args) => tune::run(args),
             Self::Identify(args) => identify::run(args),
         }

@@ -4,12 +4,16 @@ use crate::args::SiteArgs;
 use clap::{Args, Subcommand};
 use headroom_console::Failure;
 use headroom_console::Stop;
+use headroom_console::one_of;
 use headroom_console::say;
+use headroom_physics::{ServingKind, StudiedService};
 use headroom_testbed::auction::{self, AuctionConfig, Database};
+use headroom_testbed::serving::{self, ServingConfig};
 use headroom_testbed::wiki::{self, WikiConfig, Work};
 use headroom_units::Seconds;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// `headroom service`.
 #[derive(Debug, Args)]
@@ -46,6 +50,70 @@ pub enum ServiceCommand {
     /// An auction site in the manner of RUBiS: pages of a real database, to be visited by `headroom load --auction`.
     #[command(after_long_help = AUCTION)]
     Auction(Box<AuctionArgs>),
+    /// A machine of another kind, emulated: it answers requests as fast as that machine would and says what it would draw.
+    #[command(after_long_help = MACHINE)]
+    Machine(MachineArgs),
+}
+
+/// What the help of `headroom service machine` teaches.
+const MACHINE: &str = "\
+The machines are those of the paper on power by request size (`headroom reproduce profiles`). Each request is
+held in a model of the machine's cores and link at a share of its speed (--speed), so that this host keeps up;
+its bytes are real. Throughput is that share of the machine's; watts and shares of resources are its own.
+
+HTTP (--service apache): /SIZE answers so many bytes, as /1024, /10KB; /machine says what it would draw.
+Memcached's text protocol (--service memcached): get, gets, set, delete, stats, version, quit.
+
+Examples:
+  headroom service machine --kind arm --service apache --listen 127.0.0.1:8091 --files /tmp/arm
+  headroom service machine --kind xeon --service memcached --listen 127.0.0.1:8092 --speed 0.01
+
+What reads --files DIR as --sys DIR/sys --proc DIR/proc has the machine's energy counter, processor and
+interrupt time, and network bytes, all marked as emulated. For `headroom agent` it has this host's control
+groups too.";
+
+/// `headroom service machine`.
+#[derive(Debug, Args)]
+pub struct MachineArgs {
+    /// The machine.
+    #[arg(long, value_name = "KIND", value_parser = one_of(kinds()))]
+    kind: ServingKind,
+    /// What runs on it.
+    #[arg(long, value_name = "SERVICE", default_value = "apache", value_parser = one_of(services()))]
+    service: StudiedService,
+    /// Address to serve on; port 0 takes a free one, which is printed.
+    #[arg(long, default_value = "127.0.0.1:8083", value_name = "ADDR")]
+    listen: SocketAddr,
+    /// The share of the machine's speed.
+    #[arg(long, default_value_t = 0.02, value_name = "SHARE")]
+    speed: f64,
+    /// A folder for what the machine's /sys and /proc would say; it must be empty, or of such a machine.
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
+    /// Stop when standard input is closed: so a service never outlives the program that started it.
+    #[arg(long)]
+    until_input_closes: bool,
+}
+
+fn kinds() -> [(&'static str, &'static str, ServingKind); 3] {
+    ServingKind::ALL.map(|kind| {
+        let about = match kind {
+            ServingKind::Xeon => "Xeon E3-1240 v3, four cores of two threads, 37 to 79 W",
+            ServingKind::Atom => "Atom S1260, two cores of two threads, 24 to 31 W",
+            ServingKind::Arm => "Exynos 5 Octa, four cores, its network card on USB, 4 to 16 W",
+        };
+        (kind.name(), about, kind)
+    })
+}
+
+fn services() -> [(&'static str, &'static str, StudiedService); 2] {
+    StudiedService::ALL.map(|service| {
+        let about = match service {
+            StudiedService::Apache => "static files over HTTP",
+            StudiedService::Memcached => "keys and values over memcached's text protocol",
+        };
+        (service.name(), about, service)
+    })
 }
 
 /// What the help of `headroom service auction` teaches.
@@ -165,6 +233,30 @@ pub fn run(args: &ServiceArgs) -> Result<(), Failure> {
             wait(&stop, args.until_input_closes)?;
             auction.shutdown()?;
         }
+        ServiceCommand::Machine(args) => {
+            let stop = Stop::at_signals()?;
+            let machine = serving::serve(&ServingConfig {
+                kind: args.kind,
+                service: args.service,
+                listen: args.listen,
+                speed: args.speed,
+                tree: args.files.clone(),
+            })
+            .map_err(Failure::usage)?;
+            announce(machine.address())?;
+            wait(&stop, args.until_input_closes)?;
+            let status = machine.status();
+            machine.shutdown()?;
+            say::note!(
+                "{} with {}, emulated at {} of its speed: {} requests in {:.1} s, {:.1} W on average",
+                status.machine,
+                status.service,
+                status.speed,
+                status.completed,
+                status.up_s,
+                status.mean_w
+            );
+        }
     }
     Ok(())
 }
@@ -190,4 +282,38 @@ fn wait(stop: &Stop, until_input_closes: bool) -> Result<(), Failure> {
     }
     stop.wait();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_node::Roots;
+    use headroom_node::power::{Meter, RaplMeter};
+    use headroom_node::work::MachineWork;
+    use headroom_units::Source;
+    use std::time::Duration;
+
+    /// The meters that agents have read an emulated machine, and what they read is marked.
+    #[test]
+    fn our_meters_read_an_emulated_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = serving::serve(&ServingConfig {
+            kind: ServingKind::Atom,
+            service: StudiedService::Memcached,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            speed: 0.02,
+            tree: Some(folder.path().join("atom")),
+        })
+        .unwrap();
+        let roots = Roots::at(folder.path().join("atom/sys"), folder.path().join("atom/proc"));
+        let mut meter = RaplMeter::open(&roots).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let power = meter.sample().unwrap().power.unwrap();
+        assert_eq!(power.source, Source::Emulated);
+        // At rest, read at either end up to a twentieth of a second late.
+        assert!((18.0..31.0).contains(&power.value.get()), "{:?}", power.value);
+        let work = MachineWork::read(&roots).unwrap();
+        assert_eq!(work.link("eth0").unwrap().bits_per_s, Some(20e6));
+        machine.shutdown().unwrap();
+    }
 }

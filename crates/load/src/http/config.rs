@@ -1,6 +1,9 @@
 //! What to send, how fast and over how many connections; checked before anything is sent.
 
 use super::paths::{PathChooser, Paths, parse_all};
+use crate::bursts::{Bursts, MAX_DURATION_S};
+use crate::error::{LoadError, allow_files, check_common, in_range};
+use crate::share::{ArrivalShare, part};
 use bytes::Bytes;
 use headroom_units::Seconds;
 use headroom_workload::Arrivals;
@@ -8,91 +11,8 @@ use headroom_workload::access_log::Replay;
 use headroom_workload::auction;
 use headroom_workload::users::{FileSet, Model, Site, UserCurve};
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-
-/// The most connections a generator may be given.
-const MAX_CONNECTIONS: usize = 60_000;
-
-/// The most requests that may be given room to wait for a connection.
-const MAX_QUEUE: usize = 10_000_000;
-
-/// File descriptors that the rest of the process may need beside the connections.
-const OTHER_FILES: u64 = 128;
-
-/// Why a load could not be offered.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The URL cannot be read.
-    #[error("`{url}` is not a URL ({problem}); write it as http://HOST:PORT/PATH")]
-    BadUrl {
-        /// The URL.
-        url: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The URL asks for something other than cleartext HTTP.
-    #[error(
-        "`{url}`: the load generator speaks cleartext http:// only, not {scheme}; aim it at the service's http:// address, or at a gateway that speaks {scheme} to the service"
-    )]
-    NotHttp {
-        /// The URL.
-        url: String,
-        /// Its scheme.
-        scheme: String,
-    },
-    /// The host's name has no address.
-    #[error("`{host}` has no address ({problem}); check the name, or write the address in its place")]
-    Unresolved {
-        /// The host and port.
-        host: String,
-        /// What the resolver answered.
-        problem: String,
-    },
-    /// A path is not one.
-    #[error("`{path}` is not a path; write each path from its `/` on, percent-encoded, without a host")]
-    BadPath {
-        /// What stands there.
-        path: String,
-    },
-    /// A setting is out of its range.
-    #[error("{setting} = {value}: {remedy}")]
-    BadSetting {
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        value: String,
-        /// What to give instead.
-        remedy: &'static str,
-    },
-    /// The process may not open so many connections.
-    #[error(
-        "max_connections = {wanted}: this process may open only {limit} files; raise the limit (`ulimit -n {needed}`, or LimitNOFILE= in its systemd unit) or give fewer connections"
-    )]
-    TooManyConnections {
-        /// The connections asked for.
-        wanted: usize,
-        /// The hard limit on open files.
-        limit: u64,
-        /// The limit that would do.
-        needed: u64,
-    },
-    /// The system refused a thread, a timer or an event loop.
-    #[error("the load generator could not start: {0}; check the limits on processes and open files")]
-    System(#[from] std::io::Error),
-    /// The generator has ended.
-    #[error("the load generator has ended; call join for its result")]
-    Ended,
-    /// The generator did not answer.
-    #[error(
-        "the load generator did not answer within {0} s: its thread gets no CPU time; pin it to a core of its own"
-    )]
-    NoAnswer(u64),
-    /// The generator's thread panicked.
-    #[error("the load generator's thread panicked: {0}; please report it")]
-    Panicked(String),
-}
 
 /// What decides when requests are sent.
 #[derive(Debug)]
@@ -108,6 +28,8 @@ pub enum Pacing {
         /// For how long.
         duration: Seconds,
     },
+    /// Closed loop at a density: as [`Pacing::Closed`], but each connection sends for a share of each window only.
+    Bursts(Bursts),
     /// Open loop: an access log's requests at its own times.
     Replay(Box<Replay>),
     /// Closed loop: users whose number follows a curve. Each may hold one connection, so
@@ -197,6 +119,13 @@ pub struct LoadConfig {
     pub keep_alive: bool,
     /// The seed of the choice of paths, and of users.
     pub seed: u64,
+    /// How many bytes each answer's body must have; of any size by default. One with another size is a failure:
+    /// [`Failures::wrong_size`](crate::Failures::wrong_size).
+    pub expect_bytes: Option<u64>,
+    /// How many threads share the load, each with its part of the connections and of the queue; 1 by default, at most 64.
+    /// In an open loop each sends every n-th request of the same arrivals. Paths in order are gone through by each thread
+    /// for itself. A replay and users run on one.
+    pub threads: usize,
 }
 
 impl LoadConfig {
@@ -215,13 +144,14 @@ impl LoadConfig {
             timeout: Seconds::new(10.0),
             keep_alive: true,
             seed: 1,
+            expect_bytes: None,
+            threads: 1,
         }
     }
 }
 
-/// A checked load: what the engine runs.
+/// A checked load: what the engine runs, on one thread.
 pub(crate) struct Plan {
-    pub(crate) url: String,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
@@ -231,37 +161,50 @@ pub(crate) struct Plan {
     pub(crate) files: Vec<Uri>,
     /// Of users.
     pub(crate) seed: u64,
-    pub(crate) pacing: Pacing,
+    pub(crate) pacing: PlannedPacing,
     pub(crate) max_connections: usize,
     pub(crate) warm_connections: usize,
     pub(crate) queue: usize,
     /// Seconds.
     pub(crate) timeout: f64,
     pub(crate) keep_alive: bool,
+    pub(crate) expect_bytes: Option<u64>,
+}
+
+/// What decides when one thread sends.
+pub(crate) enum PlannedPacing {
+    Open(ArrivalShare),
+    Bursts(Bursts),
+    Replay(Box<Replay>),
+    Users(Box<UserLoad>),
 }
 
 impl Plan {
-    /// Checks a configuration, finds the host's addresses and raises the limit on open files if need be.
-    pub(crate) fn new(mut config: LoadConfig) -> Result<Self, LoadError> {
+    /// Checks a configuration, finds the host's addresses, raises the limit on open files if need be, and divides the
+    /// load over its threads.
+    pub(crate) fn new(mut config: LoadConfig) -> Result<Vec<Self>, LoadError> {
         if let Pacing::Closed {
             connections,
             duration,
         } = config.pacing
         {
-            config.max_connections = connections;
-            config.warm_connections = connections;
-            in_range(
-                "duration",
-                duration.get(),
-                f64::MIN_POSITIVE,
-                1e9,
-                "give a positive number of seconds",
-            )?;
+            config.pacing = Pacing::Bursts(Bursts::closed(connections, duration));
+        }
+        if let Pacing::Bursts(bursts) = config.pacing {
+            bursts.check()?;
+            config.max_connections = bursts.connections;
+            config.warm_connections = bursts.connections;
         }
         if let Pacing::Users(load) = &config.pacing {
             config.warm_connections = 0;
             let remedy = "give a positive number of seconds";
-            in_range("duration", load.duration.get(), f64::MIN_POSITIVE, 1e9, remedy)?;
+            in_range(
+                "duration",
+                load.duration.get(),
+                f64::MIN_POSITIVE,
+                MAX_DURATION_S,
+                remedy,
+            )?;
             let remedy = "each user may hold a connection: allow as many connections (at most 60,000), or lower \
                           the curve's peak";
             in_range(
@@ -272,18 +215,19 @@ impl Plan {
                 remedy,
             )?;
         }
-        let remedy = "give from 1 to 60,000 connections";
-        in_range(
-            "max_connections",
-            config.max_connections as f64,
-            1.0,
-            MAX_CONNECTIONS as f64,
-            remedy,
+        if config.threads > 1 && matches!(config.pacing, Pacing::Replay(_) | Pacing::Users(_)) {
+            return Err(LoadError::BadSetting {
+                setting: "threads",
+                value: config.threads.to_string(),
+                remedy: "a replay and users run on 1 thread; start several loads to use more",
+            });
+        }
+        check_common(
+            config.max_connections,
+            config.queue,
+            config.timeout.get(),
+            config.threads,
         )?;
-        let remedy = "give room for at most 10,000,000 waiting requests";
-        in_range("queue", config.queue as f64, 0.0, MAX_QUEUE as f64, remedy)?;
-        let remedy = "give from 0.001 to 3,600 seconds";
-        in_range("timeout", config.timeout.get(), 0.001, 3600.0, remedy)?;
 
         let (addresses, host, path) = find_target(&config.url)?;
         let files = match &mut config.pacing {
@@ -298,7 +242,7 @@ impl Plan {
                 }
                 None => Vec::new(),
             },
-            Pacing::Open(_) | Pacing::Closed { .. } => Vec::new(),
+            Pacing::Open(_) | Pacing::Closed { .. } | Pacing::Bursts(_) => Vec::new(),
         };
         let mut headers = config.headers;
         headers.entry(header::HOST).or_insert(host);
@@ -306,40 +250,46 @@ impl Plan {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         allow_files(config.max_connections)?;
-        Ok(Self {
-            addresses,
-            method: config.method,
-            headers,
-            body: config.body,
-            paths: PathChooser::new(config.paths, &path, config.seed)?,
-            files,
-            seed: config.seed,
-            pacing: config.pacing,
-            max_connections: config.max_connections,
-            warm_connections: config.warm_connections.min(config.max_connections),
-            queue: config.queue,
-            timeout: config.timeout.get(),
-            keep_alive: config.keep_alive,
-            url: config.url,
-        })
+        let paths = PathChooser::new(config.paths, &path, config.seed)?;
+        let threads = config.threads;
+        let warm = config.warm_connections.min(config.max_connections);
+        Ok(split(config.pacing, threads)
+            .into_iter()
+            .enumerate()
+            .map(|(thread, pacing)| Self {
+                addresses: addresses.clone(),
+                method: config.method.clone(),
+                headers: headers.clone(),
+                body: config.body.clone(),
+                paths: paths.for_thread(thread, config.seed),
+                files: files.clone(),
+                seed: config.seed,
+                pacing,
+                max_connections: part(config.max_connections, thread, threads),
+                warm_connections: part(warm, thread, threads),
+                queue: part(config.queue, thread, threads),
+                timeout: config.timeout.get(),
+                keep_alive: config.keep_alive,
+                expect_bytes: config.expect_bytes,
+            })
+            .collect())
     }
 }
 
-fn in_range(
-    setting: &'static str,
-    value: f64,
-    low: f64,
-    high: f64,
-    remedy: &'static str,
-) -> Result<(), LoadError> {
-    if (low..=high).contains(&value) {
-        Ok(())
-    } else {
-        Err(LoadError::BadSetting {
-            setting,
-            value: value.to_string(),
-            remedy,
-        })
+/// What each thread sends.
+fn split(pacing: Pacing, threads: usize) -> Vec<PlannedPacing> {
+    let closed = |bursts| (0..threads).map(|_| PlannedPacing::Bursts(bursts)).collect();
+    match pacing {
+        Pacing::Open(arrivals) => (0..threads)
+            .map(|thread| PlannedPacing::Open(ArrivalShare::new(arrivals.clone(), thread, threads)))
+            .collect(),
+        Pacing::Closed {
+            connections,
+            duration,
+        } => closed(Bursts::closed(connections, duration)),
+        Pacing::Bursts(bursts) => closed(bursts),
+        Pacing::Replay(replay) => vec![PlannedPacing::Replay(replay)],
+        Pacing::Users(load) => vec![PlannedPacing::Users(load)],
     }
 }
 
@@ -348,6 +298,7 @@ fn find_target(url: &str) -> Result<(Vec<SocketAddr>, HeaderValue, String), Load
     let bad = |problem: String| LoadError::BadUrl {
         url: url.into(),
         problem,
+        form: "http://HOST:PORT/PATH",
     };
     let uri: Uri = url
         .parse()
@@ -386,30 +337,6 @@ fn find_target(url: &str) -> Result<(Vec<SocketAddr>, HeaderValue, String), Load
     Ok((addresses, host, path.into()))
 }
 
-/// Raises the soft limit on open files to the hard one where the connections need it.
-fn allow_files(connections: usize) -> Result<(), LoadError> {
-    let needed = connections as u64 + OTHER_FILES;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|soft| soft >= needed) {
-        return Ok(());
-    }
-    if let Some(limit) = maximum.filter(|&hard| hard < needed) {
-        return Err(LoadError::TooManyConnections {
-            wanted: connections,
-            limit,
-            needed,
-        });
-    }
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(needed),
-            maximum,
-        },
-    )
-    .map_err(|error| LoadError::System(error.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,8 +348,12 @@ mod tests {
         LoadConfig::new(url, Pacing::open(Arrivals::new(trace, Spacing::Even, 0)))
     }
 
+    fn planned(config: LoadConfig) -> Result<Plan, LoadError> {
+        Ok(Plan::new(config)?.remove(0))
+    }
+
     fn refused(config: LoadConfig) -> String {
-        Plan::new(config).err().expect("it must be refused").to_string()
+        planned(config).err().expect("it must be refused").to_string()
     }
 
     #[test]
@@ -467,14 +398,14 @@ mod tests {
 
     #[test]
     fn host_path_and_port_come_from_the_url() {
-        let plan = Plan::new(config("http://127.0.0.1/a?b=1")).unwrap();
+        let plan = planned(config("http://127.0.0.1/a?b=1")).unwrap();
         assert_eq!(plan.addresses, ["127.0.0.1:80".parse().unwrap()]);
         assert_eq!(plan.headers[header::HOST], "127.0.0.1");
         let mut six = config("http://[::1]:8080");
         six.headers
             .insert(header::HOST, HeaderValue::from_static("wiki.test"));
         six.keep_alive = false;
-        let mut plan = Plan::new(six).unwrap();
+        let mut plan = planned(six).unwrap();
         assert_eq!(plan.addresses, ["[::1]:8080".parse().unwrap()]);
         assert_eq!(plan.headers[header::HOST], "wiki.test");
         assert_eq!(plan.headers[header::CONNECTION], "close");

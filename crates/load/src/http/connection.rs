@@ -6,17 +6,84 @@ use http_body_util::Full;
 use hyper::body::Body as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// In how many of a body's first bytes a marker is looked for.
 const BEGINNING: usize = 512;
 
-type Driver = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
+type Driver = http1::Connection<TokioIo<Metered>, Full<Bytes>>;
+
+/// Bytes that a thread's connections moved.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) received: Cell<u64>,
+    pub(crate) sent: Cell<u64>,
+}
+
+impl Traffic {
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.sent.set(self.sent.get() + *bytes as u64);
+        }
+        written
+    }
+}
+
+/// A stream whose bytes are counted.
+struct Metered {
+    stream: TcpStream,
+    traffic: Rc<Traffic>,
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let received = &self.traffic.received;
+        received.set(received.get() + (buffer.filled().len() - before) as u64);
+        polled
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.traffic.wrote(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.traffic.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
 
 /// A connection that a request can be sent on.
 pub(crate) struct Connection {
@@ -47,12 +114,15 @@ pub(crate) enum Broken {
 
 impl Connection {
     /// Connects to the first address that answers.
-    pub(crate) async fn open(addresses: &[SocketAddr]) -> io::Result<Self> {
+    pub(crate) async fn open(addresses: &[SocketAddr], traffic: &Rc<Traffic>) -> io::Result<Self> {
         let stream = TcpStream::connect(addresses).await?;
         // Requests are written whole; waiting for more to send with them would only delay them.
         stream.set_nodelay(true)?;
         let (sender, driver) = http1::Builder::new()
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(Metered {
+                stream,
+                traffic: Rc::clone(traffic),
+            }))
             .await
             .map_err(io::Error::other)?;
         Ok(Self {

@@ -4,14 +4,17 @@ mod browsing;
 mod serving;
 mod visiting;
 
-use super::clock::{Moment, PreciseTimer};
-use super::config::{Pacing, People, Plan};
+use super::config::{People, Plan, PlannedPacing};
+use super::connection::Traffic;
 use super::paths::PathChooser;
-use super::tally::LoadPeriod;
+use crate::bursts::{Bursts, Windows};
+use crate::clock::{Moment, PreciseTimer, thread_cpu};
+use crate::handle::{Command, hand_over};
+use crate::share::{Arrival, ArrivalShare, Beginning};
+use crate::tally::LoadPeriod;
 use browsing::{Crowd, Population};
 use bytes::Bytes;
 use headroom_units::Seconds;
-use headroom_workload::Arrivals;
 use headroom_workload::access_log::Replay;
 use http::{HeaderMap, Method, Uri};
 use serving::{Job, Slot};
@@ -20,7 +23,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
@@ -31,18 +33,10 @@ const RELEASE_BATCH: usize = 64;
 /// overflow.
 const WARM_BATCH: usize = 64;
 
-/// What the handle asks of the generator's thread.
-pub(crate) enum Command {
-    /// Hand over what was counted since the last time.
-    TakePeriod(SyncSender<Box<LoadPeriod>>),
-    /// Offer no more; answer what is outstanding.
-    Stop,
-}
-
 /// What releases requests.
 enum Source {
-    Open(Box<Arrivals>),
-    Closed { duration: f64 },
+    Open(ArrivalShare),
+    Bursts(Bursts),
     Replay { requests: Box<Replay>, paths: Vec<Uri> },
     Users(Rc<Population>),
 }
@@ -60,6 +54,13 @@ pub(crate) struct Engine {
     queue: usize,
     source: RefCell<Source>,
     closed_loop: bool,
+    /// When a closed loop's connections send; none before it begins, and of other loads.
+    windows: Cell<Option<Windows>>,
+    expect_bytes: Option<u64>,
+    /// Bytes that connections received and sent so far.
+    traffic: Rc<Traffic>,
+    /// CPU time of the thread that earlier periods have counted, seconds.
+    cpu_counted: Cell<f64>,
     paths: RefCell<PathChooser>,
     slots: RefCell<Vec<Rc<Slot>>>,
     /// Free slots with an open connection, the one longest idle first: all connections are used in turn, as a
@@ -83,12 +84,21 @@ pub(crate) struct Engine {
 
 /// Runs a load to its end on the current thread's local runtime and gives what was counted since the last
 /// period was taken.
-pub(crate) async fn run(plan: Plan, mut commands: mpsc::Receiver<Command>) -> io::Result<Box<LoadPeriod>> {
+pub(crate) async fn run(
+    plan: Plan,
+    mut commands: mpsc::Receiver<Command>,
+    beginning: &Beginning,
+) -> io::Result<Box<LoadPeriod>> {
+    let ready = Arrival(beginning);
     let timer = PreciseTimer::new()?;
     let warm = plan.warm_connections;
     let engine = Rc::new(Engine::new(plan));
     let mut stopped = engine.warm_up(warm, &mut commands).await;
-    engine.begin();
+    drop(ready);
+    let origin = engine
+        .wait_for_others(beginning, &mut commands, &mut stopped)
+        .await;
+    engine.begin(origin);
     let sweeper = tokio::task::spawn_local(Rc::clone(&engine).sweep());
 
     while !stopped {
@@ -119,17 +129,15 @@ pub(crate) async fn run(plan: Plan, mut commands: mpsc::Receiver<Command>) -> io
 
 impl Engine {
     fn new(plan: Plan) -> Self {
-        let closed_loop = matches!(plan.pacing, Pacing::Closed { .. });
+        let closed_loop = matches!(plan.pacing, PlannedPacing::Bursts(_));
         let source = match plan.pacing {
-            Pacing::Open(arrivals) => Source::Open(arrivals),
-            Pacing::Closed { duration, .. } => Source::Closed {
-                duration: duration.get(),
-            },
-            Pacing::Replay(requests) => Source::Replay {
+            PlannedPacing::Open(arrivals) => Source::Open(arrivals),
+            PlannedPacing::Bursts(bursts) => Source::Bursts(bursts),
+            PlannedPacing::Replay(requests) => Source::Replay {
                 requests,
                 paths: plan.files,
             },
-            Pacing::Users(load) => Source::Users(Rc::new(Population {
+            PlannedPacing::Users(load) => Source::Users(Rc::new(Population {
                 curve: load.curve,
                 duration: load.duration.get(),
                 people: match load.people {
@@ -160,6 +168,10 @@ impl Engine {
             queue: plan.queue,
             source: RefCell::new(source),
             closed_loop,
+            windows: Cell::new(None),
+            expect_bytes: plan.expect_bytes,
+            traffic: Rc::default(),
+            cpu_counted: Cell::new(0.0),
             paths: RefCell::new(plan.paths),
             slots: RefCell::default(),
             idle: RefCell::default(),
@@ -212,9 +224,30 @@ impl Engine {
         false
     }
 
-    fn begin(self: &Rc<Self>) {
-        let now = Moment::now();
+    /// Waits until all threads of the load are ready; when they began.
+    async fn wait_for_others(
+        &self,
+        beginning: &Beginning,
+        commands: &mut mpsc::Receiver<Command>,
+        stopped: &mut bool,
+    ) -> Moment {
+        loop {
+            if let Some(origin) = beginning.origin() {
+                return origin;
+            }
+            if let Ok(command) = commands.try_recv() {
+                *stopped |= self.obey(command);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn begin(self: &Rc<Self>, origin: Moment) {
+        let now = origin;
         self.origin.set(now);
+        if let Source::Bursts(bursts) = &*self.source.borrow() {
+            self.windows.set(Some(bursts.windows(origin)));
+        }
         self.offering.set(true);
         if let Source::Users(people) = &*self.source.borrow() {
             people.next_look.set(now);
@@ -222,6 +255,7 @@ impl Engine {
         }
         if self.closed_loop {
             for slot in self.slots.borrow().iter() {
+                slot.window_began.set(origin);
                 slot.wake();
             }
             // Without keep-alive no connection was warmed.
@@ -246,7 +280,10 @@ impl Engine {
                 // Without a further arrival the load still lasts until the trace ends.
                 (arrivals.peek().map_or(end, Seconds::get), end)
             }
-            Source::Closed { duration } => (*duration, *duration),
+            Source::Bursts(bursts) => {
+                let end = bursts.duration.get();
+                (end, end)
+            }
             Source::Replay { requests, .. } => {
                 let end = requests.duration().get();
                 (requests.peek().map_or(end, Seconds::get), end)
@@ -294,7 +331,7 @@ impl Engine {
                         close: false,
                         visit: None,
                     }),
-                Source::Closed { .. } | Source::Users(_) => None,
+                Source::Bursts(_) | Source::Users(_) => None,
             };
             let Some(job) = job else { return };
             self.release(job);
@@ -323,9 +360,7 @@ impl Engine {
             self.waiting.borrow_mut().push_back(job);
             self.period.borrow_mut().counts.queued += 1;
         } else {
-            let mut period = self.period.borrow_mut();
-            period.counts.failed.dropped += 1;
-            period.outstanding -= 1;
+            self.period.borrow_mut().failed(|failed| &mut failed.dropped);
         }
     }
 
@@ -343,6 +378,7 @@ impl Engine {
             expired: Cell::new(false),
             connected: Cell::new(false),
             connecting: Cell::new(None),
+            window_began: Cell::new(self.origin.get()),
         });
         self.slots.borrow_mut().push(Rc::clone(&slot));
         slot
@@ -366,10 +402,7 @@ impl Engine {
     fn obey(&self, command: Command) -> bool {
         match command {
             Command::TakePeriod(reply) => {
-                // Who asked may have given up waiting; then what it would have got is kept.
-                if let Err(refused) = reply.try_send(self.swap_period()) {
-                    let (std::sync::mpsc::TrySendError::Full(mut earlier)
-                    | std::sync::mpsc::TrySendError::Disconnected(mut earlier)) = refused;
+                if let Some(mut earlier) = hand_over(&reply, self.swap_period()) {
                     let mut period = self.period.borrow_mut();
                     earlier.append(&period);
                     *period = earlier;
@@ -388,10 +421,11 @@ impl Engine {
             self.count_users(people, moment);
             self.period.borrow_mut().users = people.present.get() as u64;
         }
+        let cpu = thread_cpu();
+        let used = cpu - self.cpu_counted.replace(cpu);
         let mut period = self.period.borrow_mut();
-        let next = Box::new(LoadPeriod::new(now, period.outstanding));
-        let mut ended = std::mem::replace(&mut *period, next);
-        ended.finish(now);
-        ended
+        period.counts.received_bytes += self.traffic.received.take();
+        period.counts.sent_bytes += self.traffic.sent.take();
+        period.swap(now, Seconds::new(used))
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 load generator: open loop or users, on one thread.
+//! The HTTP/1.1 load generator: open loop, closed loop or users, on one thread or several.
 //!
 //! **Open loop.** Requests are offered when the [arrival process](headroom_workload::arrivals) says, whether or not earlier
 //! ones were answered. Latency is counted from the *intended* send time, so a service that stalls is charged for
@@ -12,6 +12,9 @@
 //! it keeps, reads it, and draws the next from its table of transitions; what writes is a POST with a form. An answer that
 //! does not say that it is the page which was asked for is a failure ([`Failures::wrong`]); after any failure the session is
 //! over and another begins. [`LoadResult::by_kind`] has each kind of page.
+//!
+//! **Density.** [`Pacing::Bursts`] is a closed loop whose connections send for a share of each window and sleep for the
+//! rest: [`Bursts`](crate::Bursts).
 //!
 //! **Bounds.** At most `max_connections` connections. When all are busy a request waits, its latency counting,
 //! in a queue of at most `queue`; when that is full it is counted as [dropped](Failures::dropped), a failure,
@@ -31,18 +34,51 @@
 //!
 //! Only cleartext `http://` is spoken.
 
-mod clock;
 mod config;
 mod connection;
 mod engine;
-mod handle;
 mod paths;
-mod tally;
 
-pub use config::{LoadConfig, LoadError, Pacing, People, UserLoad};
-pub use handle::{LoadHandle, start};
+pub use crate::error::LoadError;
+pub use crate::handle::LoadHandle;
+pub use crate::result::{KindResult, LoadResult, Summary};
+pub use crate::tally::{Counts, Failures, LoadPeriod};
+pub use config::{LoadConfig, Pacing, People, UserLoad};
 pub use paths::Paths;
-pub use tally::{Counts, Failures, KindResult, LoadPeriod, LoadResult, Summary};
+
+use crate::handle::Generator;
+use crate::share::Beginning;
+use config::Plan;
+use std::sync::Arc;
+use tokio::runtime::LocalOptions;
+
+/// How many tasks run between two looks at the sockets and the timer. Fewer than tokio's 61, because a request
+/// that becomes due must not wait for so many.
+const EVENT_INTERVAL: u32 = 16;
+
+/// Starts a load on threads of its own. They first open the warm connections and then begin together.
+///
+/// The process's soft limit on open files is raised to its hard limit where the connections need it.
+///
+/// # Errors
+/// [`LoadError`] where the configuration is wrong, the host has no address, or the system refuses a thread. A
+/// server that does not answer is no error: its requests fail and are counted.
+pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
+    let url = config.url.clone();
+    let plans = Plan::new(config)?;
+    let beginning = Arc::new(Beginning::of(plans.len()));
+    let generators = plans.into_iter().map(|plan| {
+        let beginning = Arc::clone(&beginning);
+        Generator::start(None, move |received| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .event_interval(EVENT_INTERVAL)
+                .build_local(LocalOptions::default())?;
+            runtime.block_on(engine::run(plan, received, &beginning))
+        })
+    });
+    Ok(LoadHandle::new(url, generators.collect::<Result<_, _>>()?))
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Which path each request asks for.
 
-use super::config::LoadError;
+use crate::error::LoadError;
 use http::Uri;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -29,10 +29,12 @@ pub enum Paths {
 
 /// The paths, checked and parsed once.
 pub(crate) struct PathChooser {
+    /// Of this thread.
     rng: ChaCha8Rng,
     rule: Rule,
 }
 
+#[derive(Clone)]
 enum Rule {
     InOrder { uris: Vec<Uri>, next: usize },
     Uniform(Vec<Uri>),
@@ -75,6 +77,16 @@ impl PathChooser {
             rng: ChaCha8Rng::seed_from_u64(seed),
             rule,
         })
+    }
+
+    /// The same paths, chosen by another thread of the same load.
+    pub(crate) fn for_thread(&self, thread: usize, seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(thread as u64);
+        Self {
+            rng,
+            rule: self.rule.clone(),
+        }
     }
 
     /// The next request's path.

@@ -457,6 +457,86 @@ fn a_closed_loop_keeps_its_connections_busy_and_survives_a_dead_server() {
 }
 
 #[test]
+fn an_answer_of_another_size_than_expected_is_a_failure_of_its_own() {
+    let url = serve(|request: Request<Incoming>| async move {
+        text(if request.uri().path() == "/long" {
+            "hello"
+        } else {
+            "x"
+        })
+    });
+    let mut config = LoadConfig::new(url, open(100.0, 0.4, Spacing::Even));
+    config.paths = Paths::InOrder(["/long", "/short"].map(String::from).to_vec());
+    config.expect_bytes = Some(5);
+    let result = run(config);
+    assert_eq!(
+        (result.counts.completed, result.counts.failed.wrong_size),
+        (20, 20)
+    );
+    assert_eq!((result.failed_total, result.whole.latency.len()), (20, 20));
+    assert!(result.counts.received_bytes > 40 * 10 && result.counts.sent_bytes > 40 * 10);
+}
+
+#[test]
+fn connections_send_for_the_density_of_each_window_and_sleep_for_the_rest() {
+    for (grid, keep_alive) in [(false, true), (true, true), (true, false)] {
+        let came = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&came);
+        let url = serve(move |_| {
+            record.lock().unwrap().push(std::time::Instant::now());
+            async {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                text("x")
+            }
+        });
+        let mut config = LoadConfig::new(
+            url,
+            Pacing::Bursts(crate::Bursts {
+                connections: 4,
+                window: Seconds::new(0.8),
+                density: headroom_units::Ratio::new(0.5),
+                duration: Seconds::new(3.2),
+                grid,
+            }),
+        );
+        config.keep_alive = keep_alive;
+        let counts = run(config).counts;
+        assert_eq!(counts.failed.total(), 0, "{counts:?}");
+        let mut came = came.lock().unwrap().clone();
+        came.sort();
+        let gaps = came.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64());
+        let sleeps: Vec<f64> = gaps.filter(|gap| *gap > 0.2).collect();
+        // A machine that stalls adds gaps, and never takes one away.
+        let longest = sleeps.iter().copied().fold(0.0, f64::max);
+        assert!(
+            sleeps.len() >= 3 && longest > 0.35,
+            "grid {grid}, keep-alive {keep_alive}: {sleeps:?}"
+        );
+    }
+}
+
+#[test]
+fn two_threads_share_a_load() {
+    let url = serve(|_| async { text("x") });
+    let mut config = LoadConfig::new(&url, open(400.0, 0.5, Spacing::Poisson));
+    config.threads = 2;
+    let shared = run(config);
+    let alone = run(LoadConfig::new(&url, open(400.0, 0.5, Spacing::Poisson)));
+    assert_eq!(shared.counts.completed, alone.counts.completed);
+    let mut closed = LoadConfig::new(
+        &url,
+        Pacing::Closed {
+            connections: 5,
+            duration: Seconds::new(0.3),
+        },
+    );
+    closed.threads = 2;
+    let result = run(closed);
+    assert_eq!((result.counts.connections, result.failed_total), (5, 0));
+    assert!(result.whole.busiest_thread_cpu < result.generator_cpu_s);
+}
+
+#[test]
 fn periods_add_up_to_the_result() {
     let url = serve(|_| async { text("x") });
     let mut load = start(LoadConfig::new(url, open(400.0, 0.8, Spacing::Even))).unwrap();

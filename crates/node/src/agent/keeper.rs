@@ -41,7 +41,7 @@ pub(super) enum Command {
         answer: oneshot::Sender<Description>,
     },
     Apply {
-        apply: Apply,
+        apply: Box<Apply>,
         peer: Peer,
         arrived: Instant,
         answer: oneshot::Sender<Result<Applied, Refusal>>,
@@ -245,7 +245,7 @@ impl Keeper {
                 answer,
             } => {
                 let before = (self.machine.in_force(), self.lease.state(self.now()).is_some());
-                let outcome = self.apply(apply.clone(), &peer, arrived);
+                let outcome = self.apply((*apply).clone(), &peer, arrived);
                 let after = self.machine.in_force();
                 self.settings
                     .audit

@@ -1,6 +1,7 @@
 //! What an agent serves: a machine that can be read, limited and put back. [`super::LocalMachine`] is this one; a test
 //! gives another.
 
+use crate::work::MachineWork;
 use headroom_units::{Cores, Hertz, Ratio, Reading, Setting, Source};
 use headroom_wire::message::{
     Device, Meter, Node, OnCallSample, OnCallServer, PowerEnvelope, Ranges, RefusedReadings,
@@ -98,6 +99,8 @@ pub struct Counters {
     pub refused: Option<RefusedReadings>,
     /// The server on call; what waited the least is of the time since the reading before.
     pub oncall: Option<OnCallSample>,
+    /// What the whole machine did, and how long ago that was read.
+    pub work: Option<(Duration, MachineWork)>,
     /// What went wrong since the reading before, a line each.
     pub troubles: Vec<String>,
 }

@@ -1,8 +1,9 @@
 //! One caller's samples: the differences between the counters at the ends of its periods. No clock, no machine.
 
 use super::machine::{BusyCounters, Counters, CpuCounters, EnergyCounter, EnergyCounters};
+use crate::work::{LinkWork, MachineWork};
 use headroom_units::{Cores, Joules, Ratio, Seconds, Setting, Watts};
-use headroom_wire::message::{CpuSample, EnergySample, LeaseState, Microjoules, Sample, ZoneSample};
+use headroom_wire::message::{self, CpuSample, EnergySample, LeaseState, Microjoules, Sample, ZoneSample};
 use std::time::Duration;
 
 /// What a sample says beside the counters.
@@ -98,6 +99,10 @@ impl Differences {
                 .map(|now| (now + before.usable.unwrap_or(now)) / 2.0),
             refused: counters.refused.clone(),
             oncall,
+            work: counters
+                .work
+                .as_ref()
+                .map(|(age, work)| work_at(at.saturating_sub(*age), work)),
         }
     }
 }
@@ -115,6 +120,21 @@ fn cpu(now: &CpuCounters, before: Option<&CpuCounters>) -> CpuSample {
         busy: Cores::new(busy),
         throttled: now.throttled,
         throttled_share: share,
+    }
+}
+
+fn work_at(at: Duration, work: &MachineWork) -> message::MachineWork {
+    let link = |link: &LinkWork| message::LinkWork {
+        name: link.name.clone(),
+        received: link.received,
+        sent: link.sent,
+        bits_per_s: link.bits_per_s,
+    };
+    message::MachineWork {
+        at,
+        busy: Duration::from_secs_f64(work.busy.get()),
+        softirq: Duration::from_secs_f64(work.softirq.get()),
+        links: work.links.iter().map(link).collect(),
     }
 }
 
@@ -152,28 +172,21 @@ fn energy(now: &EnergyCounter, before: Option<&EnergyCounter>, elapsed: Seconds)
     EnergySample::new(now.source, Microjoules(now.uj), power)
 }
 
-/// Reads how long the whole machine was busy: the first line of /proc/stat (proc_stat(5)), in ticks of all processors.
-/// Waiting for a disk is idle time; a guest's time is in user and nice already.
-pub(super) fn parse_busy(stat: &str) -> Option<BusyCounters> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line
-        .split_whitespace()
-        .take(8)
-        .map(str::parse)
-        .collect::<Result<_, _>>()
-        .ok()?;
-    let idle = ticks.get(3)?.saturating_add(*ticks.get(4)?);
-    let all_ticks = ticks.iter().fold(0u64, |sum, ticks| sum.saturating_add(*ticks));
-    Some(BusyCounters {
-        busy_ticks: all_ticks - idle.min(all_ticks),
-        all_ticks,
-    })
+impl BusyCounters {
+    /// How long the whole machine was busy, of all its processors' time.
+    pub(super) const fn of(work: &MachineWork) -> Self {
+        Self {
+            busy_ticks: work.ticks.busy_or_stolen(),
+            all_ticks: work.ticks.all(),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::machine::ZoneCounter;
     use super::*;
+    use crate::work::CpuTicks;
     use headroom_units::{Reading, Source};
     use headroom_wire::message::{OnCallCounters, OnCallNow, OnCallSample};
     use proptest::prelude::*;
@@ -350,17 +363,49 @@ mod tests {
 
     #[test]
     fn waiting_for_a_disk_is_not_busy() {
-        let busy = parse_busy("cpu  10 5 15 60 10 0 0 0 3 0\ncpu0 1 1 1 1 1\n").unwrap();
+        let ticks = CpuTicks::of("cpu  10 5 15 60 10 0 0 0 3 0\ncpu0 1 1 1 1 1\n").unwrap();
+        let work = MachineWork {
+            ticks,
+            ..MachineWork::default()
+        };
         assert_eq!(
-            busy,
+            BusyCounters::of(&work),
             BusyCounters {
                 busy_ticks: 30,
                 all_ticks: 100
             }
         );
-        for nonsense in ["", "cpu", "cpu  1 2", "cpu  a b c d e", "intr 1 2 3 4 5"] {
-            assert_eq!(parse_busy(nonsense), None, "{nonsense}");
-        }
+    }
+
+    #[test]
+    fn what_the_machine_did_is_of_when_it_was_read() {
+        let mut differences = Differences::new(Duration::ZERO, Counters::default());
+        let work = MachineWork {
+            busy: Seconds::new(3.5),
+            softirq: Seconds::new(0.5),
+            links: vec![LinkWork {
+                name: "eth0".to_owned(),
+                received: 7,
+                sent: 9,
+                bits_per_s: Some(1e9),
+            }],
+            ..MachineWork::default()
+        };
+        let counters = Counters {
+            work: Some((Duration::from_millis(30), work)),
+            ..Counters::default()
+        };
+        let sample = differences.advance(Duration::from_secs(2), &counters, standing());
+        let work = sample.work.unwrap();
+        assert_eq!(
+            (work.at, work.busy, work.softirq),
+            (
+                Duration::from_millis(1970),
+                Duration::from_millis(3500),
+                Duration::from_millis(500)
+            )
+        );
+        assert_eq!((work.links[0].sent, work.links[0].bits_per_s), (9, Some(1e9)));
     }
 
     proptest! {

@@ -142,7 +142,7 @@ impl Agent for Service {
         let apply = Apply::try_from(request).map_err(malformed)?;
         let applied = self
             .ask(|answer| Command::Apply {
-                apply,
+                apply: Box::new(apply),
                 peer,
                 arrived,
                 answer,

@@ -1,10 +1,8 @@
 //! How much all the CPUs worked, from `/proc/stat`: the witness against a counter that stands still.
 
+use crate::work::{CpuTicks, USER_HZ};
 use crate::{Roots, file};
 use std::path::PathBuf;
-
-/// Clock ticks of a second in `/proc/stat`: USER_HZ, 100 on every architecture that Linux has RAPL or hwmon power on.
-const USER_HZ: f64 = 100.0;
 
 /// Reads the busy time of all CPUs together.
 #[derive(Debug)]
@@ -32,16 +30,9 @@ impl CpuWork {
     }
 }
 
-/// user, nice, system, irq and softirq of the first line (proc_stat(5)); guest time is part of user.
+/// Of all CPUs; waiting for disks and what the hypervisor took are no work.
 fn busy_ticks(text: &str) -> Option<u64> {
-    let fields: Vec<u64> = text
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_whitespace()
-        .map_while(|field| field.parse().ok())
-        .collect();
-    [0, 1, 2, 5, 6].iter().map(|&at| fields.get(at).copied()).sum()
+    Some(CpuTicks::of(text)?.busy())
 }
 
 #[cfg(test)]

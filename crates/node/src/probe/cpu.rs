@@ -1,6 +1,6 @@
 //! Cores, frequency and idle states.
 
-use super::{FREQUENCY_LIMIT, Finding, Kind, Machine, State, finding, in_words, remedy_for};
+use super::{CPU_TIME, FREQUENCY_LIMIT, Finding, Kind, Machine, State, finding, in_words, remedy_for};
 use crate::cgroup::Version;
 use crate::file;
 use crate::frequency::FrequencyReader;
@@ -73,9 +73,8 @@ fn controller(machine: &Machine<'_>, what: &str, name: &str) -> Finding {
 
 /// CPU time per service.
 fn usage(machine: &Machine<'_>) -> Finding {
-    const WHAT: &str = "CPU time of a service";
     let mountinfo = machine.roots.proc_("self/mountinfo");
-    let find = |state, evidence, why: &str| finding(WHAT, Kind::Meter, state, evidence, why);
+    let find = |state, evidence, why: &str| finding(CPU_TIME, Kind::Meter, state, evidence, why);
     let Ok(hierarchies) = &machine.hierarchies else {
         return find(State::Unusable, mountinfo, "no cgroup file system is mounted").remedy("mount it");
     };

@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// What counts a service's CPU time: in use beside every meter of watts, and none itself.
+pub const CPU_TIME: &str = "CPU time of a service";
 /// What the finding about limits on the frequency is called.
 pub(crate) const FREQUENCY_LIMIT: &str = "CPU frequency limit";
 

@@ -3,6 +3,7 @@
 use super::QueueError;
 use crate::Roots;
 use crate::file;
+use crate::work::CpuTicks;
 
 /// One reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,18 +62,10 @@ fn named(text: &str, group: &str, name: &str) -> Option<u64> {
     None
 }
 
-/// Of `/proc/stat`: waiting for a disk is idle time, time that the hypervisor took is not.
+/// Of `/proc/stat`: the used and the whole.
 fn cpu_time(text: &str) -> Option<(u64, u64)> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let mut ticks = [0u64; 8];
-    let mut found = 0;
-    // user, nice, system, idle, iowait, irq, softirq, steal; guest time, after them, is in user's already.
-    for (tick, word) in ticks.iter_mut().zip(line.split_whitespace()) {
-        *tick = word.parse().ok()?;
-        found += 1;
-    }
-    let whole = ticks.iter().try_fold(0u64, |sum, tick| sum.checked_add(*tick))?;
-    (found >= 4).then(|| (whole - ticks[3] - ticks[4], whole))
+    let ticks = CpuTicks::of(text)?;
+    Some((ticks.busy_or_stolen(), ticks.all()))
 }
 
 #[cfg(test)]

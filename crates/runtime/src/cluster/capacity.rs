@@ -124,6 +124,7 @@ mod tests {
             usable: usable.map(Cores::new),
             refused: None,
             oncall: None,
+            work: None,
         };
         let usable = |left| usable(Cores::new(2.0), Some(&sample(left))).get();
         assert_eq!(

@@ -6,11 +6,12 @@ pub use levers::levers_of;
 
 use crate::live::failures;
 use anyhow::Context;
-use headroom_gateway::{BackendChange, Handle, PeriodStats};
+use headroom_gateway::{BackendChange, ClassCounts, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
-    Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ConnectCounts,
-    GatewayDescription, GatewayPeriod, QueueCounts, Range, SetBackend, check_settings, lease_of,
+    Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ClassOnBackend,
+    ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts, Range, SetBackend, SizeClass,
+    check_settings, lease_of, routes,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
@@ -195,6 +196,35 @@ impl Stream for Passed {
     }
 }
 
+/// What is reported of one class of sizes.
+fn size_class(class: &ClassCounts) -> SizeClass {
+    let on_backend = |part: &headroom_gateway::ClassOnBackend| ClassOnBackend {
+        arrivals: part.arrivals,
+        completions: part.completions,
+        failures: part.failures,
+        in_flight: part.in_flight,
+        latency_us: part.latency_us,
+        buckets: part
+            .histogram
+            .buckets()
+            .map(|(bucket, count)| (u32::try_from(bucket).unwrap_or(u32::MAX), count))
+            .collect(),
+    };
+    let latencies = class.histogram.iter_recorded();
+    SizeClass {
+        arrivals: class.counts.arrivals,
+        completions: class.counts.completions,
+        failures: class.counts.failures,
+        aborted_by_client: class.counts.aborted_by_client,
+        bytes: class.counts.response_bytes,
+        in_flight: class.counts.in_flight,
+        latencies: latencies
+            .map(|value| (value.value_iterated_to(), value.count_at_value()))
+            .collect(),
+        backends: class.backends.iter().map(on_backend).collect(),
+    }
+}
+
 impl Control {
     fn backends(&self) -> Vec<Backend> {
         let known = self.gateway.backends_health().into_iter();
@@ -310,6 +340,8 @@ impl Control {
                 held: stats.batch.held,
             }),
             levers: self.levers.now(),
+            sizes: stats.sizes.iter().map(size_class).collect(),
+            routes: self.gateway.routes(),
         }
     }
 
@@ -355,6 +387,7 @@ impl gateway_server::Gateway for Control {
             backends: self.backends(),
             observe_period_ms: PERIOD_MS,
             levers: self.levers.offered(),
+            size_bounds: self.gateway.config().sizes.bounds_bytes.clone(),
         };
         Ok(Response::new(description.into()))
     }
@@ -413,10 +446,11 @@ impl gateway_server::Gateway for Control {
         let request = request.into_inner();
         check_settings(&self.levers.offered(), &request.settings)?;
         let lease = lease_of(&request)?;
+        let routes = routes(request.routes).map_err(Refusal::from)?;
         let settings = request.settings;
         let changed = self
             .levers
-            .set(peer.clone(), settings.clone(), lease)
+            .set(peer.clone(), settings.clone(), routes, lease)
             .inspect_err(|refusal| {
                 if let Some(peer) = peer
                     .as_ref()
@@ -425,13 +459,17 @@ impl gateway_server::Gateway for Control {
                     tracing::warn!(%peer, "levers were not set: {refusal}");
                 }
             })?;
-        // A law of the interval sets it in every period, which is no news.
+        // A law of these sets them in every period, which is no news.
+        let routine = [
+            headroom_units::Lever::BatchInterval,
+            headroom_units::Lever::Placement,
+        ];
         let is_routine = settings
             .iter()
-            .all(|set| set.lever == headroom_units::Lever::BatchInterval.name());
+            .all(|set| routine.iter().any(|lever| lever.name() == set.lever));
         if let Some(peer) = peer.filter(|_| changed) {
             if is_routine {
-                tracing::debug!(%peer, ?settings, "a controller set the batch interval");
+                tracing::debug!(%peer, ?settings, "a controller set what it sets in each period");
             } else if limiter::admits(&peer.key(), "levers set") {
                 tracing::info!(%peer, ?settings, "a controller set levers");
             }

@@ -9,7 +9,9 @@ pub use balancer::GatewayBalancer;
 pub use levers::{GatewayLevers, OfferedLevers};
 
 use super::{BackOff, Network, Shared, stop_requested};
-use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod, Watch, front};
+use crate::live::{
+    BackendTick, Outcomes, ReportedLatency, SizesPeriod, Telemetry, TrafficPeriod, Watch, front,
+};
 use division::Divided;
 use hdrhistogram::Histogram;
 use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, service_histogram};
@@ -20,7 +22,7 @@ use headroom_wire::message::{Backend, BackendPeriod, BackendState, GatewayPeriod
 use levers::LeverState;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
@@ -47,6 +49,8 @@ struct GatewayState {
     backends: Option<Vec<Backend>>,
     /// The requests that each is serving; `None` where that is not known of the time since its state was set.
     in_flight: Vec<Option<u64>>,
+    /// The upper bounds of its classes of sizes; empty where it looks at none.
+    size_bounds: Vec<u64>,
     /// The states that its backends are to have, by their URL.
     wanted: BTreeMap<String, BackendState>,
     levers: LeverState,
@@ -65,6 +69,7 @@ impl Default for GatewayState {
         Self {
             backends: None,
             in_flight: Vec::new(),
+            size_bounds: Vec::new(),
             wanted: BTreeMap::new(),
             levers: LeverState::default(),
             periods: 0,
@@ -89,10 +94,21 @@ impl GatewayState {
         let whole = period.cores_missing == 0;
         let in_flight = period.backends.iter().map(|backend| backend.in_flight);
         self.in_flight = in_flight.map(|count| count.filter(|_| whole)).collect();
+        let backends = self.backends.as_deref().unwrap_or_default();
+        let healthy: Vec<bool> = period.backends.iter().map(|backend| backend.healthy).collect();
+        let (sizes, routes) = (
+            std::mem::take(&mut period.sizes),
+            std::mem::take(&mut period.routes),
+        );
+        if let Some(next) = SizesPeriod::of_report(&self.size_bounds, backends, &healthy, sizes, routes) {
+            match &mut self.sum.sizes {
+                Some(sizes) => sizes.follow(next),
+                none => *none = Some(next),
+            }
+        }
         // Of what is going on, the newest is the period's.
         self.sum.end_going_on();
-        self.sum
-            .add(&traffic(period, self.backends.as_deref().unwrap_or_default()));
+        self.sum.add(&traffic(period, backends));
     }
 
     /// Ends the period; whether it was whole. What was added up stays until it is taken.
@@ -130,6 +146,10 @@ pub struct Gateways {
     parts: Vec<Part>,
     /// The bounds to watch now.
     divided: Arc<Divided>,
+    /// The backends of all gateways in the order of the sizes that were told last.
+    sized: Arc<SizedOrder>,
+    /// It was said that the gateways' classes of sizes differ.
+    is_said: bool,
     /// When something was taken last: until then no period can be whole.
     taken: Option<Instant>,
     _network: Network,
@@ -173,6 +193,8 @@ impl Gateways {
             gateways: known,
             parts: Vec::new(),
             divided,
+            sized: Arc::default(),
+            is_said: false,
             taken: None,
             _network: Network::start("cluster-gateways", tasks, stop)?,
         })
@@ -185,7 +207,7 @@ impl Gateways {
 
     /// The gateways' levers, which are set for so long at a time.
     pub fn levers(&self, lease: Duration) -> GatewayLevers {
-        GatewayLevers::new(self.gateways.clone(), lease)
+        GatewayLevers::new(self.gateways.clone(), Arc::clone(&self.sized), lease)
     }
 
     /// Waits until every gateway was connected to, or the time is over; why not, for each that was not.
@@ -200,6 +222,50 @@ impl Gateways {
             }
         }
         missing
+    }
+}
+
+impl Gateways {
+    /// The sizes of all gateways together; `None` where one looks at none, or at others.
+    fn sizes_of_all(&mut self, of_each: Vec<Option<SizesPeriod>>) -> Option<SizesPeriod> {
+        let is_any = of_each.iter().any(Option::is_some);
+        let joined = sizes_together(of_each);
+        if is_any && joined.is_none() && !self.is_said {
+            tracing::warn!(
+                "the gateways have different classes of sizes, so none are told of and no law can place requests: give all the same \
+                 sizes.bounds_bytes (--size-bounds)"
+            );
+            self.is_said = true;
+        }
+        let urls = joined.iter().flat_map(|sizes| &sizes.backends);
+        self.sized.set(urls.map(|backend| backend.url.clone()).collect());
+        joined
+    }
+}
+
+/// The sizes of several gateways as one; `None` where one has none, or other classes.
+fn sizes_together(of_each: Vec<Option<SizesPeriod>>) -> Option<SizesPeriod> {
+    let mut all = of_each.into_iter();
+    let mut sum = all.next().flatten()?;
+    for one in all {
+        if !sum.join(&one?) {
+            return None;
+        }
+    }
+    Some(sum)
+}
+
+/// The backends in the order in which laws are given them, and set weights for them.
+#[derive(Debug, Default)]
+struct SizedOrder(Mutex<Vec<String>>);
+
+impl SizedOrder {
+    fn set(&self, urls: Vec<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = urls;
+    }
+
+    fn get(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -256,8 +322,10 @@ impl Telemetry for Gateways {
             }
             return None;
         }
+        let mut sizes = Vec::new();
         for gateway in &self.gateways {
-            let (sum, histogram) = gateway.state.lock().take();
+            let (mut sum, histogram) = gateway.state.lock().take();
+            sizes.push(sum.sizes.take());
             all.add(&sum);
             // Both have the same bounds.
             if latencies.add(&histogram).is_err() {
@@ -265,6 +333,7 @@ impl Telemetry for Gateways {
             }
         }
         all.latency = ReportedLatency::Histogram(latencies);
+        all.sizes = self.sizes_of_all(sizes);
         whole.then_some(all)
     }
 
@@ -347,6 +416,8 @@ fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
         }),
         accept_pauses: period.accept_pauses,
         outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),
+        // Added apart: of several gateways they are one only where all have the same classes.
+        sizes: None,
     }
 }
 
@@ -424,6 +495,7 @@ impl Task {
         self.gateway.state.change(|state| {
             *state = GatewayState {
                 backends: Some(client.gateway().backends.clone()),
+                size_bounds: client.gateway().size_bounds.clone(),
                 // What was counted while nobody was connected is in no period.
                 broken: true,
                 wanted: std::mem::take(&mut state.wanted),

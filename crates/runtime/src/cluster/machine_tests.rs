@@ -65,6 +65,7 @@ fn sample(joules: u64) -> Sample {
             count: 0,
         }),
         oncall: None,
+        work: None,
     }
 }
 

@@ -52,6 +52,7 @@ fn sample(run: u64, second: u64, queries: u64) -> Sample {
         usable: None,
         refused: None,
         oncall: Some(oncall),
+        work: None,
     }
 }
 

@@ -66,7 +66,8 @@ struct Last {
 /// The parts of a role; of a run on one machine, which has none, that machine and the one source of its requests.
 fn of_role(tick: &Tick, role: Role) -> Vec<Part> {
     let parts: Vec<Part> = tick.parts_of(role).cloned().collect();
-    let is_whole = tick.parts.is_empty() && tick.held().0.is_some();
+    let has_parts = tick.parts.iter().any(|part| part.role != Role::Size);
+    let is_whole = !has_parts && tick.held().0.is_some();
     if !parts.is_empty() || !is_whole {
         return parts;
     }
@@ -173,6 +174,7 @@ impl Status {
             "in_force": tick.in_force,
             "nodes": of_role(tick, Role::Node),
             "gateways": of_role(tick, Role::Gateway),
+            "sizes": tick.parts_of(Role::Size).collect::<Vec<_>>(),
             "classes": tick.parts_of(Role::Class).collect::<Vec<_>>(),
             "comparisons": comparisons,
             "cluster": tick.parts_of(Role::Cluster).next(),

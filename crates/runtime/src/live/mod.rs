@@ -73,6 +73,7 @@ mod reflex;
 pub mod run;
 pub mod service_manager;
 mod sinks;
+mod sizes;
 mod telemetry;
 mod tick;
 pub mod undo;
@@ -84,9 +85,11 @@ pub use machine::CgroupMachine;
 pub use outcomes::{Outcomes, failures};
 pub use reflex::{Bell, Watch};
 pub use sinks::RecorderSink;
+pub use sizes::{SizedBackend, SizesPeriod};
 pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
+use hdrhistogram::Histogram;
 use headroom_console::Stop;
 use headroom_control::{
     Decision, Distribution, Fixed, Guardian, Latency, Observation, Plant, Reason, Slo, Stack, Traffic,
@@ -316,6 +319,11 @@ impl ControlLoop<'_, '_> {
             let cluster = Part::new(DevicePeriod::CLUSTER, Role::Cluster);
             period.add(front::with_front(cluster, cache.as_ref(), batching.as_ref()));
         }
+        let sizes = telemetry.as_ref().and_then(|period| period.sizes.as_ref());
+        for part in sizes.iter().flat_map(|sizes| sizes.parts(length, self.frame.slo)) {
+            period.add(part);
+        }
+        let sizes = sizes.map(|sizes| sizes.observation(self.frame.slo));
         let seen = Observation {
             period: index,
             length,
@@ -333,6 +341,7 @@ impl ControlLoop<'_, '_> {
             cache,
             batching,
             oncall: period.oncall,
+            sizes,
             nodes: period.nodes,
         };
         let power = self.law.plant().power();
@@ -413,46 +422,40 @@ impl ControlLoop<'_, '_> {
 
 /// The latency of a period, the requests that the service failed being the slowest; `None` where none ended.
 fn latency(period: &TrafficPeriod, slo: Slo) -> Option<Latency> {
-    let percentile = slo.percentile();
     let failed = period.failures.saturating_sub(period.outcomes.failed_by_client);
-    let (answered, longest) = match &period.latency {
-        ReportedLatency::AtSlo(at_slo) => (period.completions, *at_slo),
-        ReportedLatency::Histogram(histogram) => (
-            histogram.len(),
-            (!histogram.is_empty()).then(|| Seconds::from_micros(histogram.max() as f64)),
-        ),
-    };
-    let quantile = quantile_of_answered(percentile, answered, failed);
-    let missed = quantile.is_none();
-    let missed_at = missed_latency(slo.target(), longest);
-    let histogram = match &period.latency {
-        ReportedLatency::Histogram(histogram) => histogram,
+    match &period.latency {
+        ReportedLatency::Histogram(histogram) => latency_of(histogram, failed, slo),
         // The source's own percentile is of whatever its query takes in: as long as it is not missed, that is it.
-        ReportedLatency::AtSlo(_) if missed => {
-            return Some(Latency {
-                at_slo: missed_at,
-                missed,
-                distribution: None,
-            });
-        }
         ReportedLatency::AtSlo(at_slo) => {
-            return at_slo.map(|at_slo| Latency {
+            let missed = quantile_of_answered(slo.percentile(), period.completions, failed).is_none();
+            let at_slo = match missed {
+                true => Some(missed_latency(slo.target(), *at_slo)),
+                false => *at_slo,
+            };
+            at_slo.map(|at_slo| Latency {
                 at_slo,
                 missed,
                 distribution: None,
-            });
+            })
         }
-    };
+    }
+}
+
+/// The latency of requests of which these were answered, and so many more failed; `None` where none ended.
+fn latency_of(histogram: &Histogram<u64>, failed: u64, slo: Slo) -> Option<Latency> {
+    let percentile = slo.percentile();
+    let quantile = quantile_of_answered(percentile, histogram.len(), failed);
+    let longest = (!histogram.is_empty()).then(|| Seconds::from_micros(histogram.max() as f64));
     let at = |percent: f64| Seconds::from_micros(histogram.value_at_percentile(percent) as f64);
     let at_slo = match quantile {
-        None => missed_at,
+        None => missed_latency(slo.target(), longest),
         Some(_) if histogram.is_empty() => return None,
         Some(_) if failed == 0 => at(percentile.as_percent()),
         Some(quantile) => at(quantile * 100.0),
     };
     Some(Latency {
         at_slo,
-        missed,
+        missed: quantile.is_none(),
         distribution: (!histogram.is_empty()).then(|| Distribution {
             mean: Seconds::from_micros(histogram.mean()),
             p50: at(50.0),

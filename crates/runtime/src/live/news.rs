@@ -137,7 +137,9 @@ impl Newsroom {
             let class = self.classes.entry(part.name.clone()).or_default();
             news.extend(class.read(part, all - connections(part), tick.at));
         }
-        for part in tick.parts.iter().filter(|part| part.role != Role::Class) {
+        // What requests of a size there are is in the figures; where nothing is told of them is no recovery of anything.
+        let has_state = |part: &&Part| !matches!(part.role, Role::Class | Role::Size);
+        for part in tick.parts.iter().filter(has_state) {
             let before = self
                 .parts
                 .insert((part.role, part.name.clone()), part.state.clone());

@@ -2,6 +2,7 @@
 
 use super::outcomes::Outcomes;
 use super::reflex::Watch;
+use super::sizes::SizesPeriod;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
 use headroom_gateway::{BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts};
@@ -51,10 +52,12 @@ pub struct TrafficPeriod {
     pub accept_pauses: u64,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
+    /// Requests by the size of their answers; `None` where nobody looks at sizes.
+    pub sizes: Option<SizesPeriod>,
 }
 
 impl TrafficPeriod {
-    /// Adds all of another but its latencies: another gateway's, or of one gateway what came next, after
+    /// Adds all of another but its latencies and its sizes: another gateway's, or of one gateway what came next, after
     /// [`TrafficPeriod::end_going_on`]. A backend that several gateways send to is one.
     pub(crate) fn add(&mut self, other: &Self) {
         self.arrivals += other.arrivals;
@@ -177,6 +180,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             batch: self.gateway.batch_interval().map(|_| stats.batch),
             accept_pauses: stats.accept_pauses,
             outcomes: Outcomes::of_gateway(&stats.service),
+            sizes: SizesPeriod::of_gateway(self.gateway, stats.sizes),
         })
     }
 }
@@ -240,6 +244,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         batch: None,
         accept_pauses: 0,
         outcomes: Outcomes::of_telemetry(&period),
+        sizes: None,
         latency: match period.latency {
             Latency::Histogram(histogram) => ReportedLatency::Histogram(*histogram),
             Latency::Percentile { value, .. } => ReportedLatency::AtSlo(value),

@@ -83,6 +83,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         batch: None,
         accept_pauses: 0,
         outcomes: Outcomes::default(),
+        sizes: None,
     })
 }
 
@@ -595,6 +596,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         cache: None,
         batch: None,
         accept_pauses: 0,
+        sizes: None,
         outcomes: Outcomes {
             failed_by_client: by_client,
             responses: Some([0, answered, 0, 0, failed]),
@@ -731,4 +733,58 @@ fn what_the_gateways_cache_and_batcher_did_reaches_the_law_the_whole_and_the_met
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
+}
+
+#[test]
+fn requests_by_the_size_of_their_answers_reach_the_law_the_parts_and_the_metrics() {
+    let sized = answered(10).map(|period| {
+        let mut small = headroom_gateway::ClassCounts::empty(1);
+        small.counts.arrivals = 10;
+        small.counts.completions = 10;
+        small.counts.response_bytes = 1000;
+        small.backends[0].arrivals = 9;
+        let none = headroom_gateway::ClassCounts::empty(1);
+        TrafficPeriod {
+            sizes: Some(SizesPeriod {
+                bounds: vec![4096],
+                backends: vec![SizedBackend {
+                    url: "http://a".to_owned(),
+                    in_service: true,
+                }],
+                classes: vec![small, none.clone(), none],
+                routes: vec![vec![1], vec![1]],
+            }),
+            ..period
+        }
+    });
+    let periods = vec![sized, answered(10), None];
+    let ticks = play(Box::new(Fixed::new(plant())), &mut machine(2.0, 11.72), periods);
+    let seen = ticks[0].observation.sizes.as_ref().unwrap();
+    assert_eq!(
+        (seen.classes.len(), seen.classes[0].mean_bytes()),
+        (3, Some(100.0))
+    );
+    assert_eq!(ticks[0].parts_of(Role::Size).count(), 3);
+    for nothing in [1, 2] {
+        assert!(ticks[nothing].observation.sizes.is_none());
+        assert_eq!(ticks[nothing].parts_of(Role::Size).count(), 0);
+    }
+    // That the sizes are not told of any more is no news of parts that recovered.
+    let mut newsroom = news::Newsroom::default();
+    let said: Vec<String> = ticks[..2].iter().flat_map(|tick| newsroom.read(tick)).collect();
+    assert!(!said.iter().any(|line| line.contains("bytes")), "{said:?}");
+    let status = admin::Status::new("fixed".to_owned(), Duration::from_secs(1));
+    status.tick(&ticks[0]);
+    let text = status.metrics_text();
+    for line in [
+        "headroom_backend_size_requests_total{backend=\"http://a\",size=\"up to 4096 bytes\"} 9",
+        "headroom_backend_size_requests_total{backend=\"http://a\",size=\"of unknown size\"} 0",
+        "headroom_service_size_response_bytes_total{size=\"up to 4096 bytes\"} 1000",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(
+        text.contains("headroom_arrival_rate_per_second{role=\"size\",part=\"over 4096 bytes\"} 0.0"),
+        "{text}"
+    );
 }

@@ -1,11 +1,15 @@
 //! Calls a gateway.
 
 use super::channel::{self, Channel};
-use super::{ANSWER_BYTES, CallError, Caller, ClientOptions, Incoming};
+use super::{CallError, Caller, ClientOptions, Incoming};
+use crate::message::routes_message;
 use crate::message::{Backend, BoundPassed, GatewayDescription, GatewayPeriod, LeverSetting, SetBackend};
 use crate::proto::gateway_client;
 use crate::{Address, Server, proto};
 use std::time::Duration;
+
+/// The longest answer, in bytes: a period of the most classes of sizes at the most backends fits, each with every latency.
+const PERIOD_BYTES: usize = 4 << 20;
 
 /// A connection to one gateway's control port. It does not reconnect. A clone uses the same connection.
 #[derive(Clone, Debug)]
@@ -22,7 +26,7 @@ impl GatewayClient {
     pub async fn connect(address: &Address, options: &ClientOptions) -> Result<Self, CallError> {
         let channel = channel::connect(address, options, Server::Gateway).await?;
         let inner = gateway_client::GatewayClient::with_origin(channel.clone(), channel::origin())
-            .max_decoding_message_size(ANSWER_BYTES);
+            .max_decoding_message_size(PERIOD_BYTES);
         let caller = Caller::new(inner, channel, options);
         let gateway = caller
             .call(async |inner| inner.describe(proto::DescribeGatewayRequest {}).await)
@@ -71,8 +75,24 @@ impl GatewayClient {
         settings: Vec<LeverSetting>,
         lease: Duration,
     ) -> Result<Vec<LeverSetting>, CallError> {
-        let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        let request = proto::SetLeversRequest { settings, lease_ms };
+        self.set_levers_and_routes(settings, Vec::new(), lease).await
+    }
+
+    /// The same with what the lever placement puts in force: of each class of sizes the weight of each backend, in the gateway's order.
+    ///
+    /// # Errors
+    /// [`CallError`], as [`GatewayClient::set_levers`]; also for other classes or backends than the gateway has.
+    pub async fn set_levers_and_routes(
+        &self,
+        settings: Vec<LeverSetting>,
+        routes: Vec<Vec<u32>>,
+        lease: Duration,
+    ) -> Result<Vec<LeverSetting>, CallError> {
+        let request = proto::SetLeversRequest {
+            settings,
+            lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
+            routes: routes_message(routes),
+        };
         self.caller
             .call(async |inner| inner.set_levers(request).await)
             .await

@@ -1,6 +1,6 @@
 //! What a gateway says about itself and what it counted.
 
-use super::{GatewayLever, LeverSetting, MAX_LEVERS, Range, range};
+use super::{GatewayLever, LeverSetting, MAX_LEVERS, Range, SizeClass, range, sizes};
 use crate::check::{Invalid, at_most, each, micros, protocol, required};
 use crate::proto;
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub struct GatewayDescription {
     pub observe_period_ms: Range,
     /// What can be set of it beside its backends. At most [`MAX_LEVERS`].
     pub levers: Vec<GatewayLever>,
+    /// The largest content of each class of sizes but the last, bytes; empty where it looks at no sizes. At most 7.
+    pub size_bounds: Vec<u64>,
 }
 
 /// More requests are in flight than a bound that was watched.
@@ -130,6 +132,10 @@ pub struct GatewayPeriod {
     pub batch: Option<BatchCounts>,
     /// Every lever of the gateway with its value at the end. At most [`MAX_LEVERS`].
     pub levers: Vec<LeverSetting>,
+    /// Each class of sizes, the smallest first, and last what is of no known size; empty where it looks at no sizes.
+    pub sizes: Vec<SizeClass>,
+    /// Of each class whose size is known the weight of each backend; empty where they go as configured.
+    pub routes: Vec<Vec<u32>>,
 }
 
 fn state_number(state: Option<BackendState>) -> i32 {
@@ -216,6 +222,7 @@ impl From<GatewayDescription> for proto::GatewayDescription {
             backends: description.backends.into_iter().map(Into::into).collect(),
             observe_period_ms: Some(description.observe_period_ms),
             levers: description.levers.into_iter().map(Into::into).collect(),
+            size_bounds: description.size_bounds,
         }
     }
 }
@@ -231,6 +238,7 @@ impl TryFrom<proto::GatewayDescription> for GatewayDescription {
             backends: each("backends", message.backends, MAX_BACKENDS)?,
             observe_period_ms: range("observe_period_ms", message.observe_period_ms)?,
             levers: each("levers", message.levers, MAX_LEVERS)?,
+            size_bounds: sizes::bounds(message.size_bounds)?,
         })
     }
 }
@@ -276,6 +284,8 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             cache: period.cache,
             batch: period.batch,
             levers: period.levers,
+            sizes: period.sizes.into_iter().map(Into::into).collect(),
+            routes: sizes::routes_message(period.routes),
         }
     }
 }
@@ -307,6 +317,8 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             cache: message.cache,
             batch: message.batch,
             levers: at_most("levers", message.levers, MAX_LEVERS)?,
+            sizes: each("sizes", message.sizes, sizes::MAX_SIZE_CLASSES + 1)?,
+            routes: sizes::routes(message.routes)?,
         })
     }
 }
@@ -378,6 +390,8 @@ mod tests {
                     held: 9,
                 }),
                 levers: vec![LeverSetting { lever: "batch_interval".into(), value: 0.3 }],
+                sizes: vec![SizeClass { arrivals, ..SizeClass::default() }],
+                routes: vec![vec![1, 0]],
                 ..GatewayPeriod::default()
             };
             let message = proto::GatewayPeriod::from(period.clone());

@@ -117,6 +117,7 @@ mod tests {
         let request = |lease_ms, settings: usize| proto::SetLeversRequest {
             settings: vec![LeverSetting::default(); settings],
             lease_ms,
+            routes: Vec::new(),
         };
         assert_eq!(lease_of(&request(0, 0)), Ok(None));
         assert_eq!(lease_of(&request(2_000, 1)), Ok(Some(Duration::from_secs(2))));

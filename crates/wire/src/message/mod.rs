@@ -11,6 +11,7 @@ mod oncall;
 mod queue;
 mod sample;
 mod setting;
+mod sizes;
 
 pub use description::{Description, MAX_CPU_GROUPS, PowerEnvelope};
 pub use gateway::{
@@ -25,8 +26,13 @@ pub use queue::{
     MAX_COUNT, MAX_QUEUE_LISTENERS, QueueListener, QueueMethod, QueueSample, QueueShown, QueueSnapshot,
     WatchQueue,
 };
-pub use sample::{CpuSample, EnergySample, MAX_TROUBLES, MAX_ZONES, Microjoules, Sample, ZoneSample};
+pub use sample::{
+    CpuSample, EnergySample, LinkWork, MAX_LINKS, MAX_TROUBLES, MAX_ZONES, MachineWork, Microjoules, Sample,
+    ZoneSample,
+};
 pub use setting::{NoLever, Ranges};
+pub(crate) use sizes::routes_message;
+pub use sizes::{ClassOnBackend, MAX_BUCKETS, MAX_SIZE_CLASSES, SizeClass, routes};
 
 use crate::check::{Invalid, amount, at_most, micros, millis, required};
 use crate::proto;

@@ -8,6 +8,8 @@ use crate::proto;
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Setting, Source, Watts};
 use std::time::Duration;
 
+/// The most links of one machine that are reported.
+pub const MAX_LINKS: usize = 64;
 /// The most zones in one sample.
 pub const MAX_ZONES: usize = 1024;
 /// The most troubles that one sample names.
@@ -56,6 +58,34 @@ pub struct Sample {
     pub refused: Option<RefusedReadings>,
     /// The server on call; `None` where the agent has none.
     pub oncall: Option<OnCallSample>,
+    /// What the whole machine did; `None` where it could not be read, or where the agent's version does not report it.
+    pub work: Option<MachineWork>,
+}
+
+/// What a machine did since it started.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MachineWork {
+    /// When it was read, on the clock of [`Sample::uptime`].
+    pub at: Duration,
+    /// Time of its processors that was neither idle nor taken by a hypervisor.
+    pub busy: Duration,
+    /// Of it, software interrupts.
+    pub softirq: Duration,
+    /// Its network links. At most [`MAX_LINKS`].
+    pub links: Vec<LinkWork>,
+}
+
+/// What passed a network link since it is there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LinkWork {
+    /// Its name.
+    pub name: String,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes sent.
+    pub sent: u64,
+    /// Its nominal speed, bits a second; `None` where it has none.
+    pub bits_per_s: Option<f64>,
 }
 
 /// The processor time of the service.
@@ -122,6 +152,7 @@ impl From<Sample> for proto::Sample {
             usable_cores: sample.usable.map(Cores::get),
             refused: sample.refused,
             oncall: sample.oncall.map(Into::into),
+            work: sample.work.map(Into::into),
         }
     }
 }
@@ -155,6 +186,45 @@ impl TryFrom<proto::Sample> for Sample {
             usable: optional_amount("usable_cores", message.usable_cores)?.map(Cores::new),
             refused: message.refused,
             oncall: message.oncall.map(TryInto::try_into).transpose()?,
+            work: message.work.map(TryInto::try_into).transpose()?,
+        })
+    }
+}
+
+impl From<MachineWork> for proto::MachineWork {
+    fn from(work: MachineWork) -> Self {
+        let link = |link: LinkWork| proto::LinkWork {
+            name: link.name,
+            received_bytes: link.received,
+            sent_bytes: link.sent,
+            bits_per_s: link.bits_per_s,
+        };
+        Self {
+            uptime_us: micros(work.at),
+            busy_us: micros(work.busy),
+            softirq_us: micros(work.softirq),
+            links: work.links.into_iter().map(link).collect(),
+        }
+    }
+}
+
+impl TryFrom<proto::MachineWork> for MachineWork {
+    type Error = Invalid;
+    fn try_from(message: proto::MachineWork) -> Result<Self, Invalid> {
+        let link = |link: proto::LinkWork| {
+            Ok(LinkWork {
+                name: link.name,
+                received: link.received_bytes,
+                sent: link.sent_bytes,
+                bits_per_s: optional_amount("work.links.bits_per_s", link.bits_per_s)?,
+            })
+        };
+        let links = at_most("work.links", message.links, MAX_LINKS)?;
+        Ok(Self {
+            at: Duration::from_micros(message.uptime_us),
+            busy: Duration::from_micros(message.busy_us),
+            softirq: Duration::from_micros(message.softirq_us),
+            links: links.into_iter().map(link).collect::<Result<_, Invalid>>()?,
         })
     }
 }

@@ -89,6 +89,24 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn works()(
+        times in (0..1u64 << 50, 0..1u64 << 50, 0..1u64 << 50),
+        links in proptest::collection::vec(
+            ("[a-z0-9]{1,15}", any::<u64>(), any::<u64>(), proptest::option::of(0.0..1e12f64)),
+            0..=MAX_LINKS,
+        ),
+    ) -> MachineWork {
+        let link = |(name, received, sent, bits_per_s)| LinkWork { name, received, sent, bits_per_s };
+        MachineWork {
+            at: Duration::from_micros(times.0),
+            busy: Duration::from_micros(times.1),
+            softirq: Duration::from_micros(times.2),
+            links: links.into_iter().map(link).collect(),
+        }
+    }
+}
+
+prop_compose! {
     fn samples()(
         numbers in (any::<u64>(), any::<u64>(), 0..1u64 << 50, 0..1u64 << 40),
         cpu in proptest::option::of(cpus()),
@@ -102,6 +120,7 @@ prop_compose! {
         usable in proptest::option::of(0.0..1e4f64),
         refused in proptest::option::of(("[a-z]{1,8}", any::<u64>())),
         oncall in proptest::option::of(oncalls()),
+        work in proptest::option::of(works()),
     ) -> Sample {
         Sample {
             number: numbers.0,
@@ -122,6 +141,7 @@ prop_compose! {
             usable: usable.map(Cores::new),
             refused: refused.map(|(meter, count)| RefusedReadings { meter, count }),
             oncall,
+            work,
         }
     }
 }

@@ -144,6 +144,7 @@ impl Agent for Echo {
                     usable: None,
                     refused: None,
                     oncall: None,
+                    work: None,
                 }
                 .into())
             })

@@ -93,8 +93,12 @@ impl ControllerFile {
                 return Err(document.error(key, format!("has {count}: name at most {most}")));
             }
         }
-        if self.nodes.is_empty() {
-            let why = "has 0: name 1 to 256, each as name = \"the address of its agent\", or as a table";
+        if let Some(law) = self.law.names.iter().find(|law| !law.of_gateways())
+            && self.nodes.is_empty()
+        {
+            let why = format!(
+                "has 0: {law} needs 1 to 256, each as name = \"the address of its agent\", or as a table (laws that set gateways alone need none)"
+            );
             return Err(document.error("nodes", why));
         }
         let mut places = BTreeMap::new();

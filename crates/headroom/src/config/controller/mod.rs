@@ -36,7 +36,8 @@ pub const EXAMPLE: &str = concat!(
 pub struct ControllerFile {
     /// The SLO.
     pub slo: SloConfig,
-    /// The nodes, by name; the first in the names' order is the last to be switched off.
+    /// The nodes, by name; the first in the names' order is the last to be switched off. There are none where all laws set gateways alone.
+    #[serde(default)]
     pub nodes: BTreeMap<String, NodeTable>,
     /// The gateways' control ports, each with its name.
     #[serde(default)]
@@ -105,7 +106,7 @@ impl ControllerFile {
     /// The law that switches servers on and off. One that can, and sets machines too, does where each node's power can be
     /// switched.
     pub fn switching_law(&self) -> Option<LawName> {
-        let switched = self.nodes.values().all(|node| node.server.power.is_some());
+        let switched = !self.nodes.is_empty() && self.nodes.values().all(|node| node.server.power.is_some());
         let switches = |law: &LawName| law.resizes() || (law.may_resize() && switched);
         self.law.names.iter().find(switches)
     }
@@ -143,9 +144,14 @@ impl ControllerFile {
         each.collect()
     }
 
-    /// Whether a law sets nodes through their agents.
+    /// Whether a law sets nodes through their agents, or gateways: what it sets is held by leases.
     pub fn commands(&self) -> bool {
         self.law.names.iter().any(|law| !law.resizes())
+    }
+
+    /// Whether there are nodes that are set: laws of gateways do without.
+    pub fn sets_nodes(&self) -> bool {
+        self.commands() && !self.nodes.is_empty()
     }
 
     /// Where the arrival rate comes from by which servers are switched.

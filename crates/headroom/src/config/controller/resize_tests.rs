@@ -40,11 +40,13 @@ fn the_example_is_a_configuration_also_with_every_key_written() {
         "gateways",
         "law.constant.setting",
         "law.on-call.table",
+        "law.placement.kinds",
+        "law.placement.machines",
         "law.reef.table",
         "nodes",
     ];
-    assert_eq!(named[..5], by_name);
-    assert_eq!(named[5..], [password("web2"), password("web3")], "file or env");
+    assert_eq!(named[..7], by_name);
+    assert_eq!(named[7..], [password("web2"), password("web3")], "file or env");
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
         (
             "n1 = \"unix:/a\"\n",
             "",
-            "controller.toml:4: nodes: has 0: name 1 to 256",
+            "controller.toml:4: nodes: has 0: joint needs 1 to 256",
         ),
         (
             "[gateways]",
@@ -119,5 +119,30 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
         let parsed = parse(&GOOD.replace(from, to)).and_then(|(file, document)| Ok(file.client(&document)?));
         let text = parsed.expect_err("a mistake must not pass").to_string();
         assert!(text.contains(said), "{text}");
+    }
+}
+
+#[test]
+fn laws_that_set_gateways_alone_need_no_nodes() {
+    let without = GOOD.replace("[nodes]\nn1 = \"unix:/a\"\n\n", "");
+    for law in ["\"seek\"", "[\"batching\"]"] {
+        let (config, _) = parse(&format!("{without}[law]\nname = {law}\n")).unwrap();
+        assert!(
+            config.commands() && !config.sets_nodes() && !config.resizes(),
+            "{law}"
+        );
+    }
+    for (text, said) in [
+        (
+            format!("{without}[law]\nname = [\"seek\", \"slo-power\"]\n"),
+            "nodes: has 0: slo-power needs 1 to 256",
+        ),
+        (
+            "[slo]\ntarget_ms = 250\n\n[law]\nname = \"seek\"\n".to_owned(),
+            "gateways: has 0",
+        ),
+    ] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
     }
 }

@@ -76,8 +76,13 @@ fn parameters(args: &LoadArgs, offer: &Offer) -> Map<String, Value> {
     add("length_s", json!(offer.length.get()));
     add(
         "connections",
-        json!(args.connections.unwrap_or(offer.connections)),
+        json!(args.connections.unwrap_or(match &args.url {
+            Some(url) if args.closed.is_none() && super::memcached::is_memcached(url) =>
+                super::memcached::CONNECTIONS,
+            _ => offer.connections,
+        })),
     );
+    add("threads", json!(args.threads));
     add("new_connections", json!(args.new_connections));
     add("timeout_ms", json!(args.timeout_ms));
     add("paths", json!(args.paths));
@@ -85,7 +90,22 @@ fn parameters(args: &LoadArgs, offer: &Offer) -> Map<String, Value> {
         Spacing::Poisson => "poisson",
         Spacing::Even => "even",
     };
-    if let Some(curve) = &args.users {
+    for (name, value) in [
+        ("value_bytes", json!(args.value_bytes)),
+        ("keys", json!(args.keys)),
+        ("sets_share", json!(args.sets)),
+        ("expect_bytes", json!(args.expect_bytes)),
+    ] {
+        if !value.is_null() {
+            add(name, value);
+        }
+    }
+    if let Some(connections) = args.closed {
+        add("closed", json!(connections));
+        add("density", json!(args.density));
+        add("window_s", json!(args.window));
+        add("grid", json!(args.grid));
+    } else if let Some(curve) = &args.users {
         add("users", json!(curve));
         match args.auction {
             Some(mix) => {

@@ -1,7 +1,7 @@
 //! What `headroom load` says while it sends, and at its end.
 
 use headroom_console::{Stop, say};
-use headroom_load::http::{LoadHandle, LoadResult, Summary};
+use headroom_load::{LoadHandle, LoadResult, Summary};
 use headroom_units::Seconds;
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,19 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
         true => String::new(),
         false => format!(", {} another page than was asked for", failed.wrong),
     };
+    let mut causes = String::new();
+    for (count, cause) in [
+        (failed.wrong_size, "another size than was asked for"),
+        (failed.missed, "a key that was not there"),
+        (failed.closed, "closed before the answer"),
+    ] {
+        if count > 0 {
+            causes.push_str(&format!(", {count} {cause}"));
+        }
+    }
+    if let Some(error) = &result.answer_error {
+        causes.push_str(&format!("; the first that was no right answer: \"{error}\""));
+    }
     let mut kinds = String::new();
     for kind in &result.by_kind {
         kinds.push_str(&format!(
@@ -95,13 +108,14 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
     };
     format!(
         "{users}requests    {} offered, {} completed ({:.1}/s), {} failed\n\
-         failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait){wrong}\n\
+         failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait){wrong}{causes}\n\
+         content     {:.1} KB/s, {} of the requests sets; {:.1} connections waited for an answer on average\n\
          latency     from the intended send time: mean {} ms, P50 {}, P95 {}, P99 {}, P99.9 {}, \
          max {}\n\
          connects    {} opened: P50 {} ms, P99 {}, max {}; {} took 0.99 s or more (a SYN sent again), {} given \
          up{no_port}\n\
          send error  P50 {} us, P99 {} us, max {} us\n\
-         generator   {:.2} s of CPU in {:.1} s{kinds}",
+         generator   {:.2} s of CPU in {:.1} s, the busiest thread {:.0} % of a core{kinds}",
         counts.offered,
         counts.completed,
         result.completed_per_second.get(),
@@ -111,6 +125,9 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
         failed.status,
         failed.protocol,
         failed.dropped,
+        result.content_bytes_per_second.get() / 1000.0,
+        counts.sets,
+        result.busy_connections,
         shown(latency.mean, 2),
         shown(latency.p50, 2),
         shown(latency.p95, 2),
@@ -128,5 +145,6 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
         shown(result.send_error_us.max, 0),
         result.generator_cpu_s.get(),
         result.duration_s.get(),
+        100.0 * result.whole.busiest_thread_cpu.get() / result.duration_s.get().max(1e-9),
     )
 }

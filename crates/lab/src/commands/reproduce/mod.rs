@@ -4,6 +4,7 @@ mod batching;
 mod capacity;
 mod cases;
 mod page;
+mod profiles;
 mod reef;
 mod rows;
 mod why;
@@ -23,6 +24,7 @@ use headroom_record::{Archive, Experiment, Limits, Provenance, Recorder};
 use headroom_sim::bound::lower_bound;
 use headroom_sim::run_many;
 use headroom_workload::ArrivalProcess;
+use profiles::ProfilesPaperArgs;
 use reef::ReefPaperArgs;
 use rows::Done;
 use serde_json::json;
@@ -52,6 +54,9 @@ pub enum Paper {
     /// The evaluation of the REEF paper (threads on call, its Sections 2 to 5): Figures 2 to 5 and 9 to 21 in a simulated server with a
     /// thread per connection, alone, under AppleS and on call; its numbers compared with ours.
     Reef(ReefPaperArgs),
+    /// The evaluation of the paper on power by request size (its Sections 4 to 6): Tables 1 and 2 and Figures 1 to 4 on three simulated
+    /// machines, its numbers compared with ours and each conclusion checked.
+    Profiles(ProfilesPaperArgs),
 }
 
 /// `headroom reproduce slo-power`.
@@ -91,6 +96,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
         Paper::Capacity(args) => capacity::reproduce(args),
         Paper::Batching(args) => batching::reproduce(args),
         Paper::Reef(args) => reef::reproduce(args),
+        Paper::Profiles(args) => profiles::reproduce(args),
     }
 }
 

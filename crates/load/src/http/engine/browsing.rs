@@ -1,9 +1,9 @@
 //! Users: how many are there, when each wakes, and what each fetches.
 
-use super::super::clock::Moment;
 use super::super::connection::Connection;
 use super::serving::{Job, Slot};
 use super::{Engine, Source};
+use crate::clock::Moment;
 use headroom_workload::auction::{self, Behaviour};
 use headroom_workload::users::{Model, Site, User, UserCurve};
 use http::Uri;

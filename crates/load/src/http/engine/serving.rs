@@ -1,10 +1,10 @@
 //! The tasks of the connections: each serves one request after the other; and the sweep that gives up what is
 //! overdue.
 
-use super::super::clock::Moment;
 use super::super::connection::{Broken, Connection};
-use super::super::tally::Failures;
 use super::Engine;
+use crate::clock::Moment;
+use crate::tally::Failures;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
@@ -52,6 +52,8 @@ pub(super) struct Slot {
     pub(super) connected: Cell<bool>,
     /// Since when it tries to connect, while it does.
     pub(super) connecting: Cell<Option<Moment>>,
+    /// Of a closed loop: when its window began.
+    pub(super) window_began: Cell<Moment>,
 }
 
 impl Slot {
@@ -72,12 +74,27 @@ impl Engine {
     /// A connection's task: serves one request after the other, for as long as the runtime lives.
     pub(super) async fn serve(self: Rc<Self>, slot: Rc<Slot>, mut connection: Option<Connection>) {
         loop {
+            self.sleep_between_windows(&slot).await;
             let job = self.next_job(&slot, &mut connection).await;
             self.carry_out(job, &slot, &mut connection).await;
             self.release_due();
             if !self.offering.get() {
                 self.progress.notify_one();
             }
+        }
+    }
+
+    /// Of a closed loop at a density: sleeps to the next window where this one's time to send is over. A connection that the
+    /// server closes meanwhile is opened again when it is used. The end of the load waits for no sleep.
+    async fn sleep_between_windows(&self, slot: &Slot) {
+        while let Some(windows) = self.windows.get() {
+            let mut began = slot.window_began.get();
+            let now = Moment::now();
+            let Some(wake) = windows.sleep_until(&mut began, now) else {
+                return;
+            };
+            slot.window_began.set(began);
+            tokio::time::sleep(Duration::from_nanos(wake.nanos_since(now))).await;
         }
     }
 
@@ -215,7 +232,15 @@ impl Engine {
                     period.counts.body_bytes += answer.body_bytes;
                     let status = answer.status.as_u16();
                     if job.visit.is_some() && status < 500 && !(status < 300 && answer.has_marker) {
-                        period.answered_wrong();
+                        period.failed(|failed| &mut failed.wrong);
+                        return false;
+                    }
+                    if self.expect_bytes.is_some() && (400..500).contains(&status) {
+                        period.failed(|failed| &mut failed.wrong);
+                        return false;
+                    }
+                    if status < 400 && self.expect_bytes.is_some_and(|bytes| bytes != answer.body_bytes) {
+                        period.failed(|failed| &mut failed.wrong_size);
                         return false;
                     }
                     return period.answered(answer.status, job.intended, first_sent, Moment::now());
@@ -243,7 +268,7 @@ impl Engine {
     pub(super) async fn connect(&self, slot: &Slot) -> io::Result<Connection> {
         let start = Moment::now();
         slot.connecting.set(Some(start));
-        let opened = Connection::open(&self.addresses).await;
+        let opened = Connection::open(&self.addresses, &self.traffic).await;
         slot.connecting.set(None);
         if opened.is_ok() {
             self.period.borrow_mut().connected(start, Moment::now());
@@ -269,9 +294,7 @@ impl Engine {
     }
 
     fn fail(&self, kind: impl FnOnce(&mut Failures) -> &mut u64) {
-        let mut period = self.period.borrow_mut();
-        *kind(&mut period.counts.failed) += 1;
-        period.outstanding -= 1;
+        self.period.borrow_mut().failed(kind);
     }
 
     fn request(&self, job: &Job) -> Request<Full<Bytes>> {

@@ -1,10 +1,10 @@
 //! Visitors of an auction site: think, ask for a page, check it.
 
-use super::super::clock::Moment;
 use super::super::connection::Connection;
 use super::Engine;
 use super::browsing::{Population, Seat};
 use super::serving::{Job, Wanted};
+use crate::clock::Moment;
 use headroom_workload::auction::{Behaviour, Site, Visitor};
 use http::Uri;
 use std::rc::Rc;

@@ -53,7 +53,7 @@ pub(super) fn devices(
             }),
             Kind::Meter => meters.push(Meter {
                 usable,
-                in_use: in_use(&[chosen, "CPU time of a service"]),
+                in_use: in_use(&[chosen, probe::CPU_TIME]),
                 source: source(options, &finding).to_string(),
                 reason: finding.why,
                 remedy,

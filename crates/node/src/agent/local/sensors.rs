@@ -3,16 +3,15 @@
 use super::super::machine::{
     BusyCounters, Counters, CpuCounters, EnergyCounter, EnergyCounters, ZoneCounter,
 };
-use super::super::observer::parse_busy;
 use super::{LocalOptions, OpenError};
 use crate::cap::LimiterOptions;
 use crate::cgroup::Target;
 use crate::cpu::{UsageMeter, UsageSample};
-use crate::file;
 use crate::frequency::FrequencyReader;
 use crate::power::{
     Choice, Meter, MeterError, MeterSample, ModelledMeter, choose, choose_of, choose_tried, settled,
 };
+use crate::work::MachineWork;
 use headroom_units::{Joules, Reading, Seconds, Source};
 use headroom_wire::message::RefusedReadings;
 use std::collections::HashMap;
@@ -38,7 +37,7 @@ pub(super) struct Sensors {
     /// Times that no meter answered.
     unanswered: u64,
     frequency: Option<FrequencyReader>,
-    busy: Option<(Instant, BusyCounters)>,
+    work: Option<(Instant, MachineWork)>,
     opened: Instant,
     /// Since the last reading that failed nothing failed: a failure is reported once, not at each reading.
     failing: bool,
@@ -80,7 +79,7 @@ impl Sensors {
             refused_before: 0,
             unanswered: 0,
             frequency: FrequencyReader::open(&options.roots),
-            busy: None,
+            work: None,
             opened: Instant::now(),
             failing: false,
             noted: Vec::new(),
@@ -144,13 +143,15 @@ impl Sensors {
             ));
         }
         let frequency = self.frequency.as_ref().and_then(FrequencyReader::mean);
+        let work = self.work();
         Counters {
             cpu,
-            machine: self.busy(),
+            machine: work.as_ref().map(|(_, work)| BusyCounters::of(work)),
             energy,
             frequency: frequency.map(|mean| Reading::new(mean, self.label(Source::Measured))),
             usable: None,
             oncall: None,
+            work,
             refused: Some(RefusedReadings {
                 meter: self.meter.name().to_owned(),
                 count: self
@@ -167,16 +168,15 @@ impl Sensors {
         self.meter.refused().iter().map(|refused| refused.count).sum()
     }
 
-    fn busy(&mut self) -> Option<BusyCounters> {
+    /// What the machine did, and how long ago that was read.
+    fn work(&mut self) -> Option<(Duration, MachineWork)> {
         let now = Instant::now();
-        if let Some((at, counters)) = self.busy
-            && now.duration_since(at) < BUSY_EVERY
-        {
-            return Some(counters);
+        let is_due = |(at, _): &(Instant, MachineWork)| now.duration_since(*at) >= BUSY_EVERY;
+        if self.work.as_ref().is_none_or(is_due) {
+            self.work = Some((now, MachineWork::read(&self.options.roots).ok()?));
         }
-        let counters = parse_busy(&file::read(&self.options.roots.proc_("stat")).ok()?)?;
-        self.busy = Some((now, counters));
-        Some(counters)
+        let (at, work) = self.work.as_ref()?;
+        Some((now.duration_since(*at), work.clone()))
     }
 
     /// Opens everything anew; the totals go on from where they were. A failure is reported by the next reading's own.
@@ -207,7 +207,7 @@ impl Sensors {
                     noted,
                     refused_before: refused,
                     unanswered: self.unanswered,
-                    busy: self.busy,
+                    work: self.work.take(),
                     failing: old.1,
                     options: self.options.clone(),
                     choice: self.choice.clone(),

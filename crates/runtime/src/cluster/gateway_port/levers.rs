@@ -4,7 +4,7 @@ use headroom_gateway::{GatewayConfig, Handle};
 use headroom_units::{Lever, LeverRange};
 use headroom_wire::message::{GatewayLever, LeverSetting, Range};
 use headroom_wire::server::Peer;
-use headroom_wire::{Refusal, Server};
+use headroom_wire::{Invalid, Refusal, Server};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
@@ -15,10 +15,11 @@ struct Kind {
     /// The values that it takes by a configuration, and the one that is configured; `None` where there is nothing to set.
     configured: fn(&GatewayConfig) -> Option<(LeverRange, f64)>,
     now: fn(&Handle) -> Option<f64>,
-    set: fn(&Handle, f64),
+    /// With where the classes of sizes are to go, for the lever that puts that in force.
+    set: fn(&Handle, f64, &[Vec<u32>]),
 }
 
-const KINDS: [Kind; 2] = [
+const KINDS: [Kind; 3] = [
     Kind {
         lever: Lever::BatchInterval,
         configured: |config| {
@@ -27,7 +28,7 @@ const KINDS: [Kind; 2] = [
             Some((LeverRange::between(0.0, most), interval.as_secs_f64()))
         },
         now: |gateway| Some(gateway.batch_interval()?.as_secs_f64()),
-        set: |gateway, seconds| {
+        set: |gateway, seconds, _| {
             gateway.set_batch_interval(Duration::from_secs_f64(seconds));
         },
     },
@@ -39,11 +40,35 @@ const KINDS: [Kind; 2] = [
             Some((LeverRange::between(least, most), most))
         },
         now: |gateway| Some(gateway.cache_bytes()? as f64),
-        set: |gateway, bytes| {
+        set: |gateway, bytes, _| {
             gateway.set_cache_bytes(bytes as u64);
         },
     },
+    Kind {
+        lever: Lever::Placement,
+        configured: |config| (config.sizes.classes() > 0).then(|| (LeverRange::between(0.0, 1.0), 0.0)),
+        now: |gateway| {
+            let is_there = gateway.config().sizes.classes() > 0;
+            is_there.then(|| if gateway.routes().is_empty() { 0.0 } else { 1.0 })
+        },
+        set: |gateway, value, routes| {
+            let routes = if places(value) {
+                routes.to_vec()
+            } else {
+                Vec::new()
+            };
+            if let Err(error) = gateway.set_routes(routes) {
+                // They were checked when they came.
+                tracing::error!("the weights of the classes of sizes were not set: {error}");
+            }
+        },
+    },
 ];
+
+/// Whether this value of the lever that places requests puts weights in force.
+fn places(value: f64) -> bool {
+    value >= 0.5
+}
 
 /// The levers that a gateway of this configuration has, each with the values that it takes.
 pub fn levers_of(config: &GatewayConfig) -> Vec<(Lever, LeverRange)> {
@@ -56,6 +81,8 @@ struct Holding {
     /// `None` for one that is not known.
     peer: Option<Peer>,
     settings: Vec<LeverSetting>,
+    /// Where the classes of sizes go, as long as the lever for that is among these.
+    routes: Vec<Vec<u32>>,
     /// A lease that ends after something newer was asked for over the same connection ends nothing.
     number: u64,
     until: Instant,
@@ -117,6 +144,15 @@ impl Held {
         })
     }
 
+    /// What the holder of the lever that places requests set.
+    fn routes(&self) -> &[Vec<u32>] {
+        let holder = self
+            .holdings
+            .iter()
+            .find(|held| held.sets(Lever::Placement.name()));
+        holder.map_or(&[], |held| &held.routes)
+    }
+
     fn setting(&self, lever: Lever) -> Option<f64> {
         let mut all = self.holdings.iter().flat_map(|held| &held.settings);
         Some(all.find(|setting| setting.lever == lever.name())?.value)
@@ -168,21 +204,41 @@ impl Levers {
         KINDS.iter().filter_map(now).collect()
     }
 
+    /// Whether weights come with the lever that puts them in force, and it with them, and they fit the gateway.
+    fn check_routes(&self, settings: &[LeverSetting], routes: &[Vec<u32>]) -> Result<(), Refusal> {
+        let placement = settings.iter().find(|one| one.lever == Lever::Placement.name());
+        let is_placed = placement.is_some_and(|one| places(one.value));
+        if is_placed == routes.is_empty() {
+            let expected = match is_placed {
+                true => "weights of each class of sizes, for the lever placement is 1",
+                false => "none, for the lever placement is not 1",
+            };
+            return Err(Invalid::new("routes", format!("{} long", routes.len()), expected).into());
+        }
+        self.gateway.check_routes(routes).map_err(|error| {
+            let expected = "weights of each of its classes of sizes for each of its backends";
+            Invalid::new("routes", error, expected).into()
+        })
+    }
+
     /// Sets those that are named, which were checked, for the length of the lease, and all others that this peer set to what is
     /// configured; whether that is other than what was set before.
     ///
     /// # Errors
-    /// A lever that another peer's live lease holds; nothing is changed then.
+    /// A lever that another peer's live lease holds, weights that do not fit; nothing is changed then.
     pub fn set(
         self: &Arc<Self>,
         peer: Option<Peer>,
         settings: Vec<LeverSetting>,
+        routes: Vec<Vec<u32>>,
         lease: Option<Duration>,
     ) -> Result<bool, Refusal> {
+        self.check_routes(&settings, &routes)?;
         let mut held = self.held();
         held.check(peer.as_ref(), &settings)?;
         let before = held.holdings.iter().find(|one| one.peer == peer);
-        let changed = before.map_or(&[][..], |one| &one.settings) != settings;
+        let changed = before.map_or(&[][..], |one| &one.settings) != settings
+            || before.map_or(&[][..], |one| &one.routes) != routes;
         held.holdings.retain(|one| one.peer != peer);
         // Those whose holder is gone are this peer's from now on.
         for other in &mut held.holdings {
@@ -202,6 +258,7 @@ impl Levers {
             held.holdings.push(Holding {
                 peer,
                 settings,
+                routes,
                 number,
                 until: Instant::now() + lease,
                 ends: ends.abort_handle(),
@@ -240,7 +297,8 @@ impl Levers {
             let Some((_, configured)) = (kind.configured)(self.gateway.config()) else {
                 continue;
             };
-            (kind.set)(&self.gateway, held.setting(kind.lever).unwrap_or(configured));
+            let value = held.setting(kind.lever).unwrap_or(configured);
+            (kind.set)(&self.gateway, value, held.routes());
         }
     }
 }
@@ -248,3 +306,7 @@ impl Levers {
 #[cfg(test)]
 #[path = "levers_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "placement_tests.rs"]
+mod placement_tests;

@@ -1,19 +1,48 @@
 //! The levers of gateways as a device of the control loop: each has what the laws decide, for the length of a lease that is renewed
 //! with every decision; without one it is as configured.
 
-use super::{Gateway, GatewayState};
+use super::{Gateway, GatewayState, SizedOrder, member};
 use crate::live::{Device, DevicePeriod};
 use anyhow::bail;
 use headroom_control::Decision;
+use headroom_control::placement::Routes;
 use headroom_node::restore;
 use headroom_units::{Gives, Lever, LeverRange, Part, Role, Setting, Spread};
 use headroom_wire::Refusal;
 use headroom_wire::client::{CallError, GatewayClient};
-use headroom_wire::message::{GatewayLever, LeverSetting};
+use headroom_wire::message::{Backend, GatewayLever, LeverSetting};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the answers of gateways are waited for at most; a controller's periods are not shorter.
 const MAX_PATIENCE: Duration = Duration::from_millis(50);
+
+/// Weights by class and backend, and which backend each is.
+#[derive(Clone, Debug, Default)]
+struct WantedRoutes {
+    urls: Vec<String>,
+    weights: Vec<Vec<u32>>,
+}
+
+impl WantedRoutes {
+    /// The weights for a gateway with these backends, in their order; one that they do not name has none.
+    fn of(&self, backends: &[Backend]) -> Vec<Vec<u32>> {
+        let places: Vec<Option<usize>> = backends
+            .iter()
+            .map(|backend| {
+                self.urls
+                    .iter()
+                    .position(|url| member(url) == member(&backend.url))
+            })
+            .collect();
+        let row = |weights: &Vec<u32>| {
+            let weight =
+                |place: &Option<usize>| place.and_then(|place| weights.get(place)).copied().unwrap_or(0);
+            places.iter().map(weight).collect()
+        };
+        self.weights.iter().map(row).collect()
+    }
+}
 
 /// What is known of one gateway's levers, and what is wanted of them.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +53,8 @@ pub(super) struct LeverState {
     in_force: Vec<LeverSetting>,
     /// What is wanted, and for how long.
     wanted: Vec<LeverSetting>,
+    /// Where the classes of sizes are to go.
+    routes: WantedRoutes,
     lease: Duration,
     /// Counts what was asked for, and the last of these that was answered.
     asked: u64,
@@ -65,11 +96,13 @@ impl LeverState {
 
 /// Asks a gateway for what is wanted of its levers.
 pub(super) async fn ask(gateway: &Gateway, client: &GatewayClient) -> Result<(), CallError> {
-    let (wanted, lease, asked) = {
-        let levers = &gateway.state.lock().levers;
-        (levers.wanted.clone(), levers.lease, levers.asked)
+    let (wanted, routes, lease, asked) = {
+        let state = gateway.state.lock();
+        let levers = &state.levers;
+        let routes = levers.routes.of(state.backends.as_deref().unwrap_or_default());
+        (levers.wanted.clone(), routes, levers.lease, levers.asked)
     };
-    let answer = client.set_levers(wanted, lease).await;
+    let answer = client.set_levers_and_routes(wanted, routes, lease).await;
     let answer = match answer {
         Ok(in_force) => Ok(in_force),
         Err(CallError::Refused(refusal @ Refusal::Busy { .. })) => Err(format!(
@@ -94,6 +127,8 @@ pub(super) async fn ask(gateway: &Gateway, client: &GatewayClient) -> Result<(),
 #[derive(Debug)]
 pub struct GatewayLevers {
     gateways: Vec<Gateway>,
+    /// Which backends the weights of a decision are of.
+    sized: Arc<SizedOrder>,
     lease: Duration,
     /// Something was set, and not given back since.
     is_set: bool,
@@ -109,9 +144,10 @@ pub struct OfferedLevers {
 }
 
 impl GatewayLevers {
-    pub(super) const fn new(gateways: Vec<Gateway>, lease: Duration) -> Self {
+    pub(super) const fn new(gateways: Vec<Gateway>, sized: Arc<SizedOrder>, lease: Duration) -> Self {
         Self {
             gateways,
+            sized,
             lease,
             is_set: false,
         }
@@ -129,6 +165,33 @@ impl GatewayLevers {
             })
             .collect();
         together(&connected)
+    }
+}
+
+impl GatewayLevers {
+    /// The weights that go with a setting: none where it places nothing.
+    fn with_routes(
+        &self,
+        setting: Setting,
+        routes: Option<&Routes>,
+    ) -> anyhow::Result<(Setting, WantedRoutes)> {
+        if setting.get(Lever::Placement).is_none_or(|value| value < 0.5) {
+            return Ok((setting, WantedRoutes::default()));
+        }
+        let urls = self.sized.get();
+        let weights = routes.map_or(&[][..], |routes| &routes.weights);
+        if weights.is_empty() || weights.iter().any(|row| row.len() != urls.len()) {
+            bail!(
+                "requests cannot be placed by size: the law decided {} for other backends than the {} that the gateways have",
+                match weights.is_empty() {
+                    true => "no weights".to_owned(),
+                    false => format!("weights of {} classes", weights.len()),
+                },
+                urls.len()
+            );
+        }
+        let weights = weights.to_vec();
+        Ok((setting, WantedRoutes { urls, weights }))
     }
 }
 
@@ -203,6 +266,7 @@ impl Device for GatewayLevers {
             true => Setting::default(),
             false => of_gateways(&decision.setting),
         };
+        let (setting, routes) = self.with_routes(setting, decision.routes.as_ref())?;
         // What was never set is not asked for: a gateway without levers is left alone.
         if setting.is_empty() && !self.is_set {
             return Ok(());
@@ -219,6 +283,7 @@ impl Device for GatewayLevers {
             gateway.state.change(|state| {
                 state.levers.asked += 1;
                 state.levers.wanted.clone_from(&wanted);
+                state.levers.routes.clone_from(&routes);
                 state.levers.lease = self.lease;
             });
             gateway.lever_bell.notify_one();
@@ -270,7 +335,6 @@ fn least(one: Setting, other: Setting) -> Setting {
 mod tests {
     use super::*;
     use headroom_wire::message::Range;
-    use std::sync::Arc;
 
     fn lever(lever: Lever, min: f64, max: f64) -> GatewayLever {
         GatewayLever {
@@ -321,7 +385,7 @@ mod tests {
             bell: Arc::default(),
             lever_bell: Arc::default(),
         };
-        let mut levers = GatewayLevers::new(vec![gone], Duration::from_secs(2));
+        let mut levers = GatewayLevers::new(vec![gone], Arc::default(), Duration::from_secs(2));
         let setting = Setting::from([(Lever::BatchInterval, 0.3), (Lever::Servers, 2.0)]);
         for _ in 0..3 {
             let error = levers.apply(&mut Decision::of(setting)).unwrap_err().to_string();

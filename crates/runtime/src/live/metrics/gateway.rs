@@ -1,5 +1,6 @@
 //! The metrics of gateways: their backends, queue, cache and batches. A run without one has none of them.
 
+use super::super::sizes;
 use super::{Counters, FloatCounter, Gauges, Labels, Tick, add, labels};
 use headroom_gateway::ConnectCounts;
 use prometheus_client::encoding::text::encode_registry;
@@ -15,6 +16,8 @@ pub(super) struct GatewayMetrics {
     is_there: AtomicBool,
     backend_requests: Counters,
     backend_failures: Counters,
+    size_requests: Counters,
+    size_bytes: Counters,
     connects: Counters,
     ejections: Counters,
     ejections_withheld: Counters,
@@ -45,6 +48,16 @@ impl GatewayMetrics {
             is_there: AtomicBool::new(false),
             backend_requests: add(all, "backend_requests", "Requests sent to a backend"),
             backend_failures: add(all, "backend_failures", "Requests that a backend failed"),
+            size_requests: add(
+                all,
+                "backend_size_requests",
+                "Requests sent to a backend, by the class of sizes that their answers were known to be of",
+            ),
+            size_bytes: add(
+                all,
+                "service_size_response_bytes",
+                "Content of the answers, by the class of sizes that they were known to be of",
+            ),
             connects: add(
                 all,
                 "backend_connects",
@@ -143,8 +156,11 @@ impl GatewayMetrics {
 
     /// Takes one period.
     pub(super) fn tick(&self, tick: &Tick) {
-        let is_there =
-            !tick.backends.is_empty() || tick.queue.is_some() || tick.cache.is_some() || tick.batch.is_some();
+        let is_there = !tick.backends.is_empty()
+            || tick.queue.is_some()
+            || tick.cache.is_some()
+            || tick.batch.is_some()
+            || tick.observation.sizes.is_some();
         self.is_there.fetch_or(is_there, Ordering::Relaxed);
         self.accept_pauses.inc_by(tick.accept_pauses);
         for backend in &tick.backends {
@@ -153,6 +169,15 @@ impl GatewayMetrics {
             self.backend_failures.get_or_create(&of).inc_by(backend.failures);
             if let Some(connects) = &backend.connects {
                 self.connects(&backend.name, connects);
+            }
+        }
+        for (size, class) in tick.observation.sizes.iter().flat_map(sizes::named) {
+            let of = labels([("size", &size)]);
+            self.size_bytes.get_or_create(&of).inc_by(class.bytes);
+            let backends = tick.observation.sizes.iter().flat_map(|sizes| &sizes.backends);
+            for (backend, part) in backends.zip(&class.backends) {
+                let of = labels([("backend", &backend.url), ("size", &size)]);
+                self.size_requests.get_or_create(&of).inc_by(part.arrivals);
             }
         }
         self.queue_length.clear();

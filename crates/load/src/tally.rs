@@ -1,10 +1,10 @@
 //! What is counted and timed, and how it is handed over: a period's tally is a box that the generator's thread
 //! swaps for a fresh one, so no lock is on the path of a request and all merging is done by who asks.
 
-use super::clock::Moment;
+use crate::clock::Moment;
 use derive_more::AddAssign;
 use hdrhistogram::Histogram;
-use headroom_units::{PerSecond, Seconds};
+use headroom_units::Seconds;
 use headroom_workload::auction::Page;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -24,22 +24,39 @@ pub struct Failures {
     pub connect: u64,
     /// No complete answer within the timeout after the intended send time.
     pub timeout: u64,
-    /// Answered with a status of 500 or above.
+    /// Answered with a status of 500 or above; of memcached, with `SERVER_ERROR`, `CLIENT_ERROR` or `ERROR`.
     pub status: u64,
-    /// The connection broke, or what came was not HTTP.
+    /// The connection broke, or what came was not HTTP. Of memcached, what came was not an answer.
     pub protocol: u64,
     /// Never sent: every connection was busy and the queue full.
     pub dropped: u64,
     /// Answered with another page than was asked for, or with a status from 400 to 499 where the page is known to exist:
-    /// of users who check ([`People::Auction`](super::People::Auction)).
+    /// of users who check ([`People::Auction`](crate::http::People::Auction)), and where a size is expected.
     #[serde(default)]
     pub wrong: u64,
+    /// Answered with content of another size than was asked for: where a size is expected.
+    #[serde(default)]
+    pub wrong_size: u64,
+    /// Of memcached: a `get` whose key the server did not hold.
+    #[serde(default)]
+    pub missed: u64,
+    /// Of memcached: the connection ended before the whole answer came. HTTP's are under `protocol`.
+    #[serde(default)]
+    pub closed: u64,
 }
 
 impl Failures {
     /// All kinds together.
     pub const fn total(&self) -> u64 {
-        self.connect + self.timeout + self.status + self.protocol + self.dropped + self.wrong
+        self.connect
+            + self.timeout
+            + self.status
+            + self.protocol
+            + self.dropped
+            + self.wrong
+            + self.wrong_size
+            + self.missed
+            + self.closed
     }
 }
 
@@ -48,7 +65,7 @@ impl Failures {
 pub struct Counts {
     /// Requests that were due.
     pub offered: u64,
-    /// Requests answered completely with a status below 500.
+    /// Requests answered completely with a status below 500; of memcached, those answered as they were to be.
     pub completed: u64,
     /// Requests that failed.
     pub failed: Failures,
@@ -73,8 +90,28 @@ pub struct Counts {
     pub pages_completed: u64,
     /// Pages of which some object failed; where it was the document, the rest was not asked for.
     pub pages_failed: u64,
-    /// Bytes of answers' bodies.
+    /// Bytes of answers' bodies; of memcached, of the values got.
     pub body_bytes: u64,
+    /// Of memcached: of the completed requests, those that stored a value.
+    #[serde(default)]
+    pub sets: u64,
+    /// Of memcached: bytes of the values stored.
+    #[serde(default)]
+    pub stored_bytes: u64,
+    /// All bytes that connections received, heads included.
+    #[serde(default)]
+    pub received_bytes: u64,
+    /// All bytes that connections sent, heads included.
+    #[serde(default)]
+    pub sent_bytes: u64,
+}
+
+impl Counts {
+    /// Bytes of content that completed requests moved, either way: what a throughput in KB/s counts. Heads, and what TCP
+    /// adds, are left out.
+    pub const fn content_bytes(&self) -> u64 {
+        self.body_bytes + self.stored_bytes
+    }
 }
 
 /// What happened in a span of a run. The histograms count microseconds, to three digits.
@@ -90,6 +127,13 @@ pub struct LoadPeriod {
     pub outstanding: u64,
     /// Why the first of the connections that failed did, in the system's words.
     pub connect_error: Option<String>,
+    /// Of memcached: what the server said in the first answer that was an error, or no answer at all; at most 200 characters.
+    pub answer_error: Option<String>,
+    /// CPU time that the generator's threads used in it. The first span's includes opening the connections.
+    pub generator_cpu: Seconds,
+    /// CPU time of the thread that used the most: by the duration near 1, the generator and not the server is what bounds
+    /// the throughput. Of spans put together it is the sum over them.
+    pub busiest_thread_cpu: Seconds,
     /// Users there at its end.
     pub users: u64,
     /// The time that users were there, summed over them: by the duration it is their mean number.
@@ -111,9 +155,9 @@ pub struct LoadPeriod {
 /// What came of one kind of page.
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
-    failed: u64,
+    pub(crate) failed: u64,
     /// As [`LoadPeriod::latency`], of completed requests.
-    latency: Histogram<u64>,
+    pub(crate) latency: Histogram<u64>,
 }
 
 impl Default for Kind {
@@ -125,19 +169,6 @@ impl Default for Kind {
     }
 }
 
-/// What one kind of page amounted to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct KindResult {
-    /// Its name.
-    pub page: &'static str,
-    /// Requests answered with the page that was asked for.
-    pub completed: u64,
-    /// All kinds of failure together.
-    pub failed: u64,
-    /// Latency from the intended send time, of the completed, milliseconds.
-    pub latency_ms: Summary,
-}
-
 impl LoadPeriod {
     pub(crate) fn new(start: Seconds, outstanding: u64) -> Self {
         Self {
@@ -146,6 +177,9 @@ impl LoadPeriod {
             counts: Counts::default(),
             outstanding,
             connect_error: None,
+            answer_error: None,
+            generator_cpu: Seconds::ZERO,
+            busiest_thread_cpu: Seconds::ZERO,
             users: 0,
             user_seconds: 0.0,
             latency: histogram(),
@@ -154,12 +188,6 @@ impl LoadPeriod {
             connect: histogram(),
             by_kind: BTreeMap::new(),
         }
-    }
-
-    /// Counts an answer that is another page than was asked for.
-    pub(crate) fn answered_wrong(&mut self) {
-        self.outstanding -= 1;
-        self.counts.failed.wrong += 1;
     }
 
     /// Counts what came of a request for a kind of page that ended at `end`.
@@ -181,9 +209,28 @@ impl LoadPeriod {
         }
     }
 
-    /// Ends the span.
-    pub(crate) fn finish(&mut self, now: Seconds) {
+    /// How many connections had a request outstanding on average, by the time that completed requests took. By the number
+    /// of connections it is the share of time under load, which [`Bursts`](crate::Bursts) make higher than the density.
+    pub fn busy_connections(&self) -> f64 {
+        if self.duration > Seconds::ZERO && !self.service.is_empty() {
+            self.service.mean() * self.service.len() as f64 / 1e6 / self.duration.get()
+        } else {
+            0.0
+        }
+    }
+
+    /// Ends the span; its thread used so much CPU time in it.
+    pub(crate) fn finish(&mut self, now: Seconds, cpu: Seconds) {
         self.duration = now - self.start;
+        self.generator_cpu = cpu;
+        self.busiest_thread_cpu = cpu;
+    }
+
+    /// Ends the span and begins the next in its place.
+    pub(crate) fn swap(self: &mut Box<Self>, now: Seconds, cpu: Seconds) -> Box<Self> {
+        self.finish(now, cpu);
+        let next = Box::new(Self::new(now, self.outstanding));
+        std::mem::replace(self, next)
     }
 
     /// Counts a connection established at `end`.
@@ -216,16 +263,27 @@ impl LoadPeriod {
         sent: Moment,
         end: Moment,
     ) -> bool {
-        self.outstanding -= 1;
         if status.is_server_error() || status.as_u16() >= 600 {
-            self.counts.failed.status += 1;
+            self.failed(|failed| &mut failed.status);
             return false;
         }
-        self.counts.completed += 1;
         self.counts.client_errors += u64::from(status.is_client_error());
+        self.completed(intended, sent, end);
+        true
+    }
+
+    /// Counts a request that was answered as it was to be, at `end`.
+    pub(crate) fn completed(&mut self, intended: Moment, sent: Moment, end: Moment) {
+        self.outstanding -= 1;
+        self.counts.completed += 1;
         self.latency.saturating_record(end.micros_since(intended));
         self.service.saturating_record(end.micros_since(sent));
-        true
+    }
+
+    /// Counts a request that failed without having a latency.
+    pub(crate) fn failed(&mut self, kind: impl FnOnce(&mut Failures) -> &mut u64) {
+        self.outstanding -= 1;
+        *kind(&mut self.counts.failed) += 1;
     }
 
     /// Counts a request given up at `end`.
@@ -238,24 +296,46 @@ impl LoadPeriod {
     /// Appends the span that follows.
     pub(crate) fn append(&mut self, later: &Self) {
         self.duration = later.start + later.duration - self.start;
-        self.counts += later.counts;
         self.outstanding = later.outstanding;
-        if self.connect_error.is_none() {
-            self.connect_error.clone_from(&later.connect_error);
-        }
         self.users = later.users;
-        self.user_seconds += later.user_seconds;
+        self.busiest_thread_cpu += later.busiest_thread_cpu;
+        self.add(later);
+    }
+
+    /// Puts another thread's span of about the same time beside this one.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        let end = (self.start + self.duration).max(other.start + other.duration);
+        self.start = self.start.min(other.start);
+        self.duration = end - self.start;
+        self.outstanding += other.outstanding;
+        self.users += other.users;
+        self.busiest_thread_cpu = self.busiest_thread_cpu.max(other.busiest_thread_cpu);
+        self.add(other);
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.counts += other.counts;
+        for (mine, others) in [
+            (&mut self.connect_error, &other.connect_error),
+            (&mut self.answer_error, &other.answer_error),
+        ] {
+            if mine.is_none() {
+                mine.clone_from(others);
+            }
+        }
+        self.generator_cpu += other.generator_cpu;
+        self.user_seconds += other.user_seconds;
         for (sum, part) in [
-            (&mut self.latency, &later.latency),
-            (&mut self.service, &later.service),
-            (&mut self.send_error, &later.send_error),
-            (&mut self.connect, &later.connect),
+            (&mut self.latency, &other.latency),
+            (&mut self.service, &other.service),
+            (&mut self.send_error, &other.send_error),
+            (&mut self.connect, &other.connect),
         ] {
             // Both have the same bounds, the only reason for which adding could fail.
             let added = sum.add(part);
             debug_assert!(added.is_ok());
         }
-        for (page, part) in &later.by_kind {
+        for (page, part) in &other.by_kind {
             let sum = self.by_kind.entry(*page).or_default();
             sum.failed += part.failed;
             let added = sum.latency.add(&part.latency);
@@ -273,123 +353,10 @@ fn kind_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_US, 2).expect("the bounds are constants that the library accepts")
 }
 
-/// Percentiles of a histogram, in the unit that the field's name states; `None` where nothing was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// The mean.
-    pub mean: Option<f64>,
-    /// The median.
-    pub p50: Option<f64>,
-    /// The 90th percentile.
-    pub p90: Option<f64>,
-    /// The 95th percentile.
-    pub p95: Option<f64>,
-    /// The 99th percentile.
-    pub p99: Option<f64>,
-    /// The 99.9th percentile.
-    pub p999: Option<f64>,
-    /// The largest value.
-    pub max: Option<f64>,
-}
-
-impl Summary {
-    /// Of a histogram of microseconds, each value divided by `micros_per_unit` (1,000 for milliseconds).
-    pub fn of(histogram: &Histogram<u64>, micros_per_unit: f64) -> Self {
-        if histogram.is_empty() {
-            return Self::default();
-        }
-        let at = |percentile| Some(histogram.value_at_percentile(percentile) as f64 / micros_per_unit);
-        Self {
-            mean: Some(histogram.mean() / micros_per_unit),
-            p50: at(50.0),
-            p90: at(90.0),
-            p95: at(95.0),
-            p99: at(99.0),
-            p999: at(99.9),
-            max: Some(histogram.max() as f64 / micros_per_unit),
-        }
-    }
-}
-
-/// What a whole run amounted to; serialises to one JSON object.
-#[derive(Clone, Debug, Serialize)]
-pub struct LoadResult {
-    /// Where the load went.
-    pub url: String,
-    /// From the start of the load to its last answer.
-    pub duration_s: Seconds,
-    /// Completed requests by that duration.
-    pub completed_per_second: PerSecond,
-    /// Completed pages by that duration.
-    pub pages_per_second: PerSecond,
-    /// How many users were there on average.
-    pub users_mean: f64,
-    /// What was counted.
-    #[serde(flatten)]
-    pub counts: Counts,
-    /// All kinds of failure together.
-    pub failed_total: u64,
-    /// Why the first of the connections that failed did, in the system's words.
-    pub connect_error: Option<String>,
-    /// Latency from the intended send time, milliseconds.
-    pub latency_ms: Summary,
-    /// Latency from the actual send, milliseconds: what a closed-loop generator would have reported.
-    pub service_ms: Summary,
-    /// Actual minus intended send time, microseconds.
-    pub send_error_us: Summary,
-    /// From the first SYN to the established connection, milliseconds.
-    pub connect_ms: Summary,
-    /// CPU time that the generator's thread used.
-    pub generator_cpu_s: Seconds,
-    /// Each kind of page that an auction's visitors asked for; empty for every other load.
-    pub by_kind: Vec<KindResult>,
-    /// The whole run as one period, with its histograms.
-    #[serde(skip)]
-    pub whole: LoadPeriod,
-}
-
-impl LoadResult {
-    pub(crate) fn new(url: String, whole: LoadPeriod, generator_cpu: Seconds) -> Self {
-        let duration = whole.duration;
-        let rate = |count: u64| {
-            PerSecond::new(if duration > Seconds::ZERO {
-                count as f64 / duration.get()
-            } else {
-                0.0
-            })
-        };
-        Self {
-            url,
-            duration_s: duration,
-            completed_per_second: rate(whole.counts.completed),
-            pages_per_second: rate(whole.counts.pages_completed),
-            users_mean: whole.users_mean(),
-            counts: whole.counts,
-            failed_total: whole.counts.failed.total(),
-            connect_error: whole.connect_error.clone(),
-            latency_ms: Summary::of(&whole.latency, 1000.0),
-            service_ms: Summary::of(&whole.service, 1000.0),
-            send_error_us: Summary::of(&whole.send_error, 1.0),
-            connect_ms: Summary::of(&whole.connect, 1000.0),
-            generator_cpu_s: generator_cpu,
-            by_kind: whole
-                .by_kind
-                .iter()
-                .map(|(page, kind)| KindResult {
-                    page: page.name(),
-                    completed: kind.latency.len(),
-                    failed: kind.failed,
-                    latency_ms: Summary::of(&kind.latency, 1000.0),
-                })
-                .collect(),
-            whole,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::{LoadResult, Summary};
     use http::StatusCode;
 
     #[test]
@@ -434,21 +401,39 @@ mod tests {
         let mut first = LoadPeriod::new(Seconds::ZERO, 2);
         first.counts.offered = 2;
         first.answered(StatusCode::OK, start, start, start.after(0.001));
-        first.finish(Seconds::new(1.0));
+        first.finish(Seconds::new(1.0), Seconds::new(0.2));
         let mut second = LoadPeriod::new(Seconds::new(1.0), first.outstanding);
         second.answered(StatusCode::OK, start, start, start.after(0.004));
-        second.finish(Seconds::new(3.0));
+        second.finish(Seconds::new(3.0), Seconds::new(0.3));
         first.append(&second);
         assert_eq!(
             (first.duration, first.outstanding, first.counts.completed),
             (Seconds::new(3.0), 0, 2)
         );
-        let result = LoadResult::new("u".into(), first, Seconds::new(0.5));
+        let result = LoadResult::new("u".into(), first);
         let json = serde_json::to_value(&result).unwrap();
         assert_eq!(json["offered"], 2);
         assert_eq!(json["failed"]["dropped"], 0);
         assert_eq!(json["duration_s"], 3.0);
+        assert_eq!(json["generator_cpu_s"], 0.5);
         assert!((json["latency_ms"]["mean"].as_f64().unwrap() - 2.5).abs() < 0.01);
         assert!(json.get("whole").is_none());
+    }
+
+    #[test]
+    fn periods_of_two_threads_merge() {
+        let start = Moment::now();
+        let mut first = LoadPeriod::new(Seconds::ZERO, 1);
+        first.answered(StatusCode::OK, start, start, start.after(0.5));
+        first.finish(Seconds::new(1.0), Seconds::new(0.2));
+        let mut second = LoadPeriod::new(Seconds::ZERO, 3);
+        second.answered(StatusCode::OK, start, start, start.after(1.0));
+        second.finish(Seconds::new(2.0), Seconds::new(0.9));
+        first.merge(&second);
+        assert_eq!((first.duration, first.outstanding), (Seconds::new(2.0), 2));
+        assert_eq!(first.counts.completed, 2);
+        assert!((first.generator_cpu.get() - 1.1).abs() < 1e-12);
+        assert_eq!(first.busiest_thread_cpu, Seconds::new(0.9));
+        assert!((first.busy_connections() - 0.75).abs() < 0.01);
     }
 }

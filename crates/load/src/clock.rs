@@ -16,6 +16,9 @@ impl Moment {
     /// Later than any moment.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
+    /// The clock's beginning: lengths are counted from it.
+    pub(crate) const ORIGIN: Self = Self(0);
+
     /// This moment.
     pub(crate) fn now() -> Self {
         Self(nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic)))
@@ -30,6 +33,16 @@ impl Moment {
     /// Seconds since an earlier moment; zero if that is later.
     pub(crate) fn since(self, earlier: Self) -> f64 {
         self.0.saturating_sub(earlier.0) as f64 / SECOND as f64
+    }
+
+    /// So many nanoseconds later.
+    pub(crate) fn plus_nanos(self, nanos: u64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// Nanoseconds since an earlier moment; zero if that is later.
+    pub(crate) fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
     }
 
     /// Whole microseconds since an earlier moment; zero if that is later.
@@ -48,14 +61,32 @@ fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec.unsigned_abs() * SECOND + time.tv_nsec.unsigned_abs()
 }
 
+/// A timer of the kernel's high resolution, which is set with [`set_timer`] and is readable once its moment has come.
+pub(crate) fn timer() -> io::Result<OwnedFd> {
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    Ok(rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?)
+}
+
+/// Sets a timer to a moment. This takes back an expiry that nobody read, so the timer need not be read.
+pub(crate) fn set_timer(timer: &OwnedFd, moment: Moment) -> io::Result<()> {
+    let once = Itimerspec {
+        it_interval: Timespec::default(),
+        it_value: Timespec {
+            tv_sec: i64::try_from(moment.0 / SECOND).unwrap_or(i64::MAX),
+            tv_nsec: (moment.0 % SECOND) as _,
+        },
+    };
+    rustix::time::timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once)?;
+    Ok(())
+}
+
 /// A timer of the kernel's high resolution, in place of tokio's, which rounds up to a millisecond.
 pub(crate) struct PreciseTimer(AsyncFd<OwnedFd>);
 
 impl PreciseTimer {
     /// A timer on the current tokio runtime.
     pub(crate) fn new() -> io::Result<Self> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let timer = timer()?;
         // SAFETY: an `OwnedFd` is a valid, open file descriptor, always the same one, until it is dropped, and the
         // `AsyncFd` that owns it gives it to nobody.
         #[allow(unsafe_code)]
@@ -68,17 +99,7 @@ impl PreciseTimer {
         if moment <= Moment::now() {
             return Ok(());
         }
-        let seconds = i64::try_from(moment.0 / SECOND).unwrap_or(i64::MAX);
-        let value = Timespec {
-            tv_sec: seconds,
-            tv_nsec: (moment.0 % SECOND) as _,
-        };
-        let once = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: value,
-        };
-        rustix::time::timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
-        // Setting the timer anew takes back an expiry that nobody read, so the counter need not be read.
+        set_timer(self.0.get_ref(), moment)?;
         self.0.readable().await?.clear_ready();
         Ok(())
     }

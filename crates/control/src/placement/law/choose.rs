@@ -1,0 +1,323 @@
+//! Which classes go to which backends: the programme of one step of the advisor, with the backends that are in service as the machines on.
+
+use super::speed::{of_step, slower, step};
+use super::state::State;
+use crate::placement::advisor::{Kind, Problem, Serving, Step, cheapest, needed};
+use crate::placement::{MAX_LIMIT, Routes, limit};
+use crate::plant::Slo;
+use headroom_physics::serving::RequestCost;
+use headroom_units::{PerSecond, Ratio, Seconds};
+use std::collections::BTreeMap;
+
+/// Limits that are kept; beyond it all are forgotten, and computed again as they are needed.
+const MAX_CACHED: usize = 4_096;
+/// Limits are rounded down to these, so that a backend's classes fall in few groups.
+const LIMIT_STEP: f64 = 0.05;
+/// New routes leave so much of each limit, so that chance alone does not put them over it; where that is too much, the whole limit is used.
+const MARGIN: f64 = 0.93;
+/// How many times the limits are exceeded, the least that will do, where the backends cannot serve all under the guard: in a fleet of
+/// several kinds the fewest requests are no measure of what a backend bears, so routes over the guard are late less than least connections.
+const OVER_LIMITS: [f64; 4] = [1.1, 1.25, 1.5, 2.0];
+/// A share of a class below this is none.
+const LEAST_SHARE: f64 = 0.005;
+
+/// Limits by kind, step of the factor, and size and tail in steps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Limits(BTreeMap<(String, i32, i32, i32), Option<f64>>);
+
+/// Routes, and what is expected of them.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub(super) routes: Routes,
+    /// What the work draws above idle machines, W.
+    pub(super) work_w: f64,
+    /// How much of its limit the busiest backend uses; over 1 where the backends cannot serve all under the guard.
+    pub(super) strain: f64,
+}
+
+/// What the law chooses by: the backends as kinds of machines.
+pub(super) struct Model {
+    problem: Problem,
+    /// The backends of each kind.
+    members: Vec<Vec<usize>>,
+    /// The classes of the problem, by their number among the classes of known size.
+    classes: Vec<usize>,
+    /// All classes of known size.
+    known: usize,
+    /// How busy the backends of each kind are with what is not placed: cores and link.
+    background: Vec<[f64; 2]>,
+}
+
+impl Model {
+    /// The model of what is known; `None` where no backend is in service.
+    pub(super) fn new(state: &State, slo: Slo, guard: f64, limits: &mut Limits) -> Option<Self> {
+        let mut groups: BTreeMap<(String, i32), Vec<usize>> = BTreeMap::new();
+        for (index, backend) in state
+            .backends
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.in_service)
+        {
+            let group = (backend.kind.clone(), step(backend.factor));
+            groups.entry(group).or_default().push(index);
+        }
+        let in_service: usize = groups.values().map(Vec::len).sum();
+        if in_service == 0 {
+            return None;
+        }
+        let asked =
+            |class: &usize| state.classes[*class].rate > 0.0 && state.classes[*class].mean_bytes.is_some();
+        let all: Vec<usize> = (0..state.classes.len()).filter(asked).collect();
+        let mut kinds = Vec::new();
+        for ((name, slow), members) in &groups {
+            let figures = state.backends[members[0]].figures;
+            let (machine, service) = (figures.machine(name), figures.service());
+            let serves = all.iter().map(|class| {
+                let class = &state.classes[*class];
+                let cost = slower(service.of(class.mean_bytes.unwrap_or(0.0)), of_step(*slow));
+                let tail = class.tail;
+                let steps = |value: f64| (value.max(1.0).ln() / 1.05f64.ln()).ceil() as i32;
+                let key = (name.clone(), *slow, steps(cost.bytes), steps(tail));
+                if limits.0.len() >= MAX_CACHED {
+                    limits.0.clear();
+                }
+                let busy = *limits.0.entry(key).or_insert_with(|| {
+                    let late = RequestCost {
+                        cpu: cost.cpu * tail,
+                        bytes: cost.bytes * tail,
+                    };
+                    let found = limit(&machine, late, slo, Ratio::new(guard))?.get();
+                    Some(((found / LIMIT_STEP + 1e-9).floor() * LIMIT_STEP).max(found.min(LIMIT_STEP)))
+                });
+                Serving {
+                    cost,
+                    limit: busy.map(Ratio::new),
+                }
+            });
+            kinds.push(Kind {
+                serves: serves.collect(),
+                machine,
+                count: members.len() as u32,
+            });
+        }
+        let placeable = |at: &usize| kinds.iter().any(|kind| kind.serves[*at].limit.is_some());
+        let placed: Vec<usize> = (0..all.len()).filter(placeable).collect();
+        // What is not placed is spread by the balancer: about evenly.
+        let unknown = state.unknown.mean_bytes.map(|bytes| (bytes, state.unknown.rate));
+        let left = (0..all.len()).filter(|at| !placed.contains(at)).map(|at| {
+            let class = &state.classes[all[at]];
+            (class.mean_bytes.unwrap_or(0.0), class.rate)
+        });
+        let spread: Vec<(f64, f64)> = left.chain(unknown).collect();
+        let mut background = Vec::new();
+        for (kind, (_, slow)) in kinds.iter_mut().zip(groups.keys()) {
+            let members = &groups[&(kind.machine.name.clone(), *slow)];
+            let service = state.backends[members[0]].figures.service();
+            let requests = spread.iter().map(|(bytes, rate)| {
+                let cost = slower(service.of(*bytes), of_step(*slow));
+                (cost, PerSecond::new(rate / in_service as f64))
+            });
+            let load = kind.machine.load(requests);
+            kind.serves = placed.iter().map(|at| kind.serves[*at]).collect();
+            for serving in &mut kind.serves {
+                let left = serving.limit.map(|limit| limit.get() - load.most().get());
+                serving.limit = left.filter(|left| *left > 0.0).map(Ratio::new);
+            }
+            background.push([load.cpu.get(), load.link.get()]);
+        }
+        let rates = placed
+            .iter()
+            .map(|at| PerSecond::new(state.classes[all[*at]].rate));
+        Some(Self {
+            problem: Problem {
+                classes: placed.iter().map(|at| all[*at].to_string()).collect(),
+                kinds,
+                steps: vec![Step {
+                    length: Seconds::new(1.0),
+                    rates: rates.collect(),
+                }],
+                spare: false,
+            },
+            members: groups.into_values().collect(),
+            classes: placed.iter().map(|at| all[*at]).collect(),
+            known: state.classes.len(),
+            background,
+        })
+    }
+
+    /// Whether anything can be placed.
+    pub(super) fn has_classes(&self) -> bool {
+        !self.classes.is_empty()
+    }
+
+    /// The routes of least watts under the guard, or where the backends cannot serve all under it, near it; `None` where they are overloaded.
+    pub(super) fn best(&self, backends: usize) -> Option<Choice> {
+        let counts: Vec<u32> = self.problem.kinds.iter().map(|kind| kind.count).collect();
+        let mut easy = self.problem.clone();
+        for serving in easy.kinds.iter_mut().flat_map(|kind| &mut kind.serves) {
+            serving.limit = serving.limit.map(|limit| limit * MARGIN);
+        }
+        // With one limit for all that a kind serves nothing is searched for.
+        let mut strict = self.problem.clone();
+        for kind in &mut strict.kinds {
+            let limits = kind.serves.iter().filter_map(|serving| serving.limit);
+            let least = limits.fold(Ratio::new(1.0), Ratio::min);
+            for serving in &mut kind.serves {
+                serving.limit = serving.limit.map(|_| least);
+            }
+        }
+        let groups = cheapest(&easy, 0, &counts)
+            .or_else(|| cheapest(&self.problem, 0, &counts))
+            .or_else(|| cheapest(&strict, 0, &counts))
+            .or_else(|| {
+                let mut over = OVER_LIMITS.into_iter();
+                over.find_map(|over| cheapest(&self.over_limits(over), 0, &counts))
+            })?;
+        let mut routes = Routes {
+            weights: vec![vec![0; backends]; self.known],
+        };
+        let mut next = vec![0; self.members.len()];
+        for group in &groups {
+            let members = &self.members[group.kind][next[group.kind]..][..group.machines as usize];
+            next[group.kind] += members.len();
+            self.share_out(&mut routes, members, |at| group.rates[at].get());
+        }
+        // What a kind serves takes the same watts wherever within it; over all of it no backend is near its limit before it must be.
+        let mut strain = self.strain(&routes);
+        for (kind, members) in self.members.iter().enumerate() {
+            let of_kind = || groups.iter().filter(|group| group.kind == kind);
+            let mut even = routes.clone();
+            self.share_out(&mut even, members, |at| {
+                of_kind().map(|group| group.rates[at].get()).sum()
+            });
+            let strained = self.strain(&even);
+            if strained <= strain.max(MARGIN) {
+                (routes, strain) = (even, strained);
+            }
+        }
+        let work_w = self.work_w(&routes);
+        Some(Choice {
+            routes,
+            work_w,
+            strain,
+        })
+    }
+
+    /// The same with limits that are exceeded so many times, but for what no machine is planned busier than.
+    fn over_limits(&self, over: f64) -> Problem {
+        let mut problem = self.problem.clone();
+        for (kind, [cores, link]) in problem.kinds.iter_mut().zip(&self.background) {
+            let most = MAX_LIMIT.get() - cores.max(*link);
+            for serving in &mut kind.serves {
+                let exceeded = serving
+                    .limit
+                    .map(|limit| (limit.get() * over).min(most).max(limit.get()));
+                serving.limit = exceeded.map(Ratio::new);
+            }
+        }
+        problem
+    }
+
+    /// Gives each of these backends an equal part of what they serve together of each class, requests a second.
+    fn share_out(&self, routes: &mut Routes, members: &[usize], together: impl Fn(usize) -> f64) {
+        for (at, class) in self.classes.iter().enumerate() {
+            let share = together(at) / self.problem.steps[0].rates[at].get();
+            let each = share / members.len().max(1) as f64;
+            let weight = match share >= LEAST_SHARE {
+                true => (each * f64::from(Routes::MAX_WEIGHT)).round() as u32,
+                false => 0,
+            };
+            members
+                .iter()
+                .for_each(|backend| routes.weights[*class][*backend] = weight);
+        }
+    }
+
+    /// How busy each backend of a kind would be under these routes with what is placed: its kind, its number, cores and link.
+    fn loads(&self, routes: &Routes) -> Vec<(usize, usize, [f64; 2])> {
+        let mut loads = Vec::new();
+        for (kind, members) in self.members.iter().enumerate() {
+            for backend in members {
+                let mut busy = [0.0; 2];
+                for (at, class) in self.classes.iter().enumerate() {
+                    let rate = self.problem.steps[0].rates[at].get() * self.share(routes, *class, *backend);
+                    let uses = self.problem.kinds[kind].uses(at);
+                    busy = [0, 1].map(|resource| busy[resource] + uses[resource] * rate);
+                }
+                loads.push((kind, *backend, busy));
+            }
+        }
+        loads
+    }
+
+    /// The share of a class that a backend gets; evenly where the routes leave it to the balancer.
+    fn share(&self, routes: &Routes, class: usize, backend: usize) -> f64 {
+        let in_service: usize = self.members.iter().map(Vec::len).sum();
+        routes.share(class, backend).unwrap_or(1.0 / in_service as f64)
+    }
+
+    /// What the placed work draws under these routes, W.
+    pub(super) fn work_w(&self, routes: &Routes) -> f64 {
+        let loads = self.loads(routes).into_iter();
+        loads
+            .map(|(kind, _, [cores, link])| {
+                let machine = &self.problem.kinds[kind].machine;
+                machine.busy.get() * cores.min(1.0) + machine.link.get() * link.min(1.0)
+            })
+            .sum()
+    }
+
+    /// How much of its limit the busiest backend uses under these routes, 1 is all of it; infinite where a class is where it cannot be, or goes
+    /// to a backend that is not in service.
+    pub(super) fn strain(&self, routes: &Routes) -> f64 {
+        let there: Vec<usize> = self.members.iter().flatten().copied().collect();
+        let gone = |class: &usize| {
+            let row = routes.weights.get(*class).map_or(&[][..], Vec::as_slice);
+            let mut used = row
+                .iter()
+                .enumerate()
+                .filter(|(_, weight)| **weight > 0)
+                .map(|(backend, _)| backend);
+            row.iter().all(|weight| *weight == 0) || used.any(|backend| !there.contains(&backend))
+        };
+        if self.classes.iter().any(gone) {
+            return f64::INFINITY;
+        }
+        let mut most: f64 = 0.0;
+        for (kind, backend, busy) in self.loads(routes) {
+            for (at, class) in self.classes.iter().enumerate() {
+                if self.share(routes, *class, backend) > 0.0 {
+                    let limit = self.problem.kinds[kind].serves[at].limit.map_or(0.0, Ratio::get);
+                    most = most.max(busy[0].max(busy[1]) / limit);
+                }
+            }
+        }
+        most
+    }
+
+    /// How busy the busiest backend is under these routes, with all that it serves.
+    pub(super) fn busiest(&self, routes: &Routes) -> f64 {
+        let loads = self.loads(routes).into_iter();
+        loads
+            .map(|(kind, _, busy)| {
+                (busy[0] + self.background[kind][0]).max(busy[1] + self.background[kind][1])
+            })
+            .fold(0.0, f64::max)
+    }
+
+    /// How many of the backends in service are not needed, and what they draw idle, W.
+    pub(super) fn not_needed(&self) -> (u32, f64) {
+        let counts: Vec<u32> = self.problem.kinds.iter().map(|kind| kind.count).collect();
+        let Some(on) = needed(&self.problem, 0, &counts) else {
+            return (0, 0.0);
+        };
+        let kinds = self.problem.kinds.iter().zip(on);
+        kinds.fold((0, 0.0), |(machines, watts), (kind, on)| {
+            let spare = kind.count.saturating_sub(on);
+            (
+                machines + spare,
+                watts + kind.machine.idle.get() * f64::from(spare),
+            )
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! What the law knows of the service: rates and sizes of the classes, smoothed, and how slow each backend is.
+
+use super::speed::{self, Seen};
+use super::tuning::{KindFigures, PlacementTuning};
+use crate::placement::SizesObservation;
+use headroom_units::{PerSecond, Seconds};
+
+/// Classes that come in less often than this do not come in.
+const LEAST_RATE: f64 = 1e-3;
+
+/// Requests of a class in a period that say something of its percentile.
+const MIN_COMPLETIONS: u64 = 40;
+/// What a period over the guard makes of a class's tail, and one that is well under it.
+const TAIL_UP: f64 = 1.1;
+const TAIL_DOWN: f64 = 0.99;
+/// What is well under the guard, as a share of it.
+const EASY: f64 = 0.7;
+/// No class's percentile counts as more than so much longer than the model's.
+const MAX_TAIL: f64 = 4.0;
+
+/// A class, as it came in of late.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassState {
+    /// Arrivals a second, smoothed; at least those of the last period.
+    pub(super) rate: f64,
+    smooth_rate: f64,
+    /// The mean content, bytes; `None` before the first answer.
+    pub(super) mean_bytes: Option<f64>,
+    /// By how much its percentile is longer than the model's for its mean size: requests of one class are not all alike.
+    pub(super) tail: f64,
+}
+
+impl Default for ClassState {
+    fn default() -> Self {
+        Self {
+            rate: 0.0,
+            smooth_rate: 0.0,
+            mean_bytes: None,
+            tail: 1.0,
+        }
+    }
+}
+
+/// A backend.
+#[derive(Clone, Debug)]
+pub(super) struct BackendState {
+    pub(super) url: String,
+    pub(super) kind: String,
+    pub(super) figures: KindFigures,
+    pub(super) in_service: bool,
+    /// How much slower it is than its figures.
+    pub(super) factor: f64,
+}
+
+/// What is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub(super) backends: Vec<BackendState>,
+    /// The classes whose size is known.
+    pub(super) classes: Vec<ClassState>,
+    /// Requests of unknown size, a second, spread by the balancer.
+    pub(super) unknown: ClassState,
+    /// Periods observed with these backends and classes.
+    pub(super) periods: u32,
+}
+
+impl State {
+    /// Takes a period in; the URL of a backend without figures where there is one.
+    pub(super) fn observe(
+        &mut self,
+        sizes: &SizesObservation,
+        length: Seconds,
+        tuning: &PlacementTuning,
+    ) -> Result<(), String> {
+        let known = sizes.classes.iter().filter(|class| class.known).count();
+        let same = self.backends.len() == sizes.backends.len()
+            && self
+                .backends
+                .iter()
+                .zip(&sizes.backends)
+                .all(|(one, two)| one.url == two.url);
+        if !same {
+            let before = std::mem::take(&mut self.backends);
+            for backend in &sizes.backends {
+                let found = tuning
+                    .machines
+                    .get(&backend.url)
+                    .and_then(|kind| Some((kind, *tuning.kinds.get(kind)?)));
+                let Some((kind, figures)) = found else {
+                    self.backends.clear();
+                    return Err(backend.url.clone());
+                };
+                let factor = before
+                    .iter()
+                    .find(|one| one.url == backend.url)
+                    .map_or(1.0, |one| one.factor);
+                self.backends.push(BackendState {
+                    url: backend.url.clone(),
+                    kind: kind.clone(),
+                    figures,
+                    in_service: backend.in_service,
+                    factor,
+                });
+            }
+            self.periods = 0;
+        }
+        if self.classes.len() != known {
+            self.classes = vec![ClassState::default(); known];
+            self.periods = 0;
+        }
+        for (state, backend) in self.backends.iter_mut().zip(&sizes.backends) {
+            state.in_service = backend.in_service;
+        }
+        let keeps = 1.0 - 1.0 / f64::from(tuning.smoothing_periods);
+        let first = self.periods == 0;
+        for (index, class) in sizes.classes.iter().enumerate() {
+            let state = match self.classes.get_mut(index).filter(|_| class.known) {
+                Some(state) => state,
+                None => &mut self.unknown,
+            };
+            let rate = class.arrivals as f64 / length.get();
+            state.smooth_rate = if first {
+                rate
+            } else {
+                state.smooth_rate * keeps + rate * (1.0 - keeps)
+            };
+            // More is believed sooner than less, beyond what chance alone makes of a count.
+            let by_chance = 2.0 * (state.smooth_rate / length.get()).sqrt();
+            state.rate = state.smooth_rate.max(rate - by_chance);
+            if state.rate < LEAST_RATE {
+                state.rate = 0.0;
+            }
+            if let Some(bytes) = class.mean_bytes() {
+                let before = state.mean_bytes.unwrap_or(bytes);
+                state.mean_bytes = Some(before * keeps + bytes * (1.0 - keeps));
+            }
+        }
+        self.periods = self.periods.saturating_add(1);
+        self.learn(sizes, length, tuning);
+        Ok(())
+    }
+
+    /// Learns of each class how much its percentile is longer than its mean size makes it, while it goes where the law says.
+    pub(super) fn learn_tails(&mut self, sizes: &SizesObservation, allowed: Seconds) {
+        let known = sizes.classes.iter().filter(|class| class.known);
+        for (state, class) in self.classes.iter_mut().zip(known) {
+            let Some(latency) = class.latency.filter(|_| class.completions >= MIN_COMPLETIONS) else {
+                continue;
+            };
+            let factor = match latency.at_slo / allowed {
+                over if over > 1.0 => TAIL_UP,
+                over if over < EASY => TAIL_DOWN,
+                _ => 1.0,
+            };
+            state.tail = (state.tail * factor).clamp(1.0, MAX_TAIL);
+        }
+    }
+
+    fn learn(&mut self, sizes: &SizesObservation, length: Seconds, tuning: &PlacementTuning) {
+        for (index, backend) in self.backends.iter_mut().enumerate() {
+            let service = backend.figures.service();
+            let seen = sizes.classes.iter().filter_map(|class| {
+                let at = class.backends.get(index)?;
+                Some(Seen {
+                    cost: service.of(class.mean_bytes()?),
+                    rate: PerSecond::new(at.arrivals as f64 / length.get()),
+                    completions: at.completions,
+                    mean: at.mean,
+                })
+            });
+            let seen: Vec<Seen> = seen.collect();
+            let machine = backend.figures.machine(&backend.kind);
+            backend.factor = speed::learned(
+                backend.factor,
+                &machine,
+                &seen,
+                Seconds::from_millis(tuning.path_ms),
+            );
+        }
+    }
+}

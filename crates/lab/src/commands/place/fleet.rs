@@ -1,0 +1,273 @@
+//! The kinds of machines of a fleet: what each is, from a profile or built in, and how many there are.
+
+use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_control::placement::{
+    Baselines, Cell, Fitted, KindFigures, MachineDescription, NetworkBaseline, fit,
+};
+use headroom_physics::serving::{
+    RequestCost, ServiceCost, ServingKind, ServingMachine, StudiedCost, StudiedService,
+};
+use headroom_record::profile::{BaselineKind, Profile, compare};
+use headroom_units::{Cores, PerSecond, Ratio, Seconds, Source, Watts};
+use std::path::PathBuf;
+
+/// A kind of machines.
+#[derive(Debug)]
+pub struct FleetKind {
+    /// What each is.
+    pub machine: ServingMachine,
+    /// How many there are.
+    pub count: u32,
+    /// Where its watts come from.
+    pub source: Source,
+    /// What a reader must know of the model.
+    pub notes: Vec<String>,
+    cost: Cost,
+}
+
+#[derive(Debug)]
+enum Cost {
+    Fitted(Box<Fitted>),
+    Studied(StudiedCost),
+}
+
+impl FleetKind {
+    /// What a request of this size takes.
+    pub fn cost_of(&self, size_bytes: f64) -> RequestCost {
+        match &self.cost {
+            Cost::Fitted(fitted) => fitted.cost_of(size_bytes),
+            Cost::Studied(cost) => cost.of(size_bytes),
+        }
+    }
+
+    /// The same as a law is given it: one line over all sizes.
+    pub fn figures(&self) -> KindFigures {
+        let line: &ServiceCost = match &self.cost {
+            Cost::Fitted(fitted) => &fitted.service,
+            Cost::Studied(cost) => &cost.base,
+        };
+        KindFigures::of(&self.machine, line)
+    }
+}
+
+/// `xeon=4`: a kind and how many there are.
+///
+/// # Errors
+/// What it must be, for clap to say.
+pub fn counted(text: &str) -> Result<(String, u32), String> {
+    let wrong = || format!("{text:?}: give a kind and how many there are, as xeon=4");
+    let (name, count) = text.split_once('=').ok_or_else(wrong)?;
+    let count = count.trim().parse().map_err(|_| wrong())?;
+    Ok((name.trim().to_owned(), count))
+}
+
+/// `arm:boot_s=30,booting_w=7`: a kind and what switching it takes.
+///
+/// # Errors
+/// What it must be, for clap to say.
+pub fn server(text: &str) -> Result<(String, Vec<(String, f64)>), String> {
+    let wrong = || {
+        format!(
+            "{text:?}: give a kind and figures of {}, as arm:boot_s=30,booting_w=7",
+            SERVER_KEYS.join(", ")
+        )
+    };
+    let (name, figures) = text.split_once(':').ok_or_else(wrong)?;
+    let figures = figures.split(',').map(|figure| {
+        let (key, value) = figure.split_once('=').ok_or_else(wrong)?;
+        let key = key.trim();
+        let value: f64 = value.trim().parse().map_err(|_| wrong())?;
+        SERVER_KEYS
+            .contains(&key)
+            .then(|| (key.to_owned(), value))
+            .ok_or_else(wrong)
+    });
+    Ok((name.trim().to_owned(), figures.collect::<Result<_, String>>()?))
+}
+
+const SERVER_KEYS: [&str; 5] = ["off_w", "booting_w", "boot_s", "shutting_down_w", "shutdown_s"];
+
+/// The fleet that is asked for.
+///
+/// # Errors
+/// A profile that cannot be read or fitted, a kind that is neither a profile's nor built in, watts of several sources.
+pub fn fleet(
+    counts: &[(String, u32)],
+    profiles: &[PathBuf],
+    service: StudiedService,
+    servers: &[(String, Vec<(String, f64)>)],
+) -> Result<Vec<FleetKind>, Failure> {
+    let read = profiles
+        .iter()
+        .map(|file| Ok((file, Profile::read(file).map_err(Failure::usage)?)));
+    let read = read.collect::<Result<Vec<_>, Failure>>()?;
+    let mut kinds: Vec<FleetKind> = Vec::new();
+    for (name, count) in counts {
+        if kinds.iter().any(|kind| kind.machine.name == *name) {
+            return Err(Failure::usage(anyhow!(
+                "--fleet names {name} twice: give each kind once, as {name}={count}"
+            )));
+        }
+        let mut of_name = read.iter().filter(|(_, profile)| profile.name == *name);
+        let mut kind = match (of_name.next(), of_name.next()) {
+            (Some((file, _)), Some((other, _))) => {
+                return Err(Failure::usage(anyhow!(
+                    "{} and {} are both profiles of {name}: name one of them",
+                    file.display(),
+                    other.display()
+                )));
+            }
+            (Some((file, profile)), None) => {
+                profiled(profile).map_err(|error| Failure::usage(error.context(format!("{}", file.display()))))?
+            }
+            (None, _) => built_in(name, service).ok_or_else(|| {
+                let known = read.iter().map(|(_, profile)| profile.name.as_str());
+                let known: Vec<&str> = known.chain(ServingKind::ALL.map(ServingKind::name)).collect();
+                Failure::usage(anyhow!("--fleet {name}: no profile is of such a machine and none is built in: choose of {}, or name its \
+                                        profile (--profile)", known.join(", ")))
+            })?,
+        };
+        kind.count = *count;
+        kinds.push(kind);
+    }
+    for (name, figures) in servers {
+        let kind = kinds.iter_mut().find(|kind| kind.machine.name == *name);
+        let kind =
+            kind.ok_or_else(|| Failure::usage(anyhow!("--server {name}: --fleet has no such kind")))?;
+        for (key, value) in figures {
+            let server = &mut kind.machine.server;
+            match key.as_str() {
+                "off_w" => server.off = Watts::new(*value),
+                "booting_w" => server.booting = Watts::new(*value),
+                "boot_s" => server.boot = Seconds::new(*value),
+                "shutting_down_w" => server.shutting_down = Watts::new(*value),
+                _ => server.shutdown = Seconds::new(*value),
+            }
+        }
+        let is_right = kind.machine.check();
+        is_right.map_err(|error| Failure::usage(anyhow!("--server {name}: {error}")))?;
+    }
+    if let [first, ..] = &*kinds
+        && let Some(other) = kinds.iter().find(|kind| kind.source != first.source)
+    {
+        return Err(Failure::usage(anyhow!(
+            "the watts of {} are {}, those of {} are {}: they are not compared. Profile both by the same kind of meter",
+            first.machine.name,
+            first.source,
+            other.machine.name,
+            other.source
+        )));
+    }
+    Ok(kinds)
+}
+
+/// A machine of the paper.
+fn built_in(name: &str, service: StudiedService) -> Option<FleetKind> {
+    let kind = ServingKind::ALL.into_iter().find(|kind| kind.name() == name)?;
+    Some(FleetKind {
+        machine: kind.machine(),
+        count: 0,
+        source: Source::Estimated,
+        notes: vec![format!(
+            "{name}: a model of the paper's machine under {}; what switching takes is not in the paper (--server sets it)",
+            service.name()
+        )],
+        cost: Cost::Studied(kind.cost(service)),
+    })
+}
+
+/// A machine as it was profiled.
+fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
+    let name = &profile.name;
+    let meter = profile.meter.as_ref();
+    let meter = meter.ok_or_else(|| {
+        anyhow!("has no watts: profile {name} where a meter answers, or give its [machine]")
+    })?;
+    let mut unread = 0;
+    // What else runs on the machine is no work of the requests.
+    let idle = profile.baseline(BaselineKind::Idle);
+    let others = idle.and_then(|idle| idle.busy_cores).unwrap_or(0.0);
+    let passes = idle.and_then(|idle| idle.link_bytes_per_s).unwrap_or(0.0);
+    let cells = profile.cells.iter().filter_map(|cell| {
+        let read = || {
+            Some(Cell {
+                size_bytes: cell.size_bytes as f64,
+                density: Ratio::new(cell.sending_share()?.clamp(0.01, 1.0)),
+                throughput: PerSecond::new(cell.requests_per_s()?.mean),
+                busy_cores: Cores::new((cell.busy_cores()?.mean - others).max(0.0)),
+                link_bytes_per_s: (cell.link_bytes_per_s()?.mean - passes).max(0.0),
+                power: Watts::new(cell.power_w()?.mean),
+                marked: !cell.is_true(),
+            })
+        };
+        let read = read();
+        unread += usize::from(read.is_none());
+        read
+    });
+    let cells: Vec<Cell> = cells.collect();
+    let power = |kind| {
+        profile
+            .baseline(kind)
+            .and_then(|baseline| baseline.power_w)
+            .map(Watts::new)
+    };
+    let network = profile.baseline(BaselineKind::Network).and_then(|baseline| {
+        Some(NetworkBaseline {
+            power: Watts::new(baseline.power_w?),
+            link_bytes_per_s: baseline.link_bytes_per_s?,
+            busy_cores: Cores::new(baseline.busy_cores?),
+        })
+    });
+    let baselines = Baselines {
+        idle: power(BaselineKind::Idle),
+        // An endless loop draws other watts than a service with all cores busy; its cells say those.
+        busy: None,
+        network,
+    };
+    let machine = MachineDescription {
+        name: name.clone(),
+        cores: profile.machine.cores as usize,
+        link_bytes_per_s: profile.link_limit_bytes_per_s(),
+    };
+    let fitted = fit(&machine, &cells, &baselines)?;
+    let mut notes = compare::warnings(profile);
+    notes.push(format!(
+        "{name}: fitted to {} cells, watts to within {:.1} %, a law's line of processor time to within {:.1} %",
+        fitted.used,
+        fitted.largest_power_error.as_percent(),
+        fitted.largest_service_error.as_percent()
+    ));
+    if fitted.left_out + unread > 0 {
+        notes.push(format!(
+            "{name}: {} cells are left out: marked, or without watts, cores or link",
+            fitted.left_out + unread
+        ));
+    }
+    if fitted.largest_capacity_excess > Ratio::new(0.1) {
+        notes.push(format!(
+            "{name}: the model believes that it serves up to {:.0} % more than was measured: something else than its cores and link is full, or \
+             the client was; plans that load it as much are not to be trusted",
+            fitted.largest_capacity_excess.as_percent()
+        ));
+    }
+    notes.extend(
+        fitted
+            .unidentified
+            .iter()
+            .map(|what| format!("{name}: not determined is {what}")),
+    );
+    if fitted.machine.busy + fitted.machine.link <= Watts::ZERO {
+        notes.push(format!(
+            "{name}: its watts do not rise with its work, as where other programs kept it busy while it was profiled: profile it when it is quiet"
+        ));
+    }
+    notes.push(format!("{name}: what switching takes is not in a profile, and taken as of a server of 100 W unless --server says it"));
+    Ok(FleetKind {
+        machine: fitted.machine.clone(),
+        count: 0,
+        source: meter.source,
+        notes,
+        cost: Cost::Fitted(Box::new(fitted)),
+    })
+}

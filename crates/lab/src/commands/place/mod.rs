@@ -1,0 +1,277 @@
+//! `headroom place`: which machines a service needs over a day, and which of them serves what, for the least energy within the SLO.
+
+mod demand;
+mod fleet;
+mod page;
+mod recorded;
+
+use crate::simulate::{sheet_text, write_sheet};
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use demand::{Demand, logged, read};
+use fleet::{FleetKind, counted, fleet, server};
+use headroom_console::args::seconds;
+use headroom_console::{Failure, file, say};
+use headroom_control::Slo;
+use headroom_control::placement::advisor::{
+    self, Alternative, DemandLevel, Equivalence, Kind, Migration, Plan, Problem, Serving, Step,
+};
+use headroom_control::placement::limit;
+use headroom_physics::serving::StudiedService;
+use headroom_units::{Ratio, Seconds};
+use page::{json, sheet};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// `headroom place`.
+///
+/// Takes a fleet, what its machines are (from profiles, or built in), and what comes in over a day, and finds the cheapest mix of machines on
+/// and its assignment of requests by size, step by step, that keeps the SLO. Prints the plan, its kWh beside those of other ways to run the
+/// same machines, and what the figures say of the questions that the paper leaves open: how many small machines equal a large one, whether to
+/// consolidate or to spread, when work moves between kinds.
+///
+///   headroom place --fleet xeon=2,atom=4,arm=20 --demand examples/placement/day.csv --slo P95=250ms
+///                                            (the paper's machines, a day of mixed sizes)
+///   headroom place --profile big.json small.json --fleet big=4,small=20 --access-log access.log --slo P99=100ms
+///                                            (machines that `headroom profile` measured, a day that was logged)
+///   headroom place --profile big.json small.json --fleet big=4,small=20 --run latest --step 900 --slo P95=250ms
+///                                            (a run of ours whose gateway tells sizes apart: gateway.sizes)
+///   headroom place --fleet xeon=2,arm=20 --demand day.toml --slo P95=250ms --server arm:boot_s=30,booting_w=7,off_w=0.5 --spare
+///                                            (what a start takes; any one machine may be lost)
+///   headroom place --profile big.json small.json --fleet big=4,small=20 --demand day.csv --slo P95=250ms --law >> headroom.toml
+///                                            (the figures by which the law `placement` routes)
+///
+/// A demand is CSV, a line for each step and size, as `13,10K,250` for 250 requests a second for 10 KB in step 13; or TOML:
+///
+///   step_s = 3600
+///   [[class]]
+///   size = "10K"
+///   rates_per_s = [120, 90, 60]
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub struct PlaceArgs {
+    /// How many there are of each kind: the name of a profile's machine, or of a built-in one (xeon, atom, arm: those of the paper).
+    #[arg(long, required = true, value_name = "KIND=N", value_delimiter = ',', value_parser = counted)]
+    pub fleet: Vec<(String, u32)>,
+    /// Profiles that `headroom profile` wrote.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub profile: Vec<PathBuf>,
+    /// What the built-in machines serve with.
+    #[arg(long, value_enum, default_value_t = BuiltInService::Apache)]
+    pub service: BuiltInService,
+    /// What switching a kind takes: off_w, booting_w, boot_s, shutting_down_w, shutdown_s.
+    #[arg(long, value_name = "KIND:KEY=VALUE,...", value_parser = server)]
+    pub server: Vec<(String, Vec<(String, f64)>)>,
+    /// What comes in, as CSV or TOML.
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present_any = ["access_log", "run"],
+        conflicts_with_all = ["access_log", "run"]
+    )]
+    pub demand: Option<PathBuf>,
+    /// What came in, from a web server's access log with the bytes of answers.
+    #[arg(long, value_name = "FILE")]
+    pub access_log: Option<PathBuf>,
+    /// What came in during this recorded run (an id, a name or `latest`), whose gateway had [gateway.sizes].
+    #[arg(long, value_name = "RUN", conflicts_with = "access_log")]
+    pub run: Option<String>,
+    /// With --run: the flight recorder's database.
+    #[arg(long, default_value = "out/headroom.db", value_name = "FILE")]
+    pub db: PathBuf,
+    /// The classes of an access log: answers up to each of these sizes, and all larger ones; each class counts as its mean size.
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "2K,20K,200K", value_parser = demand::size)]
+    pub sizes: Vec<f64>,
+    /// The length of a step, seconds; by default an hour, or what a demand in TOML says.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub step: Option<f64>,
+    /// The SLO: a percentile and its target.
+    #[arg(long, value_name = "P95=250ms", value_parser = slo)]
+    pub slo: Slo,
+    /// The share of the target that the predicted percentile of each class may reach.
+    #[arg(long, default_value_t = 0.8, value_name = "SHARE", value_parser = share)]
+    pub guard: f64,
+    /// Keep the SLO also when any one of the machines on is lost (N+1).
+    #[arg(long)]
+    pub spare: bool,
+    /// Print the configuration of the law `placement` for this fleet, and nothing else; the backends' URLs are to be filled in.
+    #[arg(long, conflicts_with = "json")]
+    pub law: bool,
+    /// The report to write.
+    #[arg(long, default_value = "out/place.html", value_name = "FILE")]
+    pub out: PathBuf,
+    /// Print the plan as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What the built-in machines serve with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BuiltInService {
+    /// Static files of Apache, a connection for each request.
+    Apache,
+    /// Values of memcached, over connections that stay.
+    Memcached,
+}
+
+/// `P95=250ms`, `P99.9=0.5s`.
+fn slo(text: &str) -> Result<Slo, String> {
+    let parsed = || {
+        let (percentile, target) = text.split_once('=')?;
+        let percentile: f64 = percentile.trim().strip_prefix(['P', 'p'])?.parse().ok()?;
+        let target = target.trim();
+        let seconds = match target.strip_suffix("ms") {
+            Some(number) => number.trim().parse::<f64>().ok()? / 1e3,
+            None => target.strip_suffix('s')?.trim().parse().ok()?,
+        };
+        Some((percentile, seconds))
+    };
+    let (percentile, target) =
+        parsed().ok_or_else(|| format!("{text:?}: give a percentile and its target, as P95=250ms"))?;
+    Slo::new(Ratio::from_percent(percentile), Seconds::new(target)).map_err(|error| error.to_string())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok();
+    share
+        .filter(|share| *share > 0.0 && *share <= 1.0)
+        .ok_or_else(|| format!("{text:?}: give a share above 0 and at most 1, as 0.8"))
+}
+
+/// What was found.
+struct Found {
+    fleet: Vec<FleetKind>,
+    demand: Demand,
+    problem: Problem,
+    plan: Plan,
+    alternatives: Vec<Alternative>,
+    equivalences: Vec<Equivalence>,
+    consolidation: Vec<DemandLevel>,
+    migrations: Vec<Migration>,
+}
+
+/// Plans.
+///
+/// # Errors
+/// A fleet, a profile or a demand that cannot be used; a demand that the fleet cannot serve within the SLO, by class and step.
+pub fn run(args: &PlaceArgs) -> Result<(), Failure> {
+    let service = match args.service {
+        BuiltInService::Apache => StudiedService::Apache,
+        BuiltInService::Memcached => StudiedService::Memcached,
+    };
+    let fleet = fleet(&args.fleet, &args.profile, service, &args.server)?;
+    if args.law {
+        return say::result(law(&fleet)?.trim_end());
+    }
+    if !args.json {
+        file::will_write(&args.out)?;
+    }
+    let step = args.step.unwrap_or(3600.0);
+    let demand = match (&args.demand, &args.access_log, &args.run) {
+        (Some(file), ..) => read(file, args.step)?,
+        (None, Some(log), _) => logged(log, step, &args.sizes)?,
+        (None, None, Some(run)) => recorded::recorded(&args.db, run, step)?,
+        (None, None, None) => {
+            return Err(Failure::usage(anyhow!(
+                "give a demand: --demand FILE, --access-log FILE or --run RUN"
+            )));
+        }
+    };
+    let problem = problem(&fleet, &demand, args);
+    let planned = advisor::plan(&problem).map_err(Failure::usage)?;
+    let found = Found {
+        alternatives: advisor::alternatives(&problem).map_err(Failure::usage)?,
+        equivalences: advisor::equivalences(&problem),
+        consolidation: advisor::consolidation(&problem),
+        migrations: advisor::migrations(&problem, &planned),
+        plan: planned,
+        fleet,
+        demand,
+        problem,
+    };
+    if args.json {
+        return say::result(json(&found));
+    }
+    let sheet = sheet(&found, args);
+    write_sheet(&sheet, None, &args.out)?;
+    say::result(format_args!(
+        "{}\n{}the report is in {}",
+        sheet.lead,
+        sheet_text(&sheet),
+        args.out.display()
+    ))
+}
+
+fn problem(fleet: &[FleetKind], demand: &Demand, args: &PlaceArgs) -> Problem {
+    let guard = Ratio::new(args.guard);
+    let kinds = fleet.iter().map(|kind| Kind {
+        machine: kind.machine.clone(),
+        count: kind.count,
+        serves: demand
+            .classes
+            .iter()
+            .map(|class| {
+                let cost = kind.cost_of(class.size_bytes);
+                Serving {
+                    cost,
+                    limit: limit(&kind.machine, cost, args.slo, guard),
+                }
+            })
+            .collect(),
+    });
+    let steps = demand.classes.first().map_or(0, |class| class.rates.len());
+    Problem {
+        classes: demand.classes.iter().map(demand::DemandClass::name).collect(),
+        kinds: kinds.collect(),
+        steps: (0..steps)
+            .map(|step| Step {
+                length: demand.step,
+                rates: demand.classes.iter().map(|class| class.rates[step]).collect(),
+            })
+            .collect(),
+        spare: args.spare,
+    }
+}
+
+/// The configuration of the law.
+fn law(fleet: &[FleetKind]) -> Result<String, Failure> {
+    #[derive(Serialize)]
+    struct Config {
+        law: Law,
+    }
+    #[derive(Serialize)]
+    struct Law {
+        placement: Table,
+    }
+    #[derive(Serialize)]
+    struct Table {
+        machines: BTreeMap<String, String>,
+        kinds: BTreeMap<String, headroom_control::placement::KindFigures>,
+    }
+    let backends = fleet
+        .iter()
+        .flat_map(|kind| (1..=kind.count).map(move |number| (kind, number)));
+    let machines = backends.map(|(kind, number)| {
+        let name = &kind.machine.name;
+        (format!("http://{name}-{number}:80"), name.clone())
+    });
+    let config = Config {
+        law: Law {
+            placement: Table {
+                machines: machines.collect(),
+                kinds: fleet
+                    .iter()
+                    .map(|kind| (kind.machine.name.clone(), kind.figures()))
+                    .collect(),
+            },
+        },
+    };
+    let toml = toml::to_string(&config).map_err(|error| Failure::Run(error.into()))?;
+    Ok(format!(
+        "# The backends' URLs are examples: give those of gateway.backends.\n{toml}"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,364 @@
+//! The plan as a page, and as JSON.
+
+use super::{Found, PlaceArgs};
+use crate::origin::provenance;
+use headroom_control::placement::advisor::{Alternative, Routing};
+use headroom_record::report::{Bars, Chart, Curve, Grid, Section, Sheet, Stroke};
+use headroom_units::{Joules, Ratio};
+use serde_json::{Value, json as value};
+
+fn kwh(energy: Joules) -> f64 {
+    energy.get() / 3.6e6
+}
+
+fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).to_vec()
+}
+
+/// By how much less the plan takes, percent.
+fn saves(found: &Found, other: Joules) -> f64 {
+    (1.0 - found.plan.energy / other) * 100.0
+}
+
+/// The page.
+pub(super) fn sheet(found: &Found, args: &PlaceArgs) -> Sheet {
+    let plan = &found.plan;
+    let hours = found
+        .problem
+        .steps
+        .iter()
+        .map(|step| step.length.get())
+        .sum::<f64>()
+        / 3600.0;
+    let all_on = found
+        .alternatives
+        .iter()
+        .find(|one| !one.switched && one.routing == Routing::LeastConnections);
+    let beside = all_on
+        .and_then(|one| one.plan.as_ref().ok())
+        .map_or_else(String::new, |all| {
+            format!(
+                ", {:.1} % less than all machines on under least connections",
+                saves(found, all.energy)
+            )
+        });
+    let of_gap = match plan.gap() > Ratio::new(1e-6) {
+        true => format!(
+            "; the best plan may take up to {:.2} % less",
+            plan.gap().as_percent()
+        ),
+        false => "; no plan takes less".to_owned(),
+    };
+    let mut remarks = vec![format!(
+        "All watts and kWh are predicted by models of the machines, whose watts are {}. The first step's machines are taken to be on already.",
+        found.fleet.first().map_or("unknown", |kind| kind.source.as_str())
+    )];
+    remarks.extend(found.fleet.iter().flat_map(|kind| kind.notes.clone()));
+    remarks.extend(found.demand.notes.clone());
+    Sheet {
+        kind: "Placement".to_owned(),
+        title: "Which machines serve what".to_owned(),
+        lead: format!("{:.3} kWh in {hours:.1} h{beside}{of_gap}", kwh(plan.energy)),
+        facts: vec![
+            format!(
+                "{} within {:.0} ms, guard {}",
+                args.slo.name(),
+                args.slo.target().as_millis(),
+                args.guard
+            ),
+            if args.spare {
+                "any one machine may be lost".to_owned()
+            } else {
+                "no spare machine".to_owned()
+            },
+        ],
+        remarks,
+        sections: vec![hourly(found), others(found), limits(found), questions(found)],
+        provenance: Some(provenance()),
+    }
+}
+
+fn hourly(found: &Found) -> Section {
+    let names: Vec<&str> = found
+        .problem
+        .kinds
+        .iter()
+        .map(|kind| kind.machine.name.as_str())
+        .collect();
+    let mut header = texts(["step"]);
+    header.extend(names.iter().map(|name| format!("{name} on")));
+    header.push("W".to_owned());
+    header.extend(found.problem.classes.iter().cloned());
+    let rows = found.plan.steps.iter().enumerate().map(|(step, planned)| {
+        let mut row = vec![step.to_string()];
+        row.extend(planned.on.iter().map(u32::to_string));
+        row.push(format!("{:.1}", planned.power.get()));
+        for class in 0..found.problem.classes.len() {
+            let whole = found.problem.steps[step].rates[class];
+            let shares = names.iter().enumerate().filter_map(|(kind, name)| {
+                let share = planned.rate(kind, class) / whole;
+                (share >= 0.005).then(|| format!("{name} {:.0} %", share * 100.0))
+            });
+            row.push(shares.collect::<Vec<_>>().join(", "));
+        }
+        row
+    });
+    let curve = |label: &str, powers: Vec<f64>| Curve {
+        label: label.to_owned(),
+        points: powers
+            .into_iter()
+            .enumerate()
+            .map(|(step, watts)| (step as f64, watts))
+            .collect(),
+        stroke: Stroke::Step,
+    };
+    let mut curves = vec![curve(
+        "this plan",
+        found.plan.steps.iter().map(|step| step.power.get()).collect(),
+    )];
+    curves.extend(found.alternatives.iter().filter_map(|one| {
+        let plan = one.plan.as_ref().ok()?;
+        Some(curve(
+            &one.name,
+            plan.steps.iter().map(|step| step.power.get()).collect(),
+        ))
+    }));
+    let words: Vec<usize> = (names.len() + 2..header.len()).collect();
+    Section {
+        title: "Step by step".to_owned(),
+        tables: vec![Grid {
+            caption: "Machines on, what all draw, and which kind serves each size".to_owned(),
+            rows: rows.collect(),
+            header,
+            words,
+        }],
+        charts: vec![Chart {
+            title: "Power of all machines".to_owned(),
+            unit: "W".to_owned(),
+            over: Some("step".to_owned()),
+            curves,
+            ..Chart::default()
+        }],
+        ..Section::default()
+    }
+}
+
+/// What an alternative comes to, in words.
+fn outcome(one: &Alternative) -> String {
+    match &one.plan {
+        Err(error) => format!("cannot be done: {error}"),
+        Ok(_) if one.late.is_empty() => "keeps the SLO".to_owned(),
+        Ok(plan) => format!(
+            "misses the SLO in {} of {} steps, first in {}",
+            one.late.len(),
+            plan.steps.len(),
+            one.late[0]
+        ),
+    }
+}
+
+fn others(found: &Found) -> Section {
+    let own = [
+        "this plan".to_owned(),
+        format!("{:.3}", kwh(found.plan.energy)),
+        format!("{:.3}", kwh(found.plan.switching)),
+        String::new(),
+        "keeps the SLO".to_owned(),
+    ];
+    let rows = found.alternatives.iter().map(|one| {
+        let figures = match &one.plan {
+            Ok(plan) => [
+                format!("{:.3}", kwh(plan.energy)),
+                format!("{:.3}", kwh(plan.switching)),
+                format!("{:.1}", saves(found, plan.energy)),
+            ],
+            Err(_) => [String::new(), String::new(), String::new()],
+        };
+        let [energy, switching, saved] = figures;
+        vec![one.name.clone(), energy, switching, saved, outcome(one)]
+    });
+    let bars = found.alternatives.iter().filter_map(|one| {
+        Some((
+            one.name.clone(),
+            one.name.clone(),
+            kwh(one.plan.as_ref().ok()?.energy),
+        ))
+    });
+    let own_bar = (
+        "this plan".to_owned(),
+        "this plan".to_owned(),
+        kwh(found.plan.energy),
+    );
+    Section {
+        title: "Beside other ways to run the same machines".to_owned(),
+        text: vec![
+            "Machines that an alternative does not use are off. `all on, by size` shows what routing alone saves, `switched` what switching alone \
+             does."
+                .to_owned(),
+        ],
+        tables: vec![Grid {
+            caption: "Energy of the whole time".to_owned(),
+            header: texts(["way", "kWh", "of it switching", "this plan saves, %", "outcome"]),
+            rows: std::iter::once(own.to_vec()).chain(rows).collect(),
+            words: vec![0, 4],
+        }],
+        bars: vec![Bars::of("Energy", "kWh", std::iter::once(own_bar).chain(bars))],
+        ..Section::default()
+    }
+}
+
+fn limits(found: &Found) -> Section {
+    let mut rows = Vec::new();
+    for kind in &found.problem.kinds {
+        for (class, serving) in found.problem.classes.iter().zip(&kind.serves) {
+            let capacity = kind.machine.capacity(serving.cost);
+            rows.push(vec![
+                kind.machine.name.clone(),
+                class.clone(),
+                format!("{:.0}", serving.cost.cpu.get() * 1e6),
+                format!("{:.0}", serving.cost.bytes),
+                format!("{:.0}", capacity.get()),
+                serving.limit.map_or_else(
+                    || "late even alone".to_owned(),
+                    |limit| format!("{:.0} %", limit.as_percent()),
+                ),
+            ]);
+        }
+    }
+    Section {
+        title: "What a request takes".to_owned(),
+        tables: vec![Grid {
+            caption: "Processor time and bytes of a request, the most a machine can serve, and how busy it may be within the SLO".to_owned(),
+            header: texts(["kind", "size", "cpu, µs", "link, bytes", "most, requests/s", "may be busy"]),
+            rows,
+            words: vec![0, 1, 5],
+        }],
+        ..Section::default()
+    }
+}
+
+fn questions(found: &Found) -> Section {
+    let name = |kind: usize| found.problem.kinds[kind].machine.name.clone();
+    let class = |class: Option<usize>| {
+        class.map_or_else(
+            || "the mix".to_owned(),
+            |class| found.problem.classes[class].clone(),
+        )
+    };
+    let equal = found
+        .equivalences
+        .iter()
+        .filter(|one| one.machines >= 1.0)
+        .map(|one| {
+            vec![
+                class(one.class),
+                name(one.one),
+                format!("{:.2} {}", one.machines, name(one.many)),
+                format!("{:.0}", one.capacity.get()),
+                format!("{:.1}", one.power.get()),
+                format!("{:.1}", one.power_of_many.get()),
+                one.break_even
+                    .map_or_else(|| "never".to_owned(), |rate| format!("from {:.0}", rate.get())),
+            ]
+        });
+    let levels = found.consolidation.iter().map(|level| {
+        vec![
+            name(level.kind),
+            format!("{:.0}", level.share.as_percent()),
+            format!("{:.0}", level.rate.get()),
+            level.fewest.to_string(),
+            format!("{:.1}", level.consolidated.get()),
+            format!("{:.1}", level.spread.get()),
+        ]
+    });
+    let moves = found.migrations.iter().map(|one| {
+        vec![
+            one.step.to_string(),
+            class(Some(one.class)),
+            name(one.from),
+            name(one.to),
+            format!("{:.0}", one.rate.get()),
+        ]
+    });
+    Section {
+        title: "What the paper leaves open, for these machines".to_owned(),
+        tables: vec![
+            Grid {
+                caption: "How many small machines equal a large one, and from which demand on the large one draws less".to_owned(),
+                header: texts(["size", "one", "equals", "requests/s", "it draws, W", "they draw, W", "it draws less"]),
+                rows: equal.collect(),
+                words: vec![0, 1, 2, 6],
+            },
+            Grid {
+                caption: "Consolidate or spread: one kind alone under the day's mix, the fewest machines or all of them".to_owned(),
+                header: texts(["kind", "% of what all serve", "requests/s", "fewest", "these draw, W", "all draw, W"]),
+                rows: levels.collect(),
+                words: vec![0],
+            },
+            Grid {
+                caption: "When work moves from one kind to another".to_owned(),
+                header: texts(["step", "size", "from", "to", "requests/s"]),
+                rows: moves.collect(),
+                words: vec![1, 2, 3],
+            },
+        ],
+        ..Section::default()
+    }
+}
+
+/// The plan as JSON.
+pub(super) fn json(found: &Found) -> Value {
+    let problem = &found.problem;
+    let name = |kind: usize| &problem.kinds[kind].machine.name;
+    let steps = found.plan.steps.iter().map(|step| {
+        let kinds = 0..problem.kinds.len();
+        let on: serde_json::Map<String, Value> = kinds
+            .clone()
+            .map(|kind| (name(kind).clone(), value!(step.on[kind])))
+            .collect();
+        let serves: serde_json::Map<String, Value> = kinds
+            .map(|kind| {
+                let rates = (0..problem.classes.len()).map(|class| step.rate(kind, class).get());
+                (name(kind).clone(), value!(rates.collect::<Vec<_>>()))
+            })
+            .collect();
+        value!({"on": on, "power_w": step.power.get(), "requests_per_s": serves})
+    });
+    let alternatives = found.alternatives.iter().map(|one| {
+        let plan = one.plan.as_ref().ok();
+        value!({
+            "name": one.name, "energy_j": plan.map(|plan| plan.energy.get()), "switching_j": plan.map(|plan| plan.switching.get()),
+            "late_steps": one.late, "error": one.plan.as_ref().err().map(ToString::to_string),
+        })
+    });
+    let equivalences = found.equivalences.iter().map(|one| {
+        value!({
+            "class": one.class.map(|class| &problem.classes[class]), "one": name(one.one), "many": name(one.many),
+            "machines": one.machines, "capacity_per_s": one.capacity.get(), "power_w": one.power.get(),
+            "power_of_many_w": one.power_of_many.get(), "break_even_per_s": one.break_even.map(headroom_units::PerSecond::get),
+        })
+    });
+    let consolidation = found.consolidation.iter().map(|level| {
+        value!({
+            "kind": name(level.kind), "share": level.share.get(), "requests_per_s": level.rate.get(), "fewest": level.fewest,
+            "consolidated_w": level.consolidated.get(), "spread_w": level.spread.get(),
+        })
+    });
+    let migrations = found.migrations.iter().map(|one| {
+        value!({"step": one.step, "class": problem.classes[one.class], "from": name(one.from), "to": name(one.to), "requests_per_s": one.rate.get()})
+    });
+    value!({
+        "classes": problem.classes,
+        "source": "estimated",
+        "fitted_to": found.fleet.first().map(|kind| kind.source.as_str()),
+        "energy_j": found.plan.energy.get(), "switching_j": found.plan.switching.get(),
+        "bound_j": found.plan.bound.get(), "gap": found.plan.gap().get(),
+        "step_s": found.demand.step.get(),
+        "steps": steps.collect::<Vec<_>>(),
+        "alternatives": alternatives.collect::<Vec<_>>(),
+        "equivalences": equivalences.collect::<Vec<_>>(),
+        "consolidation": consolidation.collect::<Vec<_>>(),
+        "migrations": migrations.collect::<Vec<_>>(),
+        "notes": found.fleet.iter().flat_map(|kind| kind.notes.clone()).chain(found.demand.notes.clone()).collect::<Vec<_>>(),
+    })
+}

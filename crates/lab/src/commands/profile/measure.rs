@@ -1,0 +1,358 @@
+//! The measurement: baselines, then round after round a window of each cell that is not precise enough yet, in an order that a seed
+//! shuffles, so that a machine which drifts drifts in all cells alike.
+
+use super::far_end::{FarEnd, Work};
+use super::machine::{Machine, Reading, Used};
+use super::target::Target;
+use anyhow::anyhow;
+use headroom_console::{Failure, Stop, say};
+use headroom_load::LoadResult;
+use headroom_record::profile::{Baseline, BaselineKind, Cell, Latencies, Link, Profile, Window, size_text};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The fewest windows of a cell: an interval of fewer that happens to be narrow says little.
+pub const MIN_WINDOWS: usize = 5;
+/// The most windows of a cell.
+pub const MAX_WINDOWS: usize = 200;
+/// Windows after which a cell that was answered nothing is given up.
+const HOPELESS: usize = 2;
+/// A generator whose busiest thread was busy for this share of the sending is as busy as it can be.
+const CLIENT_FULL: f64 = 0.95;
+/// What a baseline is measured for, as a share of a window.
+const BASELINE_WINDOWS: f64 = 1.0;
+
+/// What is measured with, and until when.
+pub struct Measurement<'a> {
+    pub target: &'a Target,
+    pub machine: &'a mut dyn Machine,
+    /// Who keeps the cores busy and fills the link; `None` where nobody is there for it.
+    pub far_end: Option<FarEnd>,
+    pub profile: Profile,
+    pub file: &'a Path,
+    /// Half a 95 % interval over its mean that is narrow enough.
+    pub precision: f64,
+    /// When no other window begins.
+    pub until: Instant,
+    /// The link to count; by default the one that most passes in a window.
+    pub link: Option<String>,
+    /// What passed each link while the machine was idle.
+    pub idle_links: Vec<(String, f64, f64)>,
+    /// What says how far it is.
+    pub progress: &'a dyn Fn(Progress),
+}
+
+/// How far a measurement is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Windows that were measured.
+    pub windows: usize,
+    /// Cells that need no other.
+    pub done: usize,
+    pub cells: usize,
+    /// What it takes at least, and at most until the time is over.
+    pub left_s: (f64, f64),
+    /// What is measured now.
+    pub now: String,
+}
+
+impl Measurement<'_> {
+    /// Measures until every cell is precise, the time is over, or `stop` is raised; after each window the file is written.
+    ///
+    /// # Errors
+    /// A load that cannot be started, a file that cannot be written.
+    pub fn run(mut self, stop: &Stop) -> Result<Profile, Failure> {
+        self.baselines(stop)?;
+        while !stop.is_raised() {
+            let mut open: Vec<usize> = (0..self.profile.cells.len())
+                .filter(|cell| !self.is_done(&self.profile.cells[*cell]))
+                .collect();
+            if open.is_empty() {
+                break;
+            }
+            let windows = self.windows();
+            open.shuffle(&mut ChaCha8Rng::seed_from_u64(
+                self.profile.plan.seed ^ windows as u64,
+            ));
+            for cell in open {
+                if stop.is_raised() || self.is_late() {
+                    break;
+                }
+                self.window(cell, stop)?;
+            }
+            if self.is_late() {
+                break;
+            }
+        }
+        let precision = self.precision;
+        for cell in &mut self.profile.cells {
+            cell.judge(Some(precision));
+        }
+        self.save()?;
+        Ok(self.profile)
+    }
+
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    fn windows(&self) -> usize {
+        self.profile.cells.iter().map(|cell| cell.windows.len()).sum()
+    }
+
+    fn is_done(&self, cell: &Cell) -> bool {
+        let windows = cell.windows.len();
+        let answered = cell.windows.iter().any(|window| window.completed > 0);
+        windows >= MAX_WINDOWS
+            || (windows >= HOPELESS && !answered)
+            || (windows >= MIN_WINDOWS && cell.is_precise(self.precision))
+    }
+
+    fn save(&self) -> Result<(), Failure> {
+        self.profile.write(self.file).map_err(Failure::from)
+    }
+
+    fn source(&self) -> Option<headroom_units::Source> {
+        self.profile.meter.as_ref().map(|meter| meter.source)
+    }
+
+    fn say(&self, now: String) {
+        let cells = &self.profile.cells;
+        let window_s = self.profile.plan.window_s;
+        let fewest: usize = cells
+            .iter()
+            .filter(|cell| !self.is_done(cell))
+            .map(|cell| MIN_WINDOWS.saturating_sub(cell.windows.len()).max(1))
+            .sum();
+        let most = self.until.saturating_duration_since(Instant::now()).as_secs_f64();
+        (self.progress)(Progress {
+            windows: self.windows(),
+            done: cells.iter().filter(|cell| self.is_done(cell)).count(),
+            cells: cells.len(),
+            left_s: ((fewest as f64 * window_s).min(most), most),
+            now,
+        });
+    }
+
+    /// Those baselines that are not there yet, as far as somebody is there for them.
+    fn baselines(&mut self, stop: &Stop) -> Result<(), Failure> {
+        let length_s = self.profile.plan.window_s * BASELINE_WINDOWS;
+        for kind in BaselineKind::ALL {
+            if stop.is_raised() {
+                return Ok(());
+            }
+            if self.profile.baseline(kind).is_some() || self.profile.machine.cores == 0 {
+                continue;
+            }
+            let work = match (kind, &self.far_end) {
+                (BaselineKind::Idle, _) => None,
+                (BaselineKind::Cores, Some(far)) => Some((far, Work::Cores)),
+                (BaselineKind::Network, Some(far)) => Some((far, Work::Stream)),
+                (_, None) => continue,
+            };
+            self.say(format!("baseline: {}", kind.as_str()));
+            let client = super::machine::own_cpu();
+            let before = self.machine.read();
+            let bytes = match work {
+                None => {
+                    stop.wait_until(Instant::now() + Duration::from_secs_f64(length_s));
+                    None
+                }
+                Some((far, work)) => match far.work(work, length_s) {
+                    Ok(bytes) => (work == Work::Stream).then_some(bytes),
+                    Err(error) => {
+                        let note = format!("the baseline {} is missing: {error:#}", kind.as_str());
+                        say::note!("{note}");
+                        self.profile.notes.push(note);
+                        continue;
+                    }
+                },
+            };
+            let after = self.machine.read();
+            if stop.is_raised() {
+                return Ok(());
+            }
+            let used = after.since(&before, self.source());
+            let client_cores = (super::machine::own_cpu() - client).get() / used.length_s;
+            if kind == BaselineKind::Idle {
+                self.idle_links.clone_from(&used.links);
+            }
+            self.profile.baselines.push(Baseline {
+                length_s: used.length_s,
+                power_w: used.power_w,
+                busy_cores: self.without_client(&used, client_cores),
+                softirq_cores: used.softirq_cores,
+                link_bytes_per_s: bytes.map(|bytes| bytes as f64 / used.length_s),
+                ..Baseline::new(kind)
+            });
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn without_client(&self, used: &Used, client_cores: f64) -> Option<f64> {
+        let own = if self.machine.has_client() {
+            client_cores
+        } else {
+            0.0
+        };
+        Some((used.busy_cores? - own).max(0.0))
+    }
+
+    /// One window of a cell.
+    fn window(&mut self, cell: usize, stop: &Stop) -> Result<(), Failure> {
+        let (size, density, count) = {
+            let cell = &self.profile.cells[cell];
+            (cell.size_bytes, cell.density, cell.windows.len())
+        };
+        self.say(format!("{} at {:.0} %", size_text(size), density * 100.0));
+        let plan = &self.profile.plan;
+        // Values are stored when a size is first asked for, and again where the server lost some of them.
+        let of_size = self.profile.cells.iter().filter(|one| one.size_bytes == size);
+        let fills = of_size.clone().all(|one| one.windows.is_empty())
+            || of_size
+                .flat_map(|one| one.windows.last())
+                .any(|last| last.failed > 0);
+        let seed = plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(count as u64);
+        let (window_s, concurrency) = (plan.window_s, plan.concurrency);
+        let load = self.target.start(plan, size, density, seed, fills)?;
+        // What came before it, opening connections and storing values, is no part of the window.
+        let before = self.machine.read();
+        let client = super::machine::own_cpu();
+        let begun = before.at;
+        while !load.is_finished() {
+            if stop.wait_until(Instant::now() + Duration::from_millis(20)) {
+                load.stop();
+                break;
+            }
+        }
+        let result = load.join()?;
+        if stop.is_raised() {
+            return Ok(());
+        }
+        let shape = Shape::of(&result, window_s, density, concurrency);
+        // A window ends with its pause: what was outstanding was answered within it.
+        stop.wait_until(begun + Duration::from_secs_f64(shape.length_s));
+        let after = self.machine.read();
+        let client_cores = (super::machine::own_cpu() - client).get() / (after.at - before.at).as_secs_f64();
+        if stop.is_raised() {
+            return Ok(());
+        }
+        self.keep(cell, &result, &shape, (&before, &after), client_cores)
+    }
+
+    fn keep(
+        &mut self,
+        cell: usize,
+        result: &LoadResult,
+        shape: &Shape,
+        (before, after): (&Reading, &Reading),
+        client_cores: f64,
+    ) -> Result<(), Failure> {
+        let used = after.since(before, self.source());
+        let (link, is_new) = self.link_of(&used);
+        if let (Some(name), true) = (&link, is_new) {
+            let bits_per_s = after
+                .links
+                .iter()
+                .find(|one| &one.name == name)
+                .and_then(|one| one.bits_per_s);
+            self.profile.machine.link = Some(Link {
+                name: name.clone(),
+                bits_per_s,
+            });
+            // Which link it is was not known when the machine was idle.
+            let idle = self.idle_links.iter().find(|(one, ..)| one == name);
+            let idle = idle.map(|(_, received, sent)| received.max(*sent));
+            let baselines = self.profile.baselines.iter_mut();
+            for baseline in baselines.filter(|one| one.kind == BaselineKind::Idle) {
+                baseline.link_bytes_per_s = idle;
+            }
+        }
+        let passed = link.and_then(|name| used.links.iter().find(|(one, ..)| *one == name).cloned());
+        let latency = &result.latency_ms;
+        let ms = |value: Option<f64>| value.unwrap_or(0.0);
+        let busy_cores = self.without_client(&used, client_cores);
+        let cell = &mut self.profile.cells[cell];
+        cell.windows.push(Window {
+            length_s: used.length_s,
+            sending_share: (shape.sending_s / used.length_s).clamp(f64::MIN_POSITIVE, 1.0),
+            completed: result.counts.completed,
+            content_bytes: result.counts.content_bytes(),
+            failed: result.failed_total,
+            wrong_size: result.counts.failed.wrong_size,
+            latency: latency.mean.map(|mean| Latencies {
+                mean_ms: mean,
+                p50_ms: ms(latency.p50),
+                p95_ms: ms(latency.p95),
+                p99_ms: ms(latency.p99),
+                p999_ms: ms(latency.p999),
+            }),
+            power_w: used.power_w,
+            busy_cores,
+            softirq_cores: used.softirq_cores,
+            received_per_s: passed.as_ref().map(|(_, received, _)| *received),
+            sent_per_s: passed.map(|(_, _, sent)| sent),
+            client_cores,
+            client_is_full: shape.client_is_full,
+        });
+        cell.judge(None);
+        self.save()
+    }
+
+    /// The link whose bytes count, and whether it was not known before.
+    fn link_of(&self, used: &Used) -> (Option<String>, bool) {
+        if let Some(known) = &self.profile.machine.link {
+            return (Some(known.name.clone()), false);
+        }
+        let busiest = used
+            .links
+            .iter()
+            .max_by(|one, two| (one.1 + one.2).total_cmp(&(two.1 + two.2)))
+            .map(|(name, ..)| name.clone());
+        (self.link.clone().or(busiest), true)
+    }
+}
+
+/// How a window went at the clients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shape {
+    /// With its pause.
+    length_s: f64,
+    /// For how long connections sent or waited, in the mean.
+    sending_s: f64,
+    /// The busiest thread of the generator had no time left while they did.
+    client_is_full: bool,
+}
+
+impl Shape {
+    /// A connection sends for `density` of the window, waits for its last answer, and pauses for the rest of the window's length: the window
+    /// is longer than asked by what that answer took beyond.
+    fn of(result: &LoadResult, window_s: f64, density: f64, connections: usize) -> Self {
+        let asked_s = window_s * density;
+        let duration_s = result.duration_s.get();
+        // The time that connections were busy, over their number; failed requests have no time, so that it may be too short.
+        let busy_s = result.busy_connections * duration_s / connections.max(1) as f64;
+        let over_s = match density < 1.0 {
+            true => (busy_s - asked_s).max(0.0),
+            false => (duration_s - window_s).max(0.0),
+        };
+        let sending_s = asked_s + over_s;
+        Self {
+            length_s: window_s + over_s,
+            sending_s,
+            client_is_full: result.whole.busiest_thread_cpu.get() >= CLIENT_FULL * sending_s,
+        }
+    }
+}
+
+/// Why a profile cannot go on in a file that is there.
+pub fn refusal(file: &Path, differing: &str) -> Failure {
+    Failure::usage(anyhow!(
+        "{}: holds a profile that is not of the same: {differing}. Give another file (--out), or begin anew in it (--fresh)",
+        file.display()
+    ))
+}

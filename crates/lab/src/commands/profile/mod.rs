@@ -1,0 +1,633 @@
+//! `headroom profile`: throughput per power of a machine, by request size and density.
+
+mod compare;
+mod far_end;
+mod machine;
+mod measure;
+mod node;
+mod target;
+
+use crate::origin;
+use crate::simulate::{sheet_text, write_sheet};
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand};
+use far_end::FarEnd;
+use headroom_console::args::seconds;
+use headroom_console::{Failure, Stop, file, say};
+use headroom_node::Roots;
+use headroom_node::power::{MeterPreference, PowerModel};
+use headroom_record::profile::{Plan, Profile, ProfileError, Protocol, compare as compared, size_text};
+use headroom_units::{Cores, Seconds};
+use headroom_wire::Address;
+use headroom_wire::client::ClientOptions;
+use headroom_wire::tls::{ClientTls, TlsFiles};
+use machine::{Local, Machine, Unknown, is_local};
+use measure::{MAX_WINDOWS, MIN_WINDOWS, Measurement, Progress};
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use target::Target;
+
+/// What the help teaches by example.
+const EXAMPLES: &str = "\
+Examples:
+  headroom profile --url http://127.0.0.1/sizes --write-files /var/www/html/sizes     makes the files that are asked for, and asks
+  headroom profile --url http://web1/sizes --agent web1:7443 --agent-ca ca.crt --agent-cert c.crt --agent-key c.key --far-end 10.0.0.7:7444
+  headroom profile --url memcached://127.0.0.1 --sets 0.1 --out cache1.json           one request of ten stores a value
+  headroom profile compare web1.json arm3.json                                        tables and plots of both
+
+What is measured: for each size and each density (the share of each window of 5 s in which requests are sent) the throughput of
+--concurrency connections that ask again as soon as they are answered; what the machine draws and how busy its cores, its software
+interrupts and its link are meanwhile; latencies. Round after round, each cell one window, in an order that the seed shuffles, until the
+95 % interval of throughput and watts is within --precision of the mean (five windows at least) or the time is over. Before that what the
+machine draws idle, with all cores busy, and with its link full: the last two by `headroom profile far-end`, which runs on the machine.
+
+Where watts come from: RAPL, HSMP, hwmon or perf where the machine has them, else a model by its busy cores (--machine: its figures),
+called estimated everywhere. From another machine the node's agent reports them (--agent).
+
+On one machine the generator takes a part of the cores: what is found is less than the machine serves alone, and is marked.
+An interrupted profile goes on by the same command.";
+
+/// `headroom profile`.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct ProfileArgs {
+    /// What else is done.
+    #[command(subcommand)]
+    pub what: Option<What>,
+    /// The service: http://HOST[:PORT]/PATH, where {size} stands for the bytes asked for (`/{size}` is added where it stands
+    /// nowhere), or memcached://HOST[:PORT].
+    #[arg(long, value_name = "URL", required = true)]
+    pub url: Option<String>,
+    /// The sizes: 1KB,10KB,100KB by default, of a memcached 1KB,10KB,999KB. A KB is 1024 bytes.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
+    pub sizes: Vec<u64>,
+    /// The densities, in percent of each window.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "100,75,50,25", value_parser = density)]
+    pub densities: Vec<f64>,
+    /// Connections that ask at once.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub concurrency: u32,
+    /// The length of a window, seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = window)]
+    pub window: f64,
+    /// Of a memcached: the share of requests that store a value, 0 to 1; the others get one.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    pub sets: f64,
+    /// Of a memcached: how many keys there are; by default as many as 16 MiB of values, at most 10,000.
+    #[arg(long, value_name = "N")]
+    pub keys: Option<usize>,
+    /// Of HTTP: a new connection for each request, as ApacheBench has without -k.
+    #[arg(long)]
+    pub new_connections: bool,
+    /// Begin no other window after this time (90s, 15m, 1h).
+    #[arg(long, value_name = "TIME", default_value = "14m", value_parser = seconds)]
+    pub within: f64,
+    /// How narrow is narrow enough: half of a 95 % interval, in percent of the mean.
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = precision)]
+    pub precision: f64,
+    /// Threads of the generator: 1 on the machine that is measured, else as many as there are processors, at most 4.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Option<u32>,
+    /// Seed of the order of cells, and of keys.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write a file of each size into this folder first, named by its bytes: what an HTTP server needs to be asked for it.
+    #[arg(long, value_name = "DIR")]
+    pub write_files: Option<PathBuf>,
+    /// The node that serves, read through its `headroom agent`: unix:/path, or host:port with certificates.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["sys", "proc", "meter", "machine"])]
+    pub agent: Option<Address>,
+    /// For an agent over TCP: the authority's certificate, as `headroom certs` makes it.
+    #[arg(long, value_name = "FILE", requires_all = ["agent", "agent_cert", "agent_key"])]
+    pub agent_ca: Option<PathBuf>,
+    /// For an agent over TCP: a reader's or a controller's certificate (`headroom certs issue-reader`).
+    #[arg(long, value_name = "FILE", requires = "agent_ca")]
+    pub agent_cert: Option<PathBuf>,
+    /// For an agent over TCP: the key to it.
+    #[arg(long, value_name = "FILE", requires = "agent_ca")]
+    pub agent_key: Option<PathBuf>,
+    /// Where `headroom profile far-end` listens on the machine that serves, for the baselines of all cores busy and of a full link. On
+    /// this machine it is started for that.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub far_end: Option<SocketAddr>,
+    /// Leave those two baselines out.
+    #[arg(long, conflicts_with = "far_end")]
+    pub no_baselines: bool,
+    /// The link whose bytes count; by default the one that most passes.
+    #[arg(long, value_name = "NAME")]
+    pub link: Option<String>,
+    /// The meters that may be taken, in order: auto, or rapl, psys, perf, hsmp, hwmon, model.
+    #[arg(long, value_name = "LIST", default_value = "auto")]
+    pub meter: MeterPreference,
+    /// The figures of this machine for the modelled meter: a TOML file with the table [machine] as `headroom up --example` shows it.
+    #[arg(long, value_name = "FILE")]
+    pub machine: Option<PathBuf>,
+    /// Use this tree instead of /sys, such as the one of `headroom emulate`.
+    #[arg(long, default_value = "/sys", value_name = "DIR")]
+    pub sys: PathBuf,
+    /// Use this tree instead of /proc.
+    #[arg(long, default_value = "/proc", value_name = "DIR")]
+    pub proc: PathBuf,
+    /// What the machine is called in tables; its host's name by default.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The profile to write: after each window, so that an interrupted one goes on.
+    #[arg(long, value_name = "FILE", default_value = "out/profile.json")]
+    pub out: PathBuf,
+    /// Begin anew where the file has a profile already; a file that is something else is left alone.
+    #[arg(long)]
+    pub fresh: bool,
+    /// The report to write.
+    #[arg(long, value_name = "FILE", default_value = "out/profile.html")]
+    pub report: PathBuf,
+    /// Print the profile as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `headroom profile` does besides measuring.
+#[derive(Debug, Subcommand)]
+pub enum What {
+    /// Profiles beside each other: throughput per power by size and density, throughput over power, resource use; whether two of the
+    /// same machine agree.
+    Compare(compare::CompareArgs),
+    /// On the machine that serves: keep all cores busy, or fill the link, when `headroom profile --far-end` asks for it.
+    FarEnd(far_end::FarEndArgs),
+}
+
+/// A size: bytes, or with KB or MB of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let no = || format!("`{text}` is no size: write 1KB, 999KB, 1MB or 700");
+    let upper = text.trim().to_ascii_uppercase();
+    let (number, factor) = match &*upper {
+        text if text.ends_with("KB") || text.ends_with("KIB") => {
+            (text.trim_end_matches("KIB").trim_end_matches("KB"), 1024.0)
+        }
+        text if text.ends_with("MB") || text.ends_with("MIB") => {
+            (text.trim_end_matches("MIB").trim_end_matches("MB"), 1_048_576.0)
+        }
+        text => (text.trim_end_matches('B'), 1.0),
+    };
+    let bytes = number.trim().parse::<f64>().map_err(|_| no())? * factor;
+    match bytes.fract() == 0.0 && (1.0..=1_073_741_824.0).contains(&bytes) {
+        true => Ok(bytes as u64),
+        false => Err(format!("{}, whole bytes, from 1 to 1 GB", no())),
+    }
+}
+
+fn density(text: &str) -> Result<f64, String> {
+    let percent: Option<f64> = text.trim().trim_end_matches('%').parse().ok();
+    let share = percent.filter(|percent| *percent >= 1.0 && *percent <= 100.0);
+    share
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| format!("`{text}` is no density: give 1 to 100 percent of a window"))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "give a share from 0 to 1".to_owned())
+}
+
+fn window(text: &str) -> Result<f64, String> {
+    seconds(text).and_then(|seconds| match (0.5..=600.0).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err("give 0.5 to 600 seconds".to_owned()),
+    })
+}
+
+fn precision(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').parse().ok();
+    let percent = percent.filter(|percent| (0.1..=50.0).contains(percent));
+    percent.ok_or_else(|| "give 0.1 to 50 percent".to_owned())
+}
+
+/// Measures, compares, or serves a measurement.
+///
+/// # Errors
+/// A service that does not answer, a machine that cannot be read, a file that cannot be written or is of another measurement.
+pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
+    match &args.what {
+        Some(What::Compare(args)) => compare::run(args),
+        Some(What::FarEnd(args)) => far_end::run(args),
+        None => measure(args),
+    }
+}
+
+fn measure(args: &ProfileArgs) -> Result<(), Failure> {
+    let url = args
+        .url
+        .as_deref()
+        .ok_or_else(|| Failure::usage(anyhow!("give --url")))?;
+    let plain = Target::new(url, 1, Seconds::new(10.0), args.keys)?;
+    let here = plain.addresses()?.iter().all(|address| is_local(*address));
+    let threads = args.threads.map_or_else(
+        || threads(here && args.agent.is_none()),
+        |threads| threads as usize,
+    );
+    let target = Target::new(url, threads, Seconds::new(10.0), args.keys)?;
+    let plan = plan(args, target.protocol(), threads)?;
+    enough_time(args, here)?;
+    if let Some(folder) = &args.write_files {
+        write_files(folder, &plan.sizes_bytes)?;
+    }
+    let mut machine = open(args, here)?;
+    let mut profile = begin(args, &target, &*machine, plan)?;
+    check_link(args, &mut *machine)?;
+    check_answers(args, &target, &profile.plan.sizes_bytes)?;
+    if args.out.exists() {
+        profile = go_on(args, profile)?;
+    }
+    file::will_write(&args.report)?;
+    let far_end = far_end(args, here, &mut profile);
+    let stop = Stop::at_signals()?;
+    say_plan(&profile, args);
+    let bar = Bar::default();
+    let begun = Instant::now();
+    let measurement = Measurement {
+        target: &target,
+        machine: &mut *machine,
+        far_end,
+        profile,
+        file: &args.out,
+        precision: args.precision / 100.0,
+        until: begun + Duration::from_secs_f64(args.within),
+        link: args.link.clone(),
+        idle_links: Vec::new(),
+        progress: &|progress| bar.draw(&progress),
+    };
+    let profile = measurement.run(&stop);
+    bar.clear();
+    let profile = profile?;
+    let sheet = compared::sheet(&[&profile]);
+    write_sheet(&sheet, None, &args.report)?;
+    if stop.is_raised() {
+        say::note!("interrupted: the same command goes on where this ended");
+    }
+    say::note!(
+        "{:.0} s; the profile: {}",
+        begun.elapsed().as_secs_f64(),
+        args.out.display()
+    );
+    match args.json {
+        true => say::result(serde_json::to_string(&profile)?),
+        false => say::result(format_args!(
+            "{}\n\n{}report: {}",
+            sheet.lead,
+            sheet_text(&sheet),
+            args.report.display()
+        )),
+    }?;
+    match profile
+        .cells
+        .iter()
+        .any(|cell| cell.windows.iter().any(|window| window.completed > 0))
+        || stop.is_raised()
+    {
+        true => Ok(()),
+        false => Err(Failure::Run(anyhow!(
+            "no request to {url} was answered as it was asked"
+        ))),
+    }
+}
+
+fn remedy(args: &ProfileArgs) -> &'static str {
+    match args.write_files {
+        None => " (--write-files DIR writes files of these sizes for a server of files)",
+        Some(_) => "",
+    }
+}
+
+fn threads(shares: bool) -> usize {
+    match shares {
+        true => 1,
+        false => std::thread::available_parallelism().map_or(1, usize::from).min(4),
+    }
+}
+
+/// Whether there is time for the baselines and one window.
+fn enough_time(args: &ProfileArgs, here: bool) -> Result<(), Failure> {
+    let baselines = match args.far_end.is_some() || (here && !args.no_baselines) {
+        true => 3.0,
+        false => 1.0,
+    };
+    let least = args.window * (baselines + 1.0);
+    match args.within >= least {
+        true => Ok(()),
+        false => Err(Failure::usage(anyhow!(
+            "--within {} s: {baselines} baselines and one window of {} s take {least} s: give more time, shorter windows (--window), or leave \
+             baselines out (--no-baselines)",
+            args.within,
+            args.window
+        ))),
+    }
+}
+
+fn plan(args: &ProfileArgs, protocol: Protocol, threads: usize) -> Result<Plan, Failure> {
+    let kb = |sizes: [u64; 3]| sizes.map(|size| size * 1024).to_vec();
+    let mut sizes = match (args.sizes.is_empty(), protocol) {
+        (false, _) => args.sizes.clone(),
+        (true, Protocol::Http) => kb([1, 10, 100]),
+        (true, Protocol::Memcached) => kb([1, 10, 999]),
+    };
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut densities = args.densities.clone();
+    densities.sort_by(|one, two| two.total_cmp(one));
+    densities.dedup();
+    if protocol == Protocol::Http && args.sets > 0.0 {
+        return Err(Failure::usage(anyhow!(
+            "--sets is of memcached: HTTP is asked by GET alone"
+        )));
+    }
+    if protocol == Protocol::Memcached && args.new_connections {
+        return Err(Failure::usage(anyhow!(
+            "--new-connections is of HTTP: a memcached's connections are kept"
+        )));
+    }
+    Ok(Plan {
+        sizes_bytes: sizes,
+        densities,
+        concurrency: args.concurrency as usize,
+        window_s: args.window,
+        sets_share: args.sets,
+        keep_alive: !args.new_connections,
+        seed: args.seed,
+        threads,
+        keys: args.keys,
+    })
+}
+
+/// The machine that serves: the agent's, this one where the service's address is its own, else one of which nothing is known.
+fn open(args: &ProfileArgs, here: bool) -> Result<Box<dyn Machine>, Failure> {
+    if let Some(address) = &args.agent {
+        let tls = match (&args.agent_ca, &args.agent_cert, &args.agent_key) {
+            (Some(ca), Some(certificate), Some(key)) => Some(ClientTls::load(&TlsFiles {
+                ca: ca.clone(),
+                certificate: certificate.clone(),
+                key: key.clone(),
+                revoked: None,
+            })?),
+            _ => None,
+        };
+        let options = ClientOptions {
+            tls,
+            ..ClientOptions::default()
+        };
+        return Ok(Box::new(node::Node::connect(address.clone(), options)?));
+    }
+    let roots = Roots::at(&args.sys, &args.proc);
+    if !here && roots.is_this_kernel() {
+        say::note!(
+            "{} is another machine, and no --agent reports of it: no watts, no cores, no link; throughput and latency alone",
+            args.url.as_deref().unwrap_or_default()
+        );
+        return Ok(Box::new(Unknown));
+    }
+    let model = model(args.machine.as_deref(), &roots)?;
+    Ok(Box::new(Local::open(roots, args.meter, &model)?))
+}
+
+/// What a configuration has of a machine.
+#[derive(serde::Deserialize)]
+struct MachineFile {
+    machine: headroom_physics::Machine,
+}
+
+fn model(file: Option<&Path>, roots: &Roots) -> Result<PowerModel, Failure> {
+    let cores = headroom_node::cpu::online(roots).map_err(Failure::usage)?.len();
+    let Some(file) = file else {
+        return PowerModel::default_for(Cores::new(cores as f64)).map_err(Failure::usage);
+    };
+    let at = || file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .with_context(at)
+        .map_err(Failure::usage)?;
+    let read: MachineFile = toml::from_str(&text).with_context(at).map_err(Failure::usage)?;
+    let figures = read
+        .machine
+        .figures(cores)
+        .with_context(at)
+        .map_err(Failure::usage)?;
+    PowerModel::new(figures).with_context(at).map_err(Failure::usage)
+}
+
+/// A profile of nothing yet.
+fn begin(args: &ProfileArgs, target: &Target, machine: &dyn Machine, plan: Plan) -> Result<Profile, Failure> {
+    let facts = machine.facts();
+    let own = facts.agent.clone().unwrap_or_else(headroom_record::host);
+    let service = target.facts(&plan.sizes_bytes)?;
+    let meter = machine.meter();
+    let mut profile = Profile {
+        provenance: origin::provenance(),
+        service,
+        client_is_local: machine.has_client(),
+        ..Profile::new(args.name.clone().unwrap_or(own), plan)
+    };
+    profile.machine = facts;
+    if let Some(meter) = &meter {
+        say::note!("watts: {} ({}): {}", meter.source, meter.name, meter.of);
+    }
+    profile.meter = meter;
+    Ok(profile)
+}
+
+/// The profile that is in the file, where it is of the same measurement; a file that is something else is left alone, `--fresh` or not.
+fn go_on(args: &ProfileArgs, new: Profile) -> Result<Profile, Failure> {
+    let kept = match Profile::read(&args.out) {
+        Ok(_) | Err(ProfileError::OtherVersion { .. }) if args.fresh => return Ok(new),
+        Ok(kept) => kept,
+        Err(error @ ProfileError::OtherVersion { .. }) => {
+            return Err(Failure::usage(anyhow!("{error}, or begin anew in it (--fresh)")));
+        }
+        Err(error) => {
+            return Err(Failure::usage(anyhow!(
+                "{error}; to write a new one, give another file (--out)"
+            )));
+        }
+    };
+    let link = kept.machine.link.as_ref().map(|link| &link.name);
+    let differing = match new.differs_from(&kept) {
+        None if args.link.is_some() && link.is_some() && args.link.as_ref() != link => {
+            Some("the link".to_owned())
+        }
+        differing => differing,
+    };
+    match differing {
+        Some(differing) => Err(measure::refusal(&args.out, &differing)),
+        None => {
+            let windows: usize = kept.cells.iter().map(|cell| cell.windows.len()).sum();
+            say::note!(
+                "{}: goes on after {windows} windows (--fresh begins anew)",
+                args.out.display()
+            );
+            Ok(kept)
+        }
+    }
+}
+
+/// Whether the machine has the link that is to be counted.
+fn check_link(args: &ProfileArgs, machine: &mut dyn Machine) -> Result<(), Failure> {
+    let Some(asked) = &args.link else { return Ok(()) };
+    let links = machine.read().links;
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    match names.contains(&asked.as_str()) {
+        true => Ok(()),
+        false => Err(Failure::usage(anyhow!(
+            "--link {asked}: the machine has {}",
+            names.join(", ")
+        ))),
+    }
+}
+
+/// Asks for each size once: where none is answered as asked there is nothing to measure.
+fn check_answers(args: &ProfileArgs, target: &Target, sizes: &[u64]) -> Result<(), Failure> {
+    let mut objections = Vec::new();
+    for size in sizes {
+        objections.extend(target.objection(*size)?.map(|objection| (*size, objection)));
+    }
+    if let Some((_, first)) = objections.first().filter(|_| objections.len() == sizes.len()) {
+        return Err(Failure::usage(anyhow!(
+            "no size is answered as it is asked for: {first}{}",
+            remedy(args)
+        )));
+    }
+    for (size, objection) in objections {
+        say::note!(
+            "{objection}: the cells of {} will be marked{}",
+            size_text(size),
+            remedy(args)
+        );
+    }
+    Ok(())
+}
+
+/// Who keeps the cores busy and fills the link, with a note in the profile where nobody does.
+fn far_end(args: &ProfileArgs, here: bool, profile: &mut Profile) -> Option<FarEnd> {
+    if let Some(address) = args.far_end {
+        return Some(FarEnd::at(address));
+    }
+    let mut note = |why: String| {
+        let note = format!("no baselines of busy cores and of a full link: {why}");
+        if !profile.notes.contains(&note) {
+            say::note!("{note}");
+            profile.notes.push(note);
+        }
+        None
+    };
+    if args.no_baselines {
+        return note("--no-baselines".to_owned());
+    }
+    if !(here && profile.client_is_local) {
+        return note(
+            "they need `headroom profile far-end` on the machine that serves (--far-end)".to_owned(),
+        );
+    }
+    match FarEnd::here() {
+        Ok(far) => Some(far),
+        Err(error) => note(format!("{error:#}")),
+    }
+}
+
+fn say_plan(profile: &Profile, args: &ProfileArgs) {
+    let sizes: Vec<String> = profile
+        .plan
+        .sizes_bytes
+        .iter()
+        .map(|size| size_text(*size))
+        .collect();
+    say::note!(
+        "{} ({}): {} at {} densities, {MIN_WINDOWS} to {MAX_WINDOWS} windows of {} s each, at most {:.0} s",
+        profile.service.url,
+        profile.service.software,
+        sizes.join(", "),
+        profile.plan.densities.len(),
+        profile.plan.window_s,
+        args.within
+    );
+}
+
+/// Files of these sizes, of bytes that no compression makes fewer.
+fn write_files(folder: &Path, sizes: &[u64]) -> Result<(), Failure> {
+    use rand::{Rng, SeedableRng};
+    for size in sizes {
+        let mut bytes = vec![0; *size as usize];
+        rand_chacha::ChaCha8Rng::seed_from_u64(*size).fill_bytes(&mut bytes);
+        let file = folder.join(size.to_string());
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&file, &bytes))
+            .with_context(|| format!("{}: cannot be written", file.display()))
+            .map_err(Failure::usage)?;
+    }
+    say::note!("{}: {} files", folder.display(), sizes.len());
+    Ok(())
+}
+
+/// The line that says how far it is: drawn over on a terminal, else one a minute.
+#[derive(Default)]
+struct Bar {
+    last: std::cell::Cell<Option<Instant>>,
+}
+
+impl Bar {
+    fn draw(&self, progress: &Progress) {
+        const WIDTH: usize = 12;
+        let filled = WIDTH * progress.done / progress.cells.max(1);
+        let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH - filled));
+        let (least, most) = progress.left_s;
+        // Short enough for 80 columns.
+        let line = format!(
+            "{bar} {}/{} cells, {} windows, {least:.0} to {most:.0} s left: {}",
+            progress.done, progress.cells, progress.windows, progress.now
+        );
+        if std::io::stderr().is_terminal() {
+            // Nobody may read it any more; then there is nobody to tell.
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{line}");
+        } else if self
+            .last
+            .get()
+            .is_none_or(|last| last.elapsed() >= Duration::from_secs(60))
+        {
+            self.last.set(Some(Instant::now()));
+            say::note!("{line}");
+        }
+    }
+
+    fn clear(&self) {
+        if std::io::stderr().is_terminal() {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_densities_are_read_as_people_write_them() {
+        let sizes = ["1KB", "999 KB", "1.5kb", "2MiB", "700", "700B"].map(|text| size(text).unwrap());
+        assert_eq!(sizes, [1024, 999 * 1024, 1536, 2 << 20, 700, 700]);
+        for bad in ["", "KB", "-1KB", "0", "1.3", "2000MB", "1GB2"] {
+            assert!(size(bad).unwrap_err().contains("is no size"), "{bad}");
+        }
+        assert_eq!((density("75").unwrap(), density("25%").unwrap()), (0.75, 0.25));
+        for bad in ["0", "101", "x"] {
+            assert!(density(bad).unwrap_err().contains("1 to 100"), "{bad}");
+        }
+        assert!(window("0.1").is_err() && share("1.1").is_err() && precision("0").is_err());
+    }
+
+    #[test]
+    fn files_have_their_sizes_as_names() {
+        let folder = tempfile::tempdir().unwrap();
+        write_files(folder.path(), &[700, 1024]).unwrap();
+        let length = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
+        assert_eq!((length("700"), length("1024")), (700, 1024));
+        let none = write_files(&folder.path().join("700"), &[1])
+            .unwrap_err()
+            .to_string();
+        assert!(none.contains("700/1: cannot be written"), "{none}");
+    }
+}
