@@ -215,6 +215,23 @@ proptest! {
     }
 }
 
+#[test]
+fn requests_of_a_server_switched_off_by_the_last_decision_are_counted_as_failed() {
+    // One server has more to do than it can, and the decision on the last period, as on each 119th, is to switch.
+    let scenario = switched(4, vec![361.2678312936924]);
+    let mut law = InTurn {
+        plant: scenario.plant().unwrap(),
+        settings: vec![(1.0, None), (2.0, None)],
+        each: 119,
+    };
+    let totals = run(&scenario, &mut Bare(&mut law), 0, &mut |_| {}).unwrap();
+    assert!(totals.failed > 0, "{totals:?}");
+    assert_eq!(
+        totals.offered,
+        totals.completed + totals.failed + totals.in_flight
+    );
+}
+
 /// A run with so many servers on at full speed, and what it needs at least, joules.
 fn beside_its_bound(scenario: &Scenario, servers: f64) -> (Totals, Joules) {
     let mut law = InTurn {

@@ -311,6 +311,8 @@ impl<'a> World<'a> {
             job_s,
             taken: accounts.taken,
         };
+        // The decision on the last period may have switched off a server that still had requests.
+        self.sums.failed += self.period.failures;
         let requests = self.sums.completed + self.sums.failed + end.in_flight;
         equal("requests", self.sums.offered as f64, requests as f64)?;
         Ok(self.sums.totals(&end))
