@@ -411,6 +411,7 @@ impl Law for ToTheSecond {
         Decision {
             routes: Some(Routes {
                 weights: vec![vec![0, 1]],
+                ..Routes::default()
             }),
             ..Decision::of(Setting::default().with(Lever::Placement, Some(1.0)))
         }
@@ -431,6 +432,7 @@ fn a_guardian_that_holds_keeps_the_routes_and_places_nothing_where_nobody_knows_
     let said = |decision: Decision| (decision.setting.get(Lever::Placement), decision.routes);
     let routes = Routes {
         weights: vec![vec![0, 1]],
+        ..Routes::default()
     };
     let mut running = stack();
     let telemetry = second(1).traffic;

@@ -60,6 +60,7 @@ impl Account {
                 Some(backend) => {
                     class.backends[backend].arrivals += 1;
                     class.backends[backend].in_flight += 1;
+                    core.backends[backend].begun();
                 }
             }
         }
@@ -193,6 +194,7 @@ impl Account {
         };
         let part = &mut class.backends[usize::from(backend)];
         part.in_flight -= 1;
+        self.core.backends[usize::from(backend)].ended();
         match latency_us {
             Some(latency_us) => {
                 let latency_us = latency_us.saturating_sub(self.waited_us.into());

@@ -10,6 +10,7 @@ use http::uri::Uri;
 use crate::config::{BackendConfig, Balance, MAX_WEIGHT};
 use crate::ejection::{Ejection, EjectionCause};
 use crate::error::GatewayError;
+use crate::sizes::ClassRoute;
 
 /// What the control side wants of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub(crate) struct Backend {
     state: AtomicU8,
     weight: AtomicU32,
     healthy: AtomicBool,
+    /// Exchanges in flight there, of all cores, where sizes are looked at: classes of sizes are bound by it.
+    in_flight: AtomicU32,
     pub ejection: Ejection,
 }
 
@@ -104,6 +107,7 @@ impl Backend {
             state: AtomicU8::new(0),
             weight: AtomicU32::new(config.weight),
             healthy: AtomicBool::new(true),
+            in_flight: AtomicU32::new(0),
             ejection: Ejection::new(),
         })
     }
@@ -150,6 +154,21 @@ impl Backend {
             BackendChange::Weight(weight) => self.weight.store(weight, Relaxed),
         }
         Ok(())
+    }
+
+    /// An exchange with it began, at any core.
+    pub(crate) fn begun(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    /// One that had [`begun`](Self::begun) has ended.
+    pub(crate) fn ended(&self) {
+        self.in_flight.fetch_sub(1, Relaxed);
+    }
+
+    /// Exchanges that have begun and not ended, of all cores.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
     }
 
     pub(crate) fn set_healthy(&self, healthy: bool) {
@@ -233,26 +252,34 @@ impl Balancer {
     }
 
     /// Chooses by the weights of a class, in turn (smooth weighted round robin) and not by the fewest in flight: a law that sets weights
-    /// reckons with the shares that they say, and the fewest in flight would give a quicker backend more than that. `None` where none of
-    /// those with a weight can take the request.
-    pub(crate) fn pick_weighted(
+    /// reckons with the shares that they say, and the fewest in flight would give a quicker backend more than that. Where it has more in
+    /// flight than the law reckons with, the law is wrong about it or what comes in (it hangs, it is slow, there is a rush): then the ones with
+    /// room take their turns, and where none with a weight has room, the one whose requests are the smallest share of its bound, with a weight
+    /// or without. `None` where no backend of the class can take the request.
+    pub(crate) fn pick_routed(
         &self,
         backends: &[std::sync::Arc<Backend>],
-        weights: &[u32],
+        route: &ClassRoute,
         credit: &mut [i64],
         in_flight: impl Fn(usize) -> usize,
         tried: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let panics = self.panics(backends);
-        let (mut best, mut total) = (None, 0);
-        for (index, backend) in backends.iter().enumerate() {
-            let weight = weights.get(index).copied().map_or(0, i64::from);
-            let can = weight > 0
-                && backend.may_take(panics)
+        let can = |index: usize| {
+            let backend = &backends[index];
+            backend.may_take(panics)
                 && !backend.ejection.is_ejected()
                 && !tried(index)
-                && in_flight(index) < self.max_in_flight;
-            if !can {
+                && in_flight(index) < self.max_in_flight
+        };
+        let bound = |index: usize| match route.most_in_flight.is_empty() {
+            true => u32::MAX,
+            false => route.most_in_flight.get(index).copied().unwrap_or(0),
+        };
+        let (mut best, mut total) = (None, 0);
+        for (index, backend) in backends.iter().enumerate() {
+            let weight = route.weights.get(index).copied().map_or(0, i64::from);
+            if weight == 0 || backend.in_flight() >= bound(index) || !can(index) {
                 continue;
             }
             credit[index] += weight;
@@ -263,8 +290,14 @@ impl Balancer {
         }
         if let Some(best) = best {
             credit[best] -= total;
+            return Some(best);
         }
-        best
+        if route.most_in_flight.is_empty() {
+            return None;
+        }
+        let share = |index: &usize| f64::from(backends[*index].in_flight() + 1) / f64::from(bound(*index));
+        let with_room = (0..backends.len()).filter(|index| bound(*index) > 0 && can(*index));
+        with_room.min_by(|one, two| share(one).total_cmp(&share(two)))
     }
 
     /// Chooses a backend for which `tried` does not hold. A passive ejection is only a preference: when

@@ -199,7 +199,7 @@ fn weighted(
 ) -> Vec<Option<usize>> {
     let mut credit = vec![0; backends.len()];
     (0..turns)
-        .map(|_| balancer.pick_weighted(backends, weights, &mut credit, |_| 0, |_| false))
+        .map(|_| balancer.pick_routed(backends, &weights.to_vec().into(), &mut credit, |_| 0, |_| false))
         .collect()
 }
 
@@ -217,9 +217,9 @@ fn a_class_without_a_backend_that_can_take_it_is_for_the_others() {
     let backends = make(&[1, 1, 0]);
     let balancer = Balancer::new(Balance::LeastConnections, 3, 2, 50);
     let pick = |weights: &[u32], loads: [usize; 3], tried: &[usize]| {
-        balancer.pick_weighted(
+        balancer.pick_routed(
             &backends,
-            weights,
+            &weights.to_vec().into(),
             &mut [0; 3],
             |index| loads[index],
             |index| tried.contains(&index),
@@ -263,5 +263,59 @@ proptest! {
             prop_assert_eq!(count, 2 * *weight as usize);
         }
         prop_assert_eq!(picked[0].is_some(), total > 0);
+    }
+}
+
+/// Weights, bounds and requests in flight of backends, and who takes the next requests of the class, each of which stays.
+fn bounded(weights: &[u32], most: &[u32], in_flight: &[u32], turns: usize) -> Vec<Option<usize>> {
+    let backends = make(&vec![1; weights.len()]);
+    for (backend, count) in backends.iter().zip(in_flight) {
+        (0..*count).for_each(|_| backend.begun());
+    }
+    let route = ClassRoute {
+        weights: weights.to_vec(),
+        most_in_flight: most.to_vec(),
+    };
+    let balancer = Balancer::new(Balance::LeastConnections, weights.len(), 100, 50);
+    let mut credit = vec![0; weights.len()];
+    let mut turn = || {
+        let picked = balancer.pick_routed(&backends, &route, &mut credit, |_| 0, |_| false);
+        picked.iter().for_each(|picked| backends[*picked].begun());
+        picked
+    };
+    (0..turns).map(|_| turn()).collect()
+}
+
+#[test]
+fn a_class_passes_over_a_backend_with_more_in_flight_than_its_bound() {
+    // The first hangs with as many as it may have: the other one of the class takes what it has room for, then all share the rest.
+    let picked = bounded(&[3, 1, 0], &[4, 3, 8], &[4, 0, 0], 7);
+    let expected = [1, 1, 1, 2, 2, 2, 2].map(Some);
+    assert_eq!(picked, expected);
+    // Without bounds it takes its turns for ever.
+    let picked = bounded(&[3, 1, 0], &[], &[400, 0, 0], 8);
+    assert_eq!(picked.iter().filter(|picked| **picked == Some(0)).count(), 6);
+    // A backend without a bound takes none, whatever the others have.
+    let picked = bounded(&[1, 0, 0], &[2, 0, 0], &[9, 0, 0], 3);
+    assert_eq!(picked, [Some(0); 3]);
+    assert_eq!(bounded(&[1, 0], &[0, 0], &[0, 0], 1), [None]);
+}
+
+proptest! {
+    /// However many come, each backend's share of its bound is at most one request above the others', once none has room.
+    #[test]
+    fn a_rush_is_shared_by_the_bounds(of in prop::collection::vec((0_u32..5, 1_u32..20), 1..6), rush in 0_usize..200) {
+        prop_assume!(of.iter().any(|one| one.0 > 0));
+        let (weights, most): (Vec<u32>, Vec<u32>) = of.iter().copied().unzip();
+        let picked = bounded(&weights, &most, &vec![0; of.len()], rush);
+        prop_assert!(picked.iter().all(Option::is_some));
+        let count = |index| picked.iter().filter(|picked| **picked == Some(index)).count() as f64;
+        for (index, (weight, _)) in of.iter().enumerate() {
+            for (other, bound) in most.iter().enumerate() {
+                let is_full = count(index) > f64::from(most[index]) || (*weight == 0 && count(index) > 0.0);
+                let share = (count(index) - 1.0) / f64::from(most[index]);
+                prop_assert!(!is_full || share <= (count(other) + 1.0) / f64::from(*bound) + 1e-9, "{picked:?}");
+            }
+        }
     }
 }

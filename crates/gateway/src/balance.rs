@@ -56,7 +56,7 @@ impl Balance {
             .as_ref()
             .map_or(0, |_| config.health.panic_percent);
         let balancer = Balancer::new(
-            config.balance,
+            config.balance_rule(),
             core.backends.len(),
             core.max_in_flight_per_backend,
             panic_percent,
@@ -78,8 +78,8 @@ impl Balance {
         let tried = |index: usize| tried.contains(&index);
         let mut balancer = self.balancer.borrow_mut();
         if let (Some(routes), Some(sized)) = (&self.routes, call.sized)
-            && let Some((weights, credit)) = routes.borrow_mut().of(sized.class.into())
-            && let Some(picked) = balancer.pick_weighted(backends, weights, credit, in_flight, tried)
+            && let Some((route, credit)) = routes.borrow_mut().of(sized.class.into())
+            && let Some(picked) = balancer.pick_routed(backends, route, credit, in_flight, tried)
         {
             return Ok(picked);
         }

@@ -61,8 +61,9 @@ pub struct GatewayConfig {
     pub backends: Vec<BackendConfig>,
     /// Core threads, each with its own runtime, listeners and pool. 0 (the default) is one per available CPU.
     pub threads: usize,
-    /// How a core chooses among the backends. Default `round_robin`.
-    pub balance: Balance,
+    /// How a core chooses among the backends. Default `round_robin`; where sizes are looked at ([`SizesConfig`]) `least_connections`, for
+    /// it is what requests that a law does not place go by.
+    pub balance: Option<Balance>,
     /// Active checks and passive ejection.
     pub health: HealthConfig,
     /// Every wait of the data plane has an end; these are the ends.
@@ -97,6 +98,16 @@ pub struct GatewayConfig {
     pub user: Option<String>,
 }
 
+impl GatewayConfig {
+    /// How a core chooses among the backends.
+    pub fn balance_rule(&self) -> Balance {
+        self.balance.unwrap_or(match self.sizes.classes() {
+            0 => Balance::RoundRobin,
+            _ => Balance::LeastConnections,
+        })
+    }
+}
+
 impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
@@ -104,7 +115,7 @@ impl Default for GatewayConfig {
             tls: Vec::new(),
             backends: Vec::new(),
             threads: 0,
-            balance: Balance::RoundRobin,
+            balance: None,
             health: HealthConfig::default(),
             timeouts: TimeoutConfig::default(),
             retry: RetryConfig::default(),

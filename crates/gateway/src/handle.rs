@@ -18,7 +18,7 @@ use crate::core::Common;
 use crate::descriptors::Descriptors;
 use crate::error::GatewayError;
 use crate::signs::Signs;
-use crate::sizes::SharedRoutes;
+use crate::sizes::{ClassRoute, SharedRoutes};
 use crate::stats::PeriodStats;
 use crate::thread::{self, CoreSeed, Listener};
 use crate::tls;
@@ -409,16 +409,16 @@ impl Handle {
 
     /// Sends the requests of each class of sizes to the backends by these weights, from the next request on: of each class whose size is
     /// known, in their order, a weight of each backend, at most [`crate::MAX_WEIGHT`]. In turn, in proportion to the weights, whatever
-    /// the backends' own weights are; while none of those with a weight can take a request (down, unhealthy, ejected, at its limit) the others
-    /// do, as `balance` says. A class without a weight above 0, and what is of no known size, goes as `balance` says; so do all with no
-    /// weights at all (an empty list).
+    /// the backends' own weights are, as long as they have fewer in flight than [`ClassRoute::most_in_flight`], over all cores; then where the
+    /// others have the most room. While none of these can take a request (down, unhealthy, ejected, at its limit) it goes as `balance` says.
+    /// So does a class without a weight above 0, what is of no known size, and all with no routes at all (an empty list).
     ///
     /// # Errors
-    /// Weights for another number of classes or backends than there are, or larger than may be; nothing is changed then.
-    pub fn set_routes(&self, weights: Vec<Vec<u32>>) -> Result<(), GatewayError> {
-        self.check_routes(&weights)?;
-        if let Some(routes) = &self.routes {
-            routes.set(weights);
+    /// Routes for another number of classes or backends than there are, or weights larger than may be; nothing is changed then.
+    pub fn set_routes(&self, routes: Vec<ClassRoute>) -> Result<(), GatewayError> {
+        self.check_routes(&routes)?;
+        if let Some(shared) = &self.routes {
+            shared.set(routes);
         }
         Ok(())
     }
@@ -427,7 +427,7 @@ impl Handle {
     ///
     /// # Errors
     /// As there.
-    pub fn check_routes(&self, weights: &[Vec<u32>]) -> Result<(), GatewayError> {
+    pub fn check_routes(&self, routes: &[ClassRoute]) -> Result<(), GatewayError> {
         let classes = self.config.sizes.classes();
         let backends = self.backends.len();
         let wrong = |value: String, allowed: String| GatewayError::Config {
@@ -435,27 +435,33 @@ impl Handle {
             value,
             allowed,
         };
-        if weights.is_empty() {
+        if routes.is_empty() {
             return Ok(());
         }
         if classes == 0 {
             let allowed = "none: the gateway looks at no sizes; configure `sizes.bounds_bytes`";
-            return Err(wrong(format!("{} classes", weights.len()), allowed.to_owned()));
+            return Err(wrong(format!("{} classes", routes.len()), allowed.to_owned()));
         }
-        if weights.len() != classes {
+        if routes.len() != classes {
             return Err(wrong(
-                format!("{} classes", weights.len()),
+                format!("{} classes", routes.len()),
                 format!("{classes} classes, or none"),
             ));
         }
-        for row in weights {
-            if row.len() != backends {
+        for route in routes {
+            if route.weights.len() != backends {
                 return Err(wrong(
-                    format!("{} weights of a class", row.len()),
+                    format!("{} weights of a class", route.weights.len()),
                     format!("{backends}, one of each backend"),
                 ));
             }
-            if let Some(weight) = row.iter().find(|weight| **weight > MAX_WEIGHT) {
+            if !route.most_in_flight.is_empty() && route.most_in_flight.len() != backends {
+                return Err(wrong(
+                    format!("{} bounds of a class", route.most_in_flight.len()),
+                    format!("{backends}, one of each backend, or none"),
+                ));
+            }
+            if let Some(weight) = route.weights.iter().find(|weight| **weight > MAX_WEIGHT) {
                 return Err(wrong(
                     format!("a weight of {weight}"),
                     format!("0 to {MAX_WEIGHT}"),
@@ -465,8 +471,8 @@ impl Handle {
         Ok(())
     }
 
-    /// The weights in force, as [`Handle::set_routes`] takes them; empty where there are none.
-    pub fn routes(&self) -> Vec<Vec<u32>> {
+    /// The routes in force, as [`Handle::set_routes`] takes them; empty where there are none.
+    pub fn routes(&self) -> Vec<ClassRoute> {
         self.routes
             .as_ref()
             .map_or_else(Vec::new, |routes| routes.get().to_vec())

@@ -87,7 +87,7 @@ pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
 pub use handle::{Bound, Gateway, Handle};
-pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, CoarseHistogram};
+pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, ClassRoute, CoarseHistogram};
 pub use stats::{
     BackendPeriod, BatchCounts, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
     backend_histogram, service_histogram,

@@ -1,7 +1,7 @@
 //! The law of placement in worlds that it was not tuned on, beside least connections under the same requests: the SLO is kept as well, and
 //! the routes do not flap. Every run is of a fixed seed, so that what passes once passes always.
 
-use headroom_control::placement::{KindFigures, Placement, PlacementTuning, Routes};
+use headroom_control::placement::{KindFigures, Placement, PlacementTuning};
 use headroom_control::stack::{Part, Stack};
 use headroom_control::{Decision, Observation, Plant, Slo};
 use headroom_physics::{ServingKind, StudiedService};
@@ -140,7 +140,7 @@ impl Run {
 
 fn run_with(scenario: &FleetScenario, law: &mut dyn Controller) -> Run {
     let (mut late, mut changes, mut placed) = ([0; 4], 0, 0);
-    let mut routes: Option<Routes> = None;
+    let mut weights: Option<Vec<Vec<u32>>> = None;
     let mut sink = |step: &FleetStep<'_>| {
         let missed = |latency: Option<headroom_control::Latency>| {
             u64::from(latency.is_some_and(|one| one.missed || one.at_slo > slo().target()))
@@ -155,9 +155,11 @@ fn run_with(scenario: &FleetScenario, law: &mut dyn Controller) -> Run {
         for (late, class) in late[1..].iter_mut().zip(classes) {
             *late += missed(class.latency);
         }
-        changes += u64::from(routes != step.decision.routes);
-        placed += u64::from(step.decision.routes.is_some());
-        routes.clone_from(&step.decision.routes);
+        // Bounds follow the load in every period.
+        let decided = step.decision.routes.as_ref().map(|routes| routes.weights.clone());
+        changes += u64::from(weights != decided);
+        placed += u64::from(decided.is_some());
+        weights = decided;
     };
     let totals = run(scenario, law, 1, &mut sink).unwrap();
     Run {

@@ -177,6 +177,7 @@ fn a_law_s_routes_are_followed_once_sizes_are_known() {
     let law = Always {
         routes: Some(Routes {
             weights: vec![vec![1, 0], vec![0, 0], vec![1, 3]],
+            ..Routes::default()
         }),
         servers: None,
     };

@@ -9,6 +9,7 @@ pub mod advisor;
 mod fit;
 mod latency;
 mod law;
+mod population;
 mod routes;
 
 pub use fit::{

@@ -71,6 +71,11 @@ pub struct Routes {
     /// Of each class whose size is known, in their order, the weight of each backend, in the order of
     /// [`SizesObservation::backends`]. A class without a weight above 0 goes as the gateway is configured to balance.
     pub weights: Vec<Vec<u32>>,
+    /// Of each of these classes how many requests, of all classes and all gateways, each backend may have in flight and be sent one of the
+    /// class by its weight. A request for which none with a weight has room goes to the backend, of all, whose requests are the
+    /// smallest share of this number; one with 0 takes none of these. Empty for no bounds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub most_in_flight: Vec<Vec<u32>>,
 }
 
 impl SizeClass {
@@ -169,6 +174,7 @@ mod tests {
     fn a_class_without_a_weight_goes_where_the_fewest_are() {
         let routes = Routes {
             weights: vec![vec![3, 1], vec![0, 0]],
+            ..Routes::default()
         };
         assert_eq!((routes.share(0, 0), routes.share(0, 1)), (Some(0.75), Some(0.25)));
         assert_eq!(

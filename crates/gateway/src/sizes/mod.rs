@@ -19,6 +19,7 @@ use http::{Method, Request, StatusCode, header};
 use crate::config::SizesConfig;
 pub use counts::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, CoarseHistogram};
 use estimate::{Group, Typical, octaves};
+pub use routes::ClassRoute;
 pub(crate) use routes::{CoreRoutes, SharedRoutes};
 use table::Table;
 

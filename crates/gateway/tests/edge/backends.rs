@@ -192,7 +192,7 @@ fn least_connections_avoids_the_busy_backend() {
     });
     let fast = Backend::http(|_| ok("fast"));
     let mut config = config(&[&slow, &fast]);
-    config.balance = Balance::LeastConnections;
+    config.balance = Some(Balance::LeastConnections);
     let (gateway, address) = start(config);
     let mut waiting = Client::connect(address);
     let mut client = Client::connect(address);

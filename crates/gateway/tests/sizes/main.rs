@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{Backend, Client, Message, config, eventually, start, take};
 use headroom_gateway::{
-    BackendChange, BackendState, ClassCounts, Counts, GatewayConfig, PeriodStats, SizesConfig,
+    BackendChange, BackendState, ClassCounts, ClassRoute, Counts, GatewayConfig, PeriodStats, SizesConfig,
 };
 
 const SMALL: usize = 0;
@@ -48,6 +48,11 @@ fn sized(backends: &[&Backend]) -> GatewayConfig {
         },
         ..config(backends)
     }
+}
+
+/// Weights without bounds.
+fn of(rows: Vec<Vec<u32>>) -> Vec<ClassRoute> {
+    rows.into_iter().map(Into::into).collect()
 }
 
 fn who(client: &mut Client, path: &str) -> String {
@@ -126,8 +131,8 @@ fn what_is_known_goes_by_the_weights_of_its_class_and_what_is_not_as_configured(
     let (a, b) = (backend("a"), backend("b"));
     let (gateway, address) = start(sized(&[&a, &b]));
     let mut client = Client::connect(address);
-    gateway.set_routes(vec![vec![1, 0], vec![0, 1]]).unwrap();
-    assert_eq!(gateway.routes(), [[1, 0], [0, 1]]);
+    gateway.set_routes(of(vec![vec![1, 0], vec![0, 1]])).unwrap();
+    assert_eq!(gateway.routes(), of(vec![vec![1, 0], vec![0, 1]]));
     // Nobody asked for these yet: in turn.
     let first = [who(&mut client, "/small?q=1"), who(&mut client, "/large")];
     assert_eq!(first, ["a", "b"]);
@@ -144,7 +149,7 @@ fn what_is_known_goes_by_the_weights_of_its_class_and_what_is_not_as_configured(
     let (small, large) = (&period.sizes[SMALL].counts, &period.sizes[LARGE].counts);
     assert_eq!((small.response_bytes, large.response_bytes), (2_000, 2_000_000));
 
-    gateway.set_routes(vec![vec![1, 3], vec![0, 0]]).unwrap();
+    gateway.set_routes(of(vec![vec![1, 3], vec![0, 0]])).unwrap();
     ask(&mut client, "/small", 40);
     let large = ask(&mut client, "/large", 40);
     assert!(!all(&large, "a") && !all(&large, "b"), "no weight: as configured");
@@ -164,7 +169,7 @@ fn what_is_known_goes_by_the_weights_of_its_class_and_what_is_not_as_configured(
 fn weights_that_fit_not_are_refused_and_change_nothing() {
     let (a, b) = (backend("a"), backend("b"));
     let (gateway, _) = start(sized(&[&a, &b]));
-    gateway.set_routes(vec![vec![1, 0], vec![0, 1]]).unwrap();
+    gateway.set_routes(of(vec![vec![1, 0], vec![0, 1]])).unwrap();
     for (wrong, why) in [
         (vec![vec![1, 0]], "1 classes"),
         (vec![vec![1, 0]; 3], "3 classes"),
@@ -172,13 +177,13 @@ fn weights_that_fit_not_are_refused_and_change_nothing() {
         (vec![vec![1, 0, 2], vec![1, 0]], "3 weights of a class"),
         (vec![vec![1, 1001], vec![1, 0]], "a weight of 1001"),
     ] {
-        let error = gateway.set_routes(wrong).unwrap_err().to_string();
+        let error = gateway.set_routes(of(wrong)).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
-    assert_eq!(gateway.routes(), [[1, 0], [0, 1]]);
+    assert_eq!(gateway.routes(), of(vec![vec![1, 0], vec![0, 1]]));
     let (plain, _) = start(config(&[&a]));
     assert!(plain.set_routes(Vec::new()).is_ok());
-    let error = plain.set_routes(vec![vec![1]]).unwrap_err().to_string();
+    let error = plain.set_routes(of(vec![vec![1]])).unwrap_err().to_string();
     assert!(error.contains("sizes.bounds_bytes"), "{error}");
     assert!(take(&plain).sizes.is_empty());
 }
@@ -229,7 +234,7 @@ fn no_request_fails_when_the_backend_of_its_class_dies() {
     let (gateway, address) = start(sized(&[&a, &b]));
     let mut client = Client::connect(address);
     ask(&mut client, "/small", 2);
-    gateway.set_routes(vec![vec![1, 0], vec![1, 0]]).unwrap();
+    gateway.set_routes(of(vec![vec![1, 0], vec![1, 0]])).unwrap();
     assert!(all(&ask(&mut client, "/small", 5), "a"));
     dead.store(true, Ordering::SeqCst);
     drop(a);
@@ -246,7 +251,7 @@ fn a_drained_backend_is_not_sent_its_class_and_has_it_again_when_it_is_up() {
     let (gateway, address) = start(sized(&[&a, &b]));
     let mut client = Client::connect(address);
     ask(&mut client, "/small", 1);
-    gateway.set_routes(vec![vec![1, 0], vec![1, 0]]).unwrap();
+    gateway.set_routes(of(vec![vec![1, 0], vec![1, 0]])).unwrap();
     for (change, name) in [
         (BackendState::Drain.into(), "b"),
         (BackendState::Up.into(), "a"),
@@ -274,7 +279,7 @@ fn a_class_whose_backend_is_at_its_limit_is_for_the_others() {
     let (gateway, address) = start(config);
     let mut client = Client::connect(address);
     ask(&mut client, "/small", 1);
-    gateway.set_routes(vec![vec![1, 0], vec![1, 0]]).unwrap();
+    gateway.set_routes(of(vec![vec![1, 0], vec![1, 0]])).unwrap();
     assert_eq!(who(&mut client, "/small"), "a");
     // Of unknown size, so in turn: the second's, then the first's.
     assert_eq!(who(&mut client, "/slow1"), "b");
@@ -293,13 +298,69 @@ fn a_class_whose_backend_is_at_its_limit_is_for_the_others() {
 }
 
 #[test]
+fn a_backend_that_hangs_has_no_more_of_its_class_than_its_bound_over_all_cores() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&gate);
+    let hangs = Arc::new(AtomicBool::new(false));
+    let is_hung = Arc::clone(&hangs);
+    let a = Backend::http(move |request| {
+        while is_hung.load(Ordering::SeqCst) && !opened.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        answer("a", request)
+    });
+    let b = backend("b");
+    let mut config = sized(&[&a, &b]);
+    config.threads = 2;
+    let (gateway, address) = start(config);
+    // Each core has to learn the size.
+    for _ in 0..8 {
+        ask(&mut Client::connect(address), "/small", 4);
+    }
+    let bounded = |most: Vec<u32>| ClassRoute {
+        weights: vec![1000, 0],
+        most_in_flight: most,
+    };
+    for wrong in [vec![3], vec![3, 1, 1]] {
+        let error = gateway
+            .set_routes(vec![bounded(wrong); 2])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("bounds of a class"), "{error}");
+    }
+    gateway.set_routes(vec![bounded(vec![3, 16]); 2]).unwrap();
+    assert!(all(&ask(&mut Client::connect(address), "/small", 10), "a"));
+    take(&gateway);
+    hangs.store(true, Ordering::SeqCst);
+    let mut waiting: Vec<Client> = (0..3).map(|_| Client::connect(address)).collect();
+    for client in &mut waiting {
+        client.send("GET /small HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    eventually("as many as its bound are in flight", || {
+        take(&gateway).backends[0].counts.in_flight == 3
+    });
+    // Whichever core they come to.
+    for _ in 0..8 {
+        assert!(all(&ask(&mut Client::connect(address), "/small", 3), "b"));
+    }
+    let period = take(&gateway);
+    assert_eq!(sent(&period.sizes[SMALL]), [0, 24]);
+    gate.store(true, Ordering::SeqCst);
+    waiting
+        .iter_mut()
+        .for_each(|client| assert_eq!(client.receive().status(), 200));
+    eventually("it has room", || take(&gateway).backends[0].counts.in_flight == 0);
+    assert!(all(&ask(&mut Client::connect(address), "/small", 5), "a"));
+}
+
+#[test]
 fn each_core_learns_for_itself_and_the_counts_of_all_add_up() {
     let (a, b) = (backend("a"), backend("b"));
     let mut config = sized(&[&a, &b]);
     config.threads = 2;
     config.failed_status = "404".parse().unwrap();
     let (gateway, address) = start(config);
-    gateway.set_routes(vec![vec![1, 0], vec![0, 1]]).unwrap();
+    gateway.set_routes(of(vec![vec![1, 0], vec![0, 1]])).unwrap();
     let clients: Vec<_> = (0..8)
         .map(|number| {
             std::thread::spawn(move || {

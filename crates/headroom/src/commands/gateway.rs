@@ -207,10 +207,10 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         takeover: args.takeover,
         failed_status: args.failed_status,
         target_ms: args.target_ms,
-        balance: match args.balance {
+        balance: Some(match args.balance {
             Balance::RoundRobin => headroom_gateway::Balance::RoundRobin,
             Balance::LeastConnections => headroom_gateway::Balance::LeastConnections,
-        },
+        }),
         health: HealthConfig {
             path: args.health.clone(),
             ..HealthConfig::default()

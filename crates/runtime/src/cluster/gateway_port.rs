@@ -9,7 +9,7 @@ use anyhow::Context;
 use headroom_gateway::{BackendChange, ClassCounts, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
-    Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ClassOnBackend,
+    Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ClassOnBackend, ClassRoute,
     ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts, Range, SetBackend, SizeClass,
     check_settings, lease_of, routes,
 };
@@ -196,6 +196,14 @@ impl Stream for Passed {
     }
 }
 
+/// Where a class goes, as a message has it.
+fn class_route(route: headroom_gateway::ClassRoute) -> ClassRoute {
+    ClassRoute {
+        weights: route.weights,
+        most_in_flight: route.most_in_flight,
+    }
+}
+
 /// What is reported of one class of sizes.
 fn size_class(class: &ClassCounts) -> SizeClass {
     let on_backend = |part: &headroom_gateway::ClassOnBackend| ClassOnBackend {
@@ -341,7 +349,7 @@ impl Control {
             }),
             levers: self.levers.now(),
             sizes: stats.sizes.iter().map(size_class).collect(),
-            routes: self.gateway.routes(),
+            routes: self.gateway.routes().into_iter().map(class_route).collect(),
         }
     }
 

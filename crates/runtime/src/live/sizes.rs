@@ -72,7 +72,7 @@ impl SizesPeriod {
             bounds,
             backends: gateway.backends_health().into_iter().map(backend).collect(),
             classes,
-            routes: gateway.routes(),
+            routes: gateway.routes().into_iter().map(|route| route.weights).collect(),
         })
     }
 
@@ -82,7 +82,7 @@ impl SizesPeriod {
         backends: &[Backend],
         healthy: &[bool],
         classes: Vec<message::SizeClass>,
-        routes: Vec<Vec<u32>>,
+        routes: Vec<message::ClassRoute>,
     ) -> Option<Self> {
         let fits = !bounds.is_empty()
             && classes.len() == bounds.len() + 2
@@ -97,7 +97,7 @@ impl SizesPeriod {
             bounds: bounds.to_vec(),
             backends: backends.iter().enumerate().map(backend).collect(),
             classes: classes.into_iter().map(counts).collect(),
-            routes,
+            routes: routes.into_iter().map(|route| route.weights).collect(),
         })
     }
 
@@ -349,7 +349,7 @@ mod tests {
             &backends,
             &[],
             classes,
-            vec![vec![3; urls.len()], vec![0; urls.len()]],
+            vec![vec![3; urls.len()].into(), vec![0; urls.len()].into()],
         )
         .unwrap()
     }

@@ -3,7 +3,9 @@
 use super::channel::{self, Channel};
 use super::{CallError, Caller, ClientOptions, Incoming};
 use crate::message::routes_message;
-use crate::message::{Backend, BoundPassed, GatewayDescription, GatewayPeriod, LeverSetting, SetBackend};
+use crate::message::{
+    Backend, BoundPassed, ClassRoute, GatewayDescription, GatewayPeriod, LeverSetting, SetBackend,
+};
 use crate::proto::gateway_client;
 use crate::{Address, Server, proto};
 use std::time::Duration;
@@ -78,14 +80,14 @@ impl GatewayClient {
         self.set_levers_and_routes(settings, Vec::new(), lease).await
     }
 
-    /// The same with what the lever placement puts in force: of each class of sizes the weight of each backend, in the gateway's order.
+    /// The same with what the lever placement puts in force: where each class of sizes goes, with the backends in the gateway's order.
     ///
     /// # Errors
     /// [`CallError`], as [`GatewayClient::set_levers`]; also for other classes or backends than the gateway has.
     pub async fn set_levers_and_routes(
         &self,
         settings: Vec<LeverSetting>,
-        routes: Vec<Vec<u32>>,
+        routes: Vec<ClassRoute>,
         lease: Duration,
     ) -> Result<Vec<LeverSetting>, CallError> {
         let request = proto::SetLeversRequest {

@@ -1,6 +1,6 @@
 //! What a gateway says about itself and what it counted.
 
-use super::{GatewayLever, LeverSetting, MAX_LEVERS, Range, SizeClass, range, sizes};
+use super::{ClassRoute, GatewayLever, LeverSetting, MAX_LEVERS, Range, SizeClass, range, sizes};
 use crate::check::{Invalid, at_most, each, micros, protocol, required};
 use crate::proto;
 use std::time::Duration;
@@ -134,8 +134,8 @@ pub struct GatewayPeriod {
     pub levers: Vec<LeverSetting>,
     /// Each class of sizes, the smallest first, and last what is of no known size; empty where it looks at no sizes.
     pub sizes: Vec<SizeClass>,
-    /// Of each class whose size is known the weight of each backend; empty where they go as configured.
-    pub routes: Vec<Vec<u32>>,
+    /// Of each class whose size is known where it goes; empty where they go as configured.
+    pub routes: Vec<ClassRoute>,
 }
 
 fn state_number(state: Option<BackendState>) -> i32 {
@@ -391,7 +391,7 @@ mod tests {
                 }),
                 levers: vec![LeverSetting { lever: "batch_interval".into(), value: 0.3 }],
                 sizes: vec![SizeClass { arrivals, ..SizeClass::default() }],
-                routes: vec![vec![1, 0]],
+                routes: vec![vec![1, 0].into()],
                 ..GatewayPeriod::default()
             };
             let message = proto::GatewayPeriod::from(period.clone());

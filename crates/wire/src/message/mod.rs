@@ -32,7 +32,7 @@ pub use sample::{
 };
 pub use setting::{NoLever, Ranges};
 pub(crate) use sizes::routes_message;
-pub use sizes::{ClassOnBackend, MAX_BUCKETS, MAX_SIZE_CLASSES, SizeClass, routes};
+pub use sizes::{ClassOnBackend, ClassRoute, MAX_BUCKETS, MAX_SIZE_CLASSES, SizeClass, routes};
 
 use crate::check::{Invalid, amount, at_most, micros, millis, required};
 use crate::proto;

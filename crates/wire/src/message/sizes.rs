@@ -47,19 +47,38 @@ pub struct ClassOnBackend {
     pub buckets: Vec<(u32, u32)>,
 }
 
-/// Weights by class and backend as a message has them.
-pub(crate) fn routes_message(routes: Vec<Vec<u32>>) -> Vec<proto::ClassRoutes> {
-    routes
-        .into_iter()
-        .map(|weights| proto::ClassRoutes { weights })
-        .collect()
+/// Where the requests of one class go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassRoute {
+    /// The weight of each backend, in the order of the gateway's backends, at most [`MAX_WEIGHT`].
+    pub weights: Vec<u32>,
+    /// How many requests of this gateway each backend may have in flight and be sent one by its weight; empty for no bounds.
+    pub most_in_flight: Vec<u32>,
 }
 
-/// Weights by class and backend.
+impl From<Vec<u32>> for ClassRoute {
+    fn from(weights: Vec<u32>) -> Self {
+        Self {
+            weights,
+            most_in_flight: Vec::new(),
+        }
+    }
+}
+
+/// Routes as a message has them.
+pub(crate) fn routes_message(routes: Vec<ClassRoute>) -> Vec<proto::ClassRoutes> {
+    let message = |route: ClassRoute| proto::ClassRoutes {
+        weights: route.weights,
+        most_in_flight: route.most_in_flight,
+    };
+    routes.into_iter().map(message).collect()
+}
+
+/// Where the requests of each class go.
 ///
 /// # Errors
 /// More classes than [`MAX_SIZE_CLASSES`] or backends than [`MAX_BACKENDS`], a weight above [`MAX_WEIGHT`].
-pub fn routes(message: Vec<proto::ClassRoutes>) -> Result<Vec<Vec<u32>>, Invalid> {
+pub fn routes(message: Vec<proto::ClassRoutes>) -> Result<Vec<ClassRoute>, Invalid> {
     let row = |class: proto::ClassRoutes| {
         let weights = at_most("routes.weights", class.weights, MAX_BACKENDS)?;
         match weights.iter().find(|weight| **weight > MAX_WEIGHT) {
@@ -68,7 +87,10 @@ pub fn routes(message: Vec<proto::ClassRoutes>) -> Result<Vec<Vec<u32>>, Invalid
                 weight,
                 format!("0 to {MAX_WEIGHT}"),
             )),
-            None => Ok(weights),
+            None => Ok(ClassRoute {
+                weights,
+                most_in_flight: at_most("routes.most_in_flight", class.most_in_flight, MAX_BACKENDS)?,
+            }),
         }
     };
     let classes = at_most("routes", message, MAX_SIZE_CLASSES)?;
@@ -224,8 +246,22 @@ mod tests {
                 .to_string();
             assert!(error.contains(said), "{error}");
         }
-        let row = |weights: Vec<u32>| proto::ClassRoutes { weights };
-        assert_eq!(routes(vec![row(vec![0, 1000])]), Ok(vec![vec![0, 1000]]));
+        let row = |weights: Vec<u32>| proto::ClassRoutes {
+            most_in_flight: vec![7; weights.len().min(2)],
+            weights,
+        };
+        let route = ClassRoute {
+            weights: vec![0, 1000],
+            most_in_flight: vec![7, 7],
+        };
+        let message = routes_message(vec![route.clone()]);
+        assert_eq!(message, [row(vec![0, 1000])]);
+        assert_eq!(routes(message), Ok(vec![route]));
+        let bounds_of_many = proto::ClassRoutes {
+            weights: vec![1],
+            most_in_flight: vec![1; 257],
+        };
+        assert!(routes(vec![bounds_of_many]).is_err());
         for (message, said) in [
             (
                 vec![row(vec![1001])],

@@ -5,6 +5,7 @@
 
 use super::stage::group;
 use super::{Group, Problem, Routing};
+use crate::placement::population::present;
 use headroom_units::{PerSecond, Ratio};
 
 /// Halvings in which a share is sought.
@@ -125,18 +126,4 @@ fn by_number(problem: &Problem, on: &[u32], there: &[usize], whole: &[[f64; 2]])
     let sum = all(high);
     shares.iter_mut().for_each(|share| *share /= sum);
     Some(shares)
-}
-
-/// The mean number present at M/M/k: a + C(k, a) ρ / (1 - ρ), with Erlang's C.
-pub(crate) fn present(cores: usize, busy: f64) -> f64 {
-    if busy >= 1.0 {
-        return f64::INFINITY;
-    }
-    let offered = cores as f64 * busy;
-    // Erlang's B by its recursion.
-    let blocked = (1..=cores).fold(1.0, |blocked, k| {
-        offered * blocked / (k as f64 + offered * blocked)
-    });
-    let waits = blocked / (1.0 - busy * (1.0 - blocked));
-    offered + waits * busy / (1.0 - busy)
 }

@@ -22,8 +22,6 @@ mod day;
 mod questions;
 mod stage;
 
-pub(crate) use blind::present;
-
 pub use alternatives::{Alternative, Routing, alternatives};
 pub use questions::{DemandLevel, Equivalence, Migration, consolidation, equivalences, migrations};
 

@@ -35,6 +35,20 @@ pub(super) struct Choice {
     pub(super) strain: f64,
 }
 
+/// How busy a backend would be.
+pub(super) struct Load {
+    /// Its kind.
+    pub(super) kind: usize,
+    /// Its number.
+    pub(super) backend: usize,
+    /// Cores and link, with what is placed.
+    placed: [f64; 2],
+    /// The same with what is not placed.
+    pub(super) all: [f64; 2],
+    /// Placed requests, a second.
+    pub(super) rate: f64,
+}
+
 /// What the law chooses by: the backends as kinds of machines.
 pub(super) struct Model {
     problem: Problem,
@@ -49,14 +63,14 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// The model of what is known; `None` where no backend is in service.
+    /// The model of what is known, of the backends that are in service and answer; `None` where there is none.
     pub(super) fn new(state: &State, slo: Slo, guard: f64, limits: &mut Limits) -> Option<Self> {
         let mut groups: BTreeMap<(String, i32), Vec<usize>> = BTreeMap::new();
         for (index, backend) in state
             .backends
             .iter()
             .enumerate()
-            .filter(|(_, one)| one.in_service)
+            .filter(|(_, one)| one.is_relied_on())
         {
             let group = (backend.kind.clone(), step(backend.factor));
             groups.entry(group).or_default().push(index);
@@ -173,26 +187,26 @@ impl Model {
                 let mut over = OVER_LIMITS.into_iter();
                 over.find_map(|over| cheapest(&self.over_limits(over), 0, &counts))
             })?;
-        let mut routes = Routes {
-            weights: vec![vec![0; backends]; self.known],
-        };
+        let mut shares = vec![vec![0.0; backends]; self.known];
         let mut next = vec![0; self.members.len()];
         for group in &groups {
             let members = &self.members[group.kind][next[group.kind]..][..group.machines as usize];
             next[group.kind] += members.len();
-            self.share_out(&mut routes, members, |at| group.rates[at].get());
+            self.share_out(&mut shares, members, |at| group.rates[at].get());
         }
         // What a kind serves takes the same watts wherever within it; over all of it no backend is near its limit before it must be.
+        let mut routes = weighted(&shares);
         let mut strain = self.strain(&routes);
         for (kind, members) in self.members.iter().enumerate() {
             let of_kind = || groups.iter().filter(|group| group.kind == kind);
-            let mut even = routes.clone();
+            let mut even = shares.clone();
             self.share_out(&mut even, members, |at| {
                 of_kind().map(|group| group.rates[at].get()).sum()
             });
-            let strained = self.strain(&even);
+            let evened = weighted(&even);
+            let strained = self.strain(&evened);
             if strained <= strain.max(MARGIN) {
-                (routes, strain) = (even, strained);
+                (shares, routes, strain) = (even, evened, strained);
             }
         }
         let work_w = self.work_w(&routes);
@@ -218,36 +232,65 @@ impl Model {
         problem
     }
 
-    /// Gives each of these backends an equal part of what they serve together of each class, requests a second.
-    fn share_out(&self, routes: &mut Routes, members: &[usize], together: impl Fn(usize) -> f64) {
+    /// Gives each of these backends an equal part of the share of each class that they serve together.
+    fn share_out(&self, shares: &mut [Vec<f64>], members: &[usize], together: impl Fn(usize) -> f64) {
         for (at, class) in self.classes.iter().enumerate() {
             let share = together(at) / self.problem.steps[0].rates[at].get();
-            let each = share / members.len().max(1) as f64;
-            let weight = match share >= LEAST_SHARE {
-                true => (each * f64::from(Routes::MAX_WEIGHT)).round() as u32,
-                false => 0,
+            let each = match share >= LEAST_SHARE {
+                true => share / members.len().max(1) as f64,
+                false => 0.0,
             };
-            members
-                .iter()
-                .for_each(|backend| routes.weights[*class][*backend] = weight);
+            for backend in members {
+                shares[*class][*backend] = each;
+            }
         }
     }
 
-    /// How busy each backend of a kind would be under these routes with what is placed: its kind, its number, cores and link.
-    fn loads(&self, routes: &Routes) -> Vec<(usize, usize, [f64; 2])> {
+    /// How busy each backend would be under these routes.
+    pub(super) fn loads(&self, routes: &Routes) -> Vec<Load> {
         let mut loads = Vec::new();
         for (kind, members) in self.members.iter().enumerate() {
             for backend in members {
-                let mut busy = [0.0; 2];
+                let (mut placed, mut rates) = ([0.0; 2], 0.0);
                 for (at, class) in self.classes.iter().enumerate() {
                     let rate = self.problem.steps[0].rates[at].get() * self.share(routes, *class, *backend);
                     let uses = self.problem.kinds[kind].uses(at);
-                    busy = [0, 1].map(|resource| busy[resource] + uses[resource] * rate);
+                    placed = [0, 1].map(|resource| placed[resource] + uses[resource] * rate);
+                    rates += rate;
                 }
-                loads.push((kind, *backend, busy));
+                let background = self.background[kind];
+                loads.push(Load {
+                    kind,
+                    backend: *backend,
+                    placed,
+                    all: [0, 1].map(|resource| placed[resource] + background[resource]),
+                    rate: rates,
+                });
             }
         }
         loads
+    }
+
+    /// Classes whose size is known, placed or not.
+    pub(super) fn known(&self) -> usize {
+        self.known
+    }
+
+    /// The classes that can be placed, by their number among those of known size.
+    pub(super) fn classes(&self) -> &[usize] {
+        &self.classes
+    }
+
+    /// A kind of backends.
+    pub(super) fn kind(&self, kind: usize) -> &Kind {
+        &self.problem.kinds[kind]
+    }
+
+    /// How busy a kind may be for a class that can be placed, with what is not placed; `None` where it is late there in any case.
+    pub(super) fn limit(&self, kind: usize, at: usize) -> Option<f64> {
+        let [cores, link] = self.background[kind];
+        let limit = self.problem.kinds[kind].serves[at].limit?;
+        Some((limit.get() + cores.max(link)).min(MAX_LIMIT.get()))
     }
 
     /// The share of a class that a backend gets; evenly where the routes leave it to the balancer.
@@ -260,8 +303,9 @@ impl Model {
     pub(super) fn work_w(&self, routes: &Routes) -> f64 {
         let loads = self.loads(routes).into_iter();
         loads
-            .map(|(kind, _, [cores, link])| {
-                let machine = &self.problem.kinds[kind].machine;
+            .map(|load| {
+                let machine = &self.problem.kinds[load.kind].machine;
+                let [cores, link] = load.placed;
                 machine.busy.get() * cores.min(1.0) + machine.link.get() * link.min(1.0)
             })
             .sum()
@@ -284,11 +328,12 @@ impl Model {
             return f64::INFINITY;
         }
         let mut most: f64 = 0.0;
-        for (kind, backend, busy) in self.loads(routes) {
+        for load in self.loads(routes) {
+            let busiest = load.placed[0].max(load.placed[1]);
             for (at, class) in self.classes.iter().enumerate() {
-                if self.share(routes, *class, backend) > 0.0 {
-                    let limit = self.problem.kinds[kind].serves[at].limit.map_or(0.0, Ratio::get);
-                    most = most.max(busy[0].max(busy[1]) / limit);
+                if self.share(routes, *class, load.backend) > 0.0 {
+                    let serving = self.problem.kinds[load.kind].serves[at];
+                    most = most.max(busiest / serving.limit.map_or(0.0, Ratio::get));
                 }
             }
         }
@@ -298,11 +343,7 @@ impl Model {
     /// How busy the busiest backend is under these routes, with all that it serves.
     pub(super) fn busiest(&self, routes: &Routes) -> f64 {
         let loads = self.loads(routes).into_iter();
-        loads
-            .map(|(kind, _, busy)| {
-                (busy[0] + self.background[kind][0]).max(busy[1] + self.background[kind][1])
-            })
-            .fold(0.0, f64::max)
+        loads.map(|load| load.all[0].max(load.all[1])).fold(0.0, f64::max)
     }
 
     /// How many of the backends in service are not needed, and what they draw idle, W.
@@ -319,5 +360,21 @@ impl Model {
                 watts + kind.machine.idle.get() * f64::from(spare),
             )
         })
+    }
+}
+
+/// Shares as weights. The largest of a class is the largest weight there is, so that a small share among many backends is not rounded away.
+fn weighted(shares: &[Vec<f64>]) -> Routes {
+    let row = |row: &Vec<f64>| {
+        let most = row.iter().copied().fold(0.0, f64::max);
+        let weight = |share: &f64| (share / most * f64::from(Routes::MAX_WEIGHT)).round() as u32;
+        match most > 0.0 {
+            true => row.iter().map(weight).collect(),
+            false => vec![0; row.len()],
+        }
+    };
+    Routes {
+        weights: shares.iter().map(row).collect(),
+        ..Routes::default()
     }
 }

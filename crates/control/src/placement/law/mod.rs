@@ -13,16 +13,21 @@
 //! evenly as their limits allow, which takes the same watts and leaves each the most room for a rise. Classes that no backend serves under the guard, and requests of unknown size, go by least connections alone and
 //! count as load of all backends.
 //!
-//! **Where it does not hold.** A backend that hangs is seen by its health check alone: until clients give up, no answer says that it is slow,
-//! and its classes stay on it. What "least connections" stands for here is how the gateway is configured to balance. It has weights for a period, where least connections follows each request. A rise of a class by half or more from
-//! one period to the next is late until it is seen where the machines that it goes to had no room for it, though others have; and on a fleet
-//! whose machines are switched to hardly more than is asked for, as by a plan for the mean of an hour, classes are late in a larger share of
-//! periods than under that plan's own routes (`headroom reproduce profiles --fleet`).
+//! Weights hold for a period; what happens within it is seen by the requests in flight. Each backend has a bound on them ([`bounds`]), above
+//! which the gateways pass it over: a backend that hangs, one that is slower than its figures, and a rush thus take no more than the
+//! bound, and the rest goes where there is the most room. A backend that answers nothing is not reckoned with, and sent one request at a time
+//! until it answers ([`silence`]).
+//!
+//! **Where it does not hold.** What "least connections" stands for here is how the gateway is configured to balance. Requests that a hung
+//! backend has up to its bound, or on trial, wait for as long as the gateway lets them. Clients that read slowly keep requests in flight, so that
+//! bounds send more away than the machines are in need of, which costs energy and no latency.
 //!
 //! Routes change only where the present ones put a backend over a limit, a class or backend came or went, or others save
 //! [`least_gain`](PlacementTuning::least_gain) of what the work draws.
 
+mod bounds;
 mod choose;
+mod silence;
 mod speed;
 mod state;
 mod tuning;
@@ -43,6 +48,8 @@ use state::State;
 
 /// Routes over the guard stay unless others strain the busiest backend less by this factor.
 const NO_LESS_STRAINED: f64 = 1.1;
+/// To one request for a backend that answers nothing, so many of its class go to the one that gets the most.
+const TRIALS: u32 = 50;
 /// How often the time for which it lets go is doubled at most.
 const MAX_DOUBLINGS: u32 = 3;
 
@@ -125,10 +132,34 @@ impl Placement {
         }
     }
 
+    /// The backends in service that answer nothing.
+    fn silent(&self) -> Vec<usize> {
+        let backends = self.state.backends.iter().enumerate();
+        let silent = backends.filter(|(_, one)| one.in_service && one.silent);
+        silent.map(|(at, _)| at).collect()
+    }
+
+    /// Sends each of these backends one request at a time, and only now and then one of a class: what answers is relied on again.
+    fn try_out(&self, routes: &mut Routes, silent: &[usize]) {
+        for (weights, most) in routes.weights.iter_mut().zip(&mut routes.most_in_flight) {
+            let heaviest = weights.iter().copied().max().unwrap_or(0);
+            if heaviest == 0 {
+                continue;
+            }
+            for at in silent {
+                (weights[*at], most[*at]) = (heaviest.div_ceil(TRIALS), 1);
+            }
+        }
+    }
+
     /// Whether the SLO was missed for too long under routes of which the model says that they keep it.
     fn lets_go(&mut self, observation: &Observation, model: Option<&Model>) -> bool {
-        let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
-        let missed = latency.is_some_and(|latency| latency.at_slo > self.slo.target());
+        // Of a period in which no request ended, the age of the oldest tells.
+        let judged = observation.traffic.as_ref().and_then(|traffic| {
+            let latency = traffic.latency.map(|latency| latency.at_slo);
+            latency.or(traffic.oldest_in_flight)
+        });
+        let missed = judged.is_some_and(|latency| latency > self.slo.target());
         let explained = match (model, &self.routes) {
             (Some(model), Some(routes)) => model.strain(routes) > 1.0,
             _ => true,
@@ -189,16 +220,30 @@ impl Placement {
             .filter(|one| one.in_service)
             .map(|one| one.factor)
             .fold(0.0, f64::max);
+        let silent = self.silent();
         let text = format!(
             "{}: the work draws {work_w:.1} W, spread evenly {even_w:.1} W; the busiest backend is {:.0} % busy, and {not_needed} could be off, \
-             which draw {idle_w:.1} W idle",
+             which draw {idle_w:.1} W idle{}",
             match rule {
                 "placed" => "placed by size",
                 "placed-over-guard" =>
                     "placed by size over the guard, under which the backends cannot serve every class",
                 _ => "the routes stay",
             },
-            busiest * 100.0
+            busiest * 100.0,
+            match &silent[..] {
+                [] => String::new(),
+                silent => {
+                    let urls: Vec<&str> = silent
+                        .iter()
+                        .map(|at| self.state.backends[*at].url.as_str())
+                        .collect();
+                    format!(
+                        "; {} answered none of the requests in flight there and is sent single ones until it does",
+                        urls.join(", ")
+                    )
+                }
+            }
         );
         let numbers = [
             ("work_w", work_w),
@@ -208,10 +253,18 @@ impl Placement {
             ("could_be_off", f64::from(not_needed)),
             ("could_be_off_idle_w", idle_w),
             ("slowest_factor", slowest),
+            ("silent", silent.len() as f64),
         ];
+        let path = Seconds::from_millis(self.tuning.path_ms);
+        let most_in_flight = model.most_in_flight(&routes, backends, self.slo, path);
         self.routes = Some(routes.clone());
+        let mut in_force = Routes {
+            most_in_flight,
+            ..routes
+        };
+        self.try_out(&mut in_force, &silent);
         Decision {
-            routes: Some(routes),
+            routes: Some(in_force),
             reasons: vec![Reason::new(rule, text, &numbers)],
             ..Decision::of(Setting::default().with(Lever::Placement, Some(1.0)))
         }
@@ -244,13 +297,16 @@ impl Law for Placement {
             let text = "no gateway told the sizes of answers: each request goes as the gateway balances";
             return self.let_be(Reason::new("placement-no-sizes", text.to_owned(), &[]));
         };
-        if let Err(url) = self.state.observe(sizes, observation.length, &self.tuning) {
+        let allowed = self.slo.target() * self.tuning.guard;
+        let observed = self
+            .state
+            .observe(sizes, observation.length, allowed, &self.tuning);
+        if let Err(url) = observed {
             let text = format!(
                 "{url} is no machine of law.placement.machines: each request goes as the gateway balances"
             );
             return self.let_be(Reason::new("placement-unknown-backend", text, &[]));
         }
-        let allowed = self.slo.target() * self.tuning.guard;
         if self.routes.is_some() && observation.in_force.get(Lever::Placement) == Some(1.0) {
             self.state.learn_tails(sizes, allowed);
         }

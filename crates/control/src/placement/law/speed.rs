@@ -4,14 +4,19 @@
 //! its classes. It is M/G/k processor sharing with that factor on both the work of a request and the load, so a backend at half its speed
 //! and one with figures that are wrong are alike found as 2. What the network and the gateway take is subtracted first.
 
-use crate::placement::advisor::present;
+use crate::placement::population::present;
 use headroom_physics::serving::{RequestCost, ServingMachine};
 use headroom_units::{PerSecond, Seconds};
 
 /// A backend counts as at most so much slower and quicker than its figures say. What is quicker is believed less: it would be sent more.
 pub const FACTORS: [f64; 2] = [0.7, 8.0];
-/// Requests of a period that say something of a mean.
-const MIN_REQUESTS: f64 = 20.0;
+/// Requests that say something of a mean.
+const MIN_REQUESTS: u64 = 20;
+/// Periods for which fewer are gathered.
+const MAX_PERIODS: u32 = 60;
+/// The share of a slowness that is forgotten in each period in which nothing was asked of a backend: what is avoided is never seen to be
+/// quick again.
+const FORGETS: f64 = 0.002;
 /// What is busier than this is not told apart: a queue that only grows has no mean.
 const MAX_BUSY: f64 = 0.999;
 /// Halvings in which a factor is sought.
@@ -45,7 +50,7 @@ pub(super) fn learned(before: f64, machine: &ServingMachine, seen: &[Seen], path
         .filter(|seen| seen.completions > 0 && seen.mean.is_some())
         .collect();
     let requests: f64 = told.iter().map(|seen| seen.completions as f64).sum();
-    if requests < MIN_REQUESTS {
+    if requests < 1.0 {
         return before;
     }
     let mean = |seen: &Seen| seen.mean.unwrap_or(Seconds::ZERO).get();
@@ -84,6 +89,69 @@ pub(super) fn learned(before: f64, machine: &ServingMachine, seen: &[Seen], path
     (before.ln() * (1.0 - share) + low.ln() * share)
         .exp()
         .clamp(least, most)
+}
+
+/// The factor after a period in which nothing was asked of a backend.
+pub(super) fn forgotten(before: f64) -> f64 {
+    match before > 1.0 {
+        true => before.powf(1.0 - FORGETS),
+        false => before,
+    }
+}
+
+/// What was seen of a backend in some periods, until it is enough to learn from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gathered {
+    periods: u32,
+    /// Of each class, with rates that are the sums of the periods'.
+    seen: Vec<Seen>,
+}
+
+impl Gathered {
+    /// Adds a period, each class at its place.
+    pub(super) fn add(&mut self, period: Vec<Seen>) {
+        if self.periods == 0 || self.seen.len() != period.len() {
+            *self = Self {
+                periods: 1,
+                seen: period,
+            };
+            return;
+        }
+        self.periods += 1;
+        for (sum, new) in self.seen.iter_mut().zip(period) {
+            let part = |of: &Seen| of.mean.map_or(0.0, Seconds::get) * of.completions as f64;
+            let completions = sum.completions + new.completions;
+            let mean = (completions > 0).then(|| Seconds::new((part(sum) + part(&new)) / completions as f64));
+            *sum = Seen {
+                cost: new.cost,
+                rate: sum.rate + new.rate,
+                completions,
+                mean,
+            };
+        }
+    }
+
+    /// What there is, as of one period, where it is enough.
+    pub(super) fn take(&mut self) -> Option<Vec<Seen>> {
+        let requests: u64 = self.seen.iter().map(|seen| seen.completions).sum();
+        if requests < MIN_REQUESTS {
+            if self.periods >= MAX_PERIODS {
+                *self = Self::default();
+            }
+            return None;
+        }
+        let Self { periods, mut seen } = std::mem::take(self);
+        for one in &mut seen {
+            one.rate = one.rate / f64::from(periods);
+        }
+        Some(seen)
+    }
+
+    /// Whether nothing was asked of it.
+    pub(super) fn is_empty(&self) -> bool {
+        let idle = |seen: &Seen| seen.completions == 0 && seen.rate <= PerSecond::ZERO;
+        self.seen.iter().all(idle)
+    }
 }
 
 /// A request on a machine that is slower by this factor.
@@ -145,12 +213,44 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_and_a_path_that_takes_all_say_nothing() {
-        assert_eq!(learned(1.0, &machine(), &[seen(500.0, 5)], Seconds::ZERO), 1.0);
+    fn no_requests_and_a_path_that_takes_all_say_nothing() {
+        assert_eq!(learned(1.0, &machine(), &[seen(500.0, 0)], Seconds::ZERO), 1.0);
         assert_eq!(
             learned(1.0, &machine(), &[seen(6.0, 500)], Seconds::from_millis(5.0)),
             1.0
         );
+    }
+
+    #[test]
+    fn few_requests_are_gathered_until_they_say_something() {
+        let mut gathered = Gathered::default();
+        assert!(gathered.is_empty());
+        let mut taken = Vec::new();
+        for period in 1..=6 {
+            gathered.add(vec![seen(10.0 * f64::from(period), 7)]);
+            assert!(!gathered.is_empty());
+            taken.extend(gathered.take().map(|seen| (period, seen[0])));
+        }
+        let [(3, one), (6, two)] = taken[..] else {
+            panic!("{taken:?}")
+        };
+        assert_eq!((one.completions, two.completions), (21, 21));
+        assert!((one.mean.unwrap().as_millis() - 20.0).abs() < 1e-9);
+        assert_eq!(one.rate, seen(1.0, 7).rate);
+        // What is too old is forgotten.
+        for _ in 0..MAX_PERIODS {
+            gathered.add(vec![seen(10.0, 0)]);
+            assert!(gathered.take().is_none());
+        }
+        gathered.add(vec![seen(30.0, 20)]);
+        assert_eq!(gathered.take().unwrap()[0].rate, seen(1.0, 7).rate);
+    }
+
+    #[test]
+    fn a_slowness_that_nobody_sees_any_more_fades_and_a_quickness_does_not() {
+        let after = (0..2000).fold(8.0, |before, _| forgotten(before));
+        assert!((1.0..1.05).contains(&after), "{after}");
+        assert_eq!(forgotten(0.8), 0.8);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the law knows of the service: rates and sizes of the classes, smoothed, and how slow each backend is.
 
-use super::speed::{self, Seen};
+use super::silence::Silence;
+use super::speed::{self, Gathered, Seen};
 use super::tuning::{KindFigures, PlacementTuning};
 use crate::placement::SizesObservation;
 use headroom_units::{PerSecond, Seconds};
@@ -50,6 +51,18 @@ pub(super) struct BackendState {
     pub(super) in_service: bool,
     /// How much slower it is than its figures.
     pub(super) factor: f64,
+    /// What was seen of it since that was learned last.
+    gathered: Gathered,
+    silence: Silence,
+    /// It has answered nothing for too long, though others have.
+    pub(super) silent: bool,
+}
+
+impl BackendState {
+    /// Whether it is reckoned with.
+    pub(super) fn is_relied_on(&self) -> bool {
+        self.in_service && !self.silent
+    }
 }
 
 /// What is known.
@@ -70,6 +83,7 @@ impl State {
         &mut self,
         sizes: &SizesObservation,
         length: Seconds,
+        allowed: Seconds,
         tuning: &PlacementTuning,
     ) -> Result<(), String> {
         let known = sizes.classes.iter().filter(|class| class.known).count();
@@ -90,16 +104,16 @@ impl State {
                     self.backends.clear();
                     return Err(backend.url.clone());
                 };
-                let factor = before
-                    .iter()
-                    .find(|one| one.url == backend.url)
-                    .map_or(1.0, |one| one.factor);
+                let known = before.iter().find(|one| one.url == backend.url);
                 self.backends.push(BackendState {
                     url: backend.url.clone(),
                     kind: kind.clone(),
                     figures,
                     in_service: backend.in_service,
-                    factor,
+                    factor: known.map_or(1.0, |one| one.factor),
+                    gathered: Gathered::default(),
+                    silence: known.map_or_else(Silence::default, |one| one.silence),
+                    silent: known.is_some_and(|one| one.silent),
                 });
             }
             self.periods = 0;
@@ -108,9 +122,7 @@ impl State {
             self.classes = vec![ClassState::default(); known];
             self.periods = 0;
         }
-        for (state, backend) in self.backends.iter_mut().zip(&sizes.backends) {
-            state.in_service = backend.in_service;
-        }
+        self.listen(sizes, length, allowed);
         let keeps = 1.0 - 1.0 / f64::from(tuning.smoothing_periods);
         let first = self.periods == 0;
         for (index, class) in sizes.classes.iter().enumerate() {
@@ -156,26 +168,47 @@ impl State {
         }
     }
 
+    /// Takes in which backends are in service, and which of them answer. Where none does, none is less relied on than another.
+    fn listen(&mut self, sizes: &SizesObservation, length: Seconds, allowed: Seconds) {
+        for (at, (state, backend)) in self.backends.iter_mut().zip(&sizes.backends).enumerate() {
+            // Whoever lets it take requests again knows that it answers.
+            if !backend.in_service || !state.in_service {
+                state.silence = Silence::default();
+            }
+            state.in_service = backend.in_service;
+            let parts = sizes.classes.iter().filter_map(|class| class.backends.get(at));
+            let completions = parts.map(|part| part.completions).sum();
+            state.silence.observe(backend.in_flight, completions, length);
+            state.silent = state.silence.is_silent(allowed);
+        }
+        if !self.backends.iter().any(BackendState::is_relied_on) {
+            self.backends.iter_mut().for_each(|one| one.silent = false);
+        }
+    }
+
     fn learn(&mut self, sizes: &SizesObservation, length: Seconds, tuning: &PlacementTuning) {
+        // A class of which nothing was answered in this period has the size that it had; one of which nothing ever was, none.
+        let states = self.classes.iter().chain([&self.unknown]);
+        let sizes_bytes: Vec<f64> = states.map(|class| class.mean_bytes.unwrap_or(0.0)).collect();
         for (index, backend) in self.backends.iter_mut().enumerate() {
             let service = backend.figures.service();
-            let seen = sizes.classes.iter().filter_map(|class| {
-                let at = class.backends.get(index)?;
-                Some(Seen {
-                    cost: service.of(class.mean_bytes()?),
+            let seen = sizes.classes.iter().zip(&sizes_bytes).map(|(class, bytes)| {
+                let at = class.backends.get(index).copied().unwrap_or_default();
+                Seen {
+                    cost: service.of(class.mean_bytes().unwrap_or(*bytes)),
                     rate: PerSecond::new(at.arrivals as f64 / length.get()),
                     completions: at.completions,
                     mean: at.mean,
-                })
+                }
             });
-            let seen: Vec<Seen> = seen.collect();
+            backend.gathered.add(seen.collect());
             let machine = backend.figures.machine(&backend.kind);
-            backend.factor = speed::learned(
-                backend.factor,
-                &machine,
-                &seen,
-                Seconds::from_millis(tuning.path_ms),
-            );
+            let path = Seconds::from_millis(tuning.path_ms);
+            backend.factor = match backend.gathered.take() {
+                Some(seen) => speed::learned(backend.factor, &machine, &seen, path),
+                None if backend.gathered.is_empty() => speed::forgotten(backend.factor),
+                None => backend.factor,
+            };
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use headroom_gateway::{GatewayConfig, Handle};
 use headroom_units::{Lever, LeverRange};
-use headroom_wire::message::{GatewayLever, LeverSetting, Range};
+use headroom_wire::message::{ClassRoute, GatewayLever, LeverSetting, Range};
 use headroom_wire::server::Peer;
 use headroom_wire::{Invalid, Refusal, Server};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ struct Kind {
     configured: fn(&GatewayConfig) -> Option<(LeverRange, f64)>,
     now: fn(&Handle) -> Option<f64>,
     /// With where the classes of sizes are to go, for the lever that puts that in force.
-    set: fn(&Handle, f64, &[Vec<u32>]),
+    set: fn(&Handle, f64, &[ClassRoute]),
 }
 
 const KINDS: [Kind; 3] = [
@@ -53,7 +53,7 @@ const KINDS: [Kind; 3] = [
         },
         set: |gateway, value, routes| {
             let routes = if places(value) {
-                routes.to_vec()
+                of_message(routes)
             } else {
                 Vec::new()
             };
@@ -64,6 +64,15 @@ const KINDS: [Kind; 3] = [
         },
     },
 ];
+
+/// Routes as the gateway takes them.
+fn of_message(routes: &[ClassRoute]) -> Vec<headroom_gateway::ClassRoute> {
+    let route = |route: &ClassRoute| headroom_gateway::ClassRoute {
+        weights: route.weights.clone(),
+        most_in_flight: route.most_in_flight.clone(),
+    };
+    routes.iter().map(route).collect()
+}
 
 /// Whether this value of the lever that places requests puts weights in force.
 fn places(value: f64) -> bool {
@@ -82,7 +91,7 @@ struct Holding {
     peer: Option<Peer>,
     settings: Vec<LeverSetting>,
     /// Where the classes of sizes go, as long as the lever for that is among these.
-    routes: Vec<Vec<u32>>,
+    routes: Vec<ClassRoute>,
     /// A lease that ends after something newer was asked for over the same connection ends nothing.
     number: u64,
     until: Instant,
@@ -145,7 +154,7 @@ impl Held {
     }
 
     /// What the holder of the lever that places requests set.
-    fn routes(&self) -> &[Vec<u32>] {
+    fn routes(&self) -> &[ClassRoute] {
         let holder = self
             .holdings
             .iter()
@@ -205,7 +214,7 @@ impl Levers {
     }
 
     /// Whether weights come with the lever that puts them in force, and it with them, and they fit the gateway.
-    fn check_routes(&self, settings: &[LeverSetting], routes: &[Vec<u32>]) -> Result<(), Refusal> {
+    fn check_routes(&self, settings: &[LeverSetting], routes: &[ClassRoute]) -> Result<(), Refusal> {
         let placement = settings.iter().find(|one| one.lever == Lever::Placement.name());
         let is_placed = placement.is_some_and(|one| places(one.value));
         if is_placed == routes.is_empty() {
@@ -215,7 +224,7 @@ impl Levers {
             };
             return Err(Invalid::new("routes", format!("{} long", routes.len()), expected).into());
         }
-        self.gateway.check_routes(routes).map_err(|error| {
+        self.gateway.check_routes(&of_message(routes)).map_err(|error| {
             let expected = "weights of each of its classes of sizes for each of its backends";
             Invalid::new("routes", error, expected).into()
         })
@@ -230,7 +239,7 @@ impl Levers {
         self: &Arc<Self>,
         peer: Option<Peer>,
         settings: Vec<LeverSetting>,
-        routes: Vec<Vec<u32>>,
+        routes: Vec<ClassRoute>,
         lease: Option<Duration>,
     ) -> Result<bool, Refusal> {
         self.check_routes(&settings, &routes)?;

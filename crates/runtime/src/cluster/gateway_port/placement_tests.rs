@@ -10,7 +10,7 @@ use headroom_units::{Lever, Setting};
 use headroom_wire::Address;
 use headroom_wire::access::Rules;
 use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
-use headroom_wire::message::LeverSetting;
+use headroom_wire::message::{ClassRoute, LeverSetting};
 use headroom_wire::server::Listen;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -140,7 +140,8 @@ fn requests_are_placed_for_as_long_as_the_lease_and_wrong_weights_are_refused() 
             .await
             .unwrap();
         assert_eq!(client.gateway().size_bounds, [4096]);
-        for (settings, routes, words) in [
+        let of = |rows: Vec<Vec<u32>>| rows.into_iter().map(ClassRoute::from).collect::<Vec<_>>();
+        for (settings, rows, words) in [
             (
                 placed(1.0),
                 vec![],
@@ -161,20 +162,23 @@ fn requests_are_placed_for_as_long_as_the_lease_and_wrong_weights_are_refused() 
             (placed(1.0), vec![vec![1, 1001], vec![1, 0]], "1001"),
             (placed(1.5), vec![vec![1, 0]; 2], "outside 0 to 1"),
         ] {
-            match client.set_levers_and_routes(settings, routes, LONG).await {
+            match client.set_levers_and_routes(settings, of(rows), LONG).await {
                 Err(CallError::Refused(refusal)) => assert!(refusal.to_string().contains(words), "{refusal}"),
                 other => panic!("{words}: {other:?}"),
             }
             assert!(served.gateway.routes().is_empty());
         }
-        let routes = vec![vec![0, 1], vec![1, 0]];
+        let routes = of(vec![vec![0, 1], vec![1, 0]]);
         let now = client
             .set_levers_and_routes(placed(1.0), routes, SHORT)
             .await
             .unwrap();
         assert_eq!(now, placed(1.0));
     });
-    assert_eq!(served.gateway.routes(), [[0, 1], [1, 0]]);
+    assert_eq!(
+        served.gateway.routes(),
+        [headroom_gateway::ClassRoute::from(vec![0, 1]), vec![1, 0].into()]
+    );
     for _ in 0..10 {
         let answered = (who(served.at, "/small"), who(served.at, "/large"));
         // The lease may end meanwhile, where this machine stood still.
@@ -218,14 +222,28 @@ fn gateways_with_their_backends_in_another_order_add_up_and_are_placed_alike() {
     assert!(error.contains("no weights"), "{error}");
     decision.routes = Some(Routes {
         weights: vec![vec![1, 0, 0]; 2],
+        ..Routes::default()
     });
     assert!(levers.apply(&mut decision).is_err(), "of three backends");
     decision.routes = Some(Routes {
         weights: vec![vec![0, 1], vec![1, 0]],
+        most_in_flight: vec![vec![0, 3]; 1],
+    });
+    assert!(levers.apply(&mut decision).is_err(), "bounds of one class of two");
+    decision.routes = Some(Routes {
+        weights: vec![vec![0, 1], vec![1, 0]],
+        most_in_flight: vec![vec![4, 7], vec![8, 1]],
     });
     eventually("the weights are in force", || levers.apply(&mut decision).is_ok());
-    assert_eq!(one.gateway.routes(), [[0, 1], [1, 0]]);
-    assert_eq!(two.gateway.routes(), [[1, 0], [0, 1]]);
+    // Each in its own order, and with half of each bound.
+    let routes = |rows: [[[u32; 2]; 2]; 2]| {
+        rows.map(|[weights, most]| headroom_gateway::ClassRoute {
+            weights: weights.to_vec(),
+            most_in_flight: most.to_vec(),
+        })
+    };
+    assert_eq!(one.gateway.routes(), routes([[[0, 1], [2, 4]], [[1, 0], [4, 1]]]));
+    assert_eq!(two.gateway.routes(), routes([[[1, 0], [4, 2]], [[0, 1], [1, 4]]]));
     for at in [one.at, two.at] {
         assert_eq!(
             (who(at, "/small"), who(at, "/large")),
@@ -285,6 +303,7 @@ fn what_was_placed_is_as_configured_when_the_controller_is_gone() {
     let mut decision = Decision::of(Setting::from([(Lever::Placement, 1.0)]));
     decision.routes = Some(Routes {
         weights: vec![vec![1, 0], vec![1, 0]],
+        ..Routes::default()
     });
     eventually("the weights are in force", || levers.apply(&mut decision).is_ok());
     assert!(!served.gateway.routes().is_empty());

@@ -10,23 +10,26 @@ use headroom_node::restore;
 use headroom_units::{Gives, Lever, LeverRange, Part, Role, Setting, Spread};
 use headroom_wire::Refusal;
 use headroom_wire::client::{CallError, GatewayClient};
-use headroom_wire::message::{Backend, GatewayLever, LeverSetting};
+use headroom_wire::message::{Backend, ClassRoute, GatewayLever, LeverSetting};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the answers of gateways are waited for at most; a controller's periods are not shorter.
 const MAX_PATIENCE: Duration = Duration::from_millis(50);
 
-/// Weights by class and backend, and which backend each is.
+/// Where the classes of sizes go, and which backend each is.
 #[derive(Clone, Debug, Default)]
 struct WantedRoutes {
     urls: Vec<String>,
-    weights: Vec<Vec<u32>>,
+    routes: Routes,
+    /// Gateways that share what each backend may have in flight.
+    gateways: u32,
 }
 
 impl WantedRoutes {
-    /// The weights for a gateway with these backends, in their order; one that they do not name has none.
-    fn of(&self, backends: &[Backend]) -> Vec<Vec<u32>> {
+    /// The routes for a gateway with these backends, in their order; one that they do not name has no weight. Of a bound on requests in flight
+    /// each gateway has an equal part, one at least.
+    fn of(&self, backends: &[Backend]) -> Vec<ClassRoute> {
         let places: Vec<Option<usize>> = backends
             .iter()
             .map(|backend| {
@@ -35,12 +38,22 @@ impl WantedRoutes {
                     .position(|url| member(url) == member(&backend.url))
             })
             .collect();
-        let row = |weights: &Vec<u32>| {
-            let weight =
-                |place: &Option<usize>| place.and_then(|place| weights.get(place)).copied().unwrap_or(0);
-            places.iter().map(weight).collect()
+        let row = |of: &Vec<u32>| -> Vec<u32> {
+            let one = |place: &Option<usize>| place.and_then(|place| of.get(place)).copied().unwrap_or(0);
+            places.iter().map(one).collect()
         };
-        self.weights.iter().map(row).collect()
+        let weights = self.routes.weights.iter().enumerate();
+        let route = |(class, weights): (usize, &Vec<u32>)| ClassRoute {
+            weights: row(weights),
+            most_in_flight: match self.routes.most_in_flight.get(class) {
+                None => Vec::new(),
+                Some(most) => {
+                    let part = |most: u32| most.div_ceil(self.gateways.max(1));
+                    row(most).into_iter().map(part).collect()
+                }
+            },
+        };
+        weights.map(route).collect()
     }
 }
 
@@ -179,8 +192,11 @@ impl GatewayLevers {
             return Ok((setting, WantedRoutes::default()));
         }
         let urls = self.sized.get();
-        let weights = routes.map_or(&[][..], |routes| &routes.weights);
-        if weights.is_empty() || weights.iter().any(|row| row.len() != urls.len()) {
+        let routes = routes.cloned().unwrap_or_default();
+        let (weights, bounds) = (&routes.weights, &routes.most_in_flight);
+        let rows = weights.iter().chain(bounds);
+        let fits = bounds.is_empty() || bounds.len() == weights.len();
+        if weights.is_empty() || !fits || rows.into_iter().any(|row| row.len() != urls.len()) {
             bail!(
                 "requests cannot be placed by size: the law decided {} for other backends than the {} that the gateways have",
                 match weights.is_empty() {
@@ -190,8 +206,17 @@ impl GatewayLevers {
                 urls.len()
             );
         }
-        let weights = weights.to_vec();
-        Ok((setting, WantedRoutes { urls, weights }))
+        let connected = |gateway: &&Gateway| gateway.state.lock().backends.is_some();
+        let gateways = self.gateways.iter().filter(connected).count();
+        let gateways = u32::try_from(gateways).unwrap_or(u32::MAX);
+        Ok((
+            setting,
+            WantedRoutes {
+                urls,
+                routes,
+                gateways,
+            },
+        ))
     }
 }
 

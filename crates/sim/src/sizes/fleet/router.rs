@@ -59,10 +59,10 @@ impl Router {
     /// What a law decided; `None` where each request is to go where the fewest are.
     pub(super) fn put_in_force(&mut self, routes: Option<Routes>) {
         let routes = routes.unwrap_or_default();
-        if routes != self.routes {
+        if routes.weights != self.routes.weights {
             self.behind.iter_mut().for_each(|row| row.fill(0));
-            self.routes = routes;
         }
+        self.routes = routes;
     }
 
     /// Whether a law's routes are in force.
@@ -80,7 +80,7 @@ impl Router {
         let by_weight = match self.routing {
             Routing::RoundRobin => return self.next_in_turn(takes),
             Routing::LeastConnections => None,
-            Routing::ByLaw => self.by_weight(class, takes),
+            Routing::ByLaw => self.by_route(class, takes, &in_flight),
         };
         by_weight.or_else(|| self.fewest(takes, in_flight))
     }
@@ -103,24 +103,37 @@ impl Router {
         Some(at)
     }
 
-    /// Each machine by its weight, as evenly as can be: the one that is furthest behind.
-    fn by_weight(&mut self, class: usize, takes: &[bool]) -> Option<usize> {
+    /// Each machine with room by its weight, as evenly as can be: the one that is furthest behind; where none with a weight has room, the one
+    /// of all whose requests are the smallest share of its bound. As the gateway does it.
+    fn by_route(
+        &mut self,
+        class: usize,
+        takes: &[bool],
+        in_flight: &impl Fn(usize) -> usize,
+    ) -> Option<usize> {
         let weights = self.routes.weights.get(class)?;
-        let behind = self.behind.get_mut(class)?;
-        let mut sum = 0;
-        for (at, takes) in takes.iter().enumerate() {
-            let weight = i64::from(weights.get(at).copied().unwrap_or(0));
-            if *takes && weight > 0 {
-                behind[at] += weight;
-                sum += weight;
-            }
+        if weights.iter().all(|weight| *weight == 0) {
+            return None;
         }
-        let allowed = |at: &usize| takes[*at] && weights.get(*at).is_some_and(|weight| *weight > 0);
-        let at = (0..takes.len())
-            .filter(allowed)
-            .max_by_key(|at| (behind[*at], std::cmp::Reverse(*at)))?;
-        behind[at] -= sum;
-        Some(at)
+        let behind = self.behind.get_mut(class)?;
+        let bounds = self.routes.most_in_flight.get(class);
+        let bound = |at: usize| {
+            let bounds = bounds.map(|bounds| bounds.get(at).copied().unwrap_or(0));
+            bounds.map_or(usize::MAX, |bound| bound as usize)
+        };
+        let weight = |at: usize| i64::from(weights.get(at).copied().unwrap_or(0));
+        let has_room = |at: &usize| takes[*at] && weight(*at) > 0 && in_flight(*at) < bound(*at);
+        let with_room = (0..takes.len()).filter(has_room);
+        let sum: i64 = with_room.clone().map(weight).sum();
+        with_room.clone().for_each(|at| behind[at] += weight(at));
+        if let Some(at) = with_room.max_by_key(|at| (behind[*at], std::cmp::Reverse(*at))) {
+            behind[at] -= sum;
+            return Some(at);
+        }
+        bounds?;
+        let share = |at: usize| (in_flight(at) + 1) as f64 / bound(at) as f64;
+        let bounded = (0..takes.len()).filter(|at| takes[*at] && bound(*at) > 0);
+        bounded.min_by(|one, two| share(*one).total_cmp(&share(*two)))
     }
 }
 
@@ -131,7 +144,10 @@ mod tests {
 
     fn by_law(weights: Vec<Vec<u32>>, machines: usize) -> Router {
         let mut router = Router::new(Routing::ByLaw, &[1_000, 10_000], machines, 3);
-        router.put_in_force(Some(Routes { weights }));
+        router.put_in_force(Some(Routes {
+            weights,
+            ..Routes::default()
+        }));
         router
     }
 
@@ -159,6 +175,24 @@ mod tests {
         // The one that has the weight is off.
         assert_eq!(router.choose(0, &[false, true, true], flying), Some(1));
         assert_eq!(router.choose(0, &[false; 3], flying), None);
+    }
+
+    #[test]
+    fn what_has_no_room_by_weight_goes_where_there_is_the_most() {
+        let mut router = by_law(Vec::new(), 3);
+        router.put_in_force(Some(Routes {
+            weights: vec![vec![3, 1, 0]],
+            most_in_flight: vec![vec![4, 3, 8]],
+        }));
+        let mut flying = [4_usize, 0, 0];
+        let mut chosen = Vec::new();
+        for _ in 0..7 {
+            let at = router.choose(0, &[true; 3], |at| flying[at]).unwrap();
+            flying[at] += 1;
+            chosen.push(at);
+        }
+        // The first has as many as it may have; then each by its share.
+        assert_eq!(chosen, [1, 1, 1, 2, 2, 2, 2]);
     }
 
     proptest! {
