@@ -5,6 +5,7 @@ use crate::common::{
     Config, Gateway, Group, PATIENCE, Program, assert_has, get, headroom, metrics_at, number, openmetrics,
     run, succeeds, until, wait, within,
 };
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -54,6 +55,7 @@ impl Machine {
 /// Clients that ask for one path again and again, with a pause.
 struct Clients {
     answered: Arc<AtomicU64>,
+    waiting: Arc<AtomicU64>,
     wrong: Arc<Mutex<Vec<String>>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -61,16 +63,21 @@ struct Clients {
 
 impl Clients {
     fn new(address: SocketAddr, path: &'static str, clients: usize, pause: Duration) -> Self {
-        let (answered, wrong, stop) = (
+        let (answered, waiting, wrong, stop) = (
+            Arc::new(AtomicU64::new(0)),
             Arc::new(AtomicU64::new(0)),
             Arc::new(Mutex::new(Vec::new())),
             Arc::new(AtomicBool::new(false)),
         );
         let client = |_| {
-            let (answered, wrong, stop) = (Arc::clone(&answered), Arc::clone(&wrong), Arc::clone(&stop));
+            let (answered, waiting) = (Arc::clone(&answered), Arc::clone(&waiting));
+            let (wrong, stop) = (Arc::clone(&wrong), Arc::clone(&stop));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    match get(address, path) {
+                    waiting.fetch_add(1, Ordering::Relaxed);
+                    let answer = get(address, path);
+                    waiting.fetch_sub(1, Ordering::Relaxed);
+                    match answer {
                         Ok(answer) if answer.status == 200 => {
                             answered.fetch_add(1, Ordering::Relaxed);
                         }
@@ -83,6 +90,7 @@ impl Clients {
         let threads = (0..clients).map(client).collect();
         Self {
             answered,
+            waiting,
             wrong,
             stop,
             threads,
@@ -92,6 +100,11 @@ impl Clients {
     /// What came instead of answers.
     fn wrong(&self) -> Vec<String> {
         self.wrong.lock().unwrap().clone()
+    }
+
+    /// Those that wait for an answer just now.
+    fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     fn answered(&self) -> u64 {
@@ -137,6 +150,19 @@ fn law(folder: &Path, machines: &BTreeMap<&str, String>) -> String {
         text = text.replace(&example, url);
     }
     text
+}
+
+/// A controller without nodes that places on the machines of this law's tables.
+fn placing(gateway: &Gateway, law: &str) -> Config {
+    Config::controller(&[], &gateway.control(), 2_000)
+        .with("[nodes]\n\n", "")
+        .with("target_ms = 250", "target_ms = 2500")
+        .with("requests_per_core_s = 400\n", "")
+        .with("period_ms = 200", "period_ms = 500")
+        .with(
+            "name = \"slo-power\"\n",
+            &format!("name = \"placement\"\n\n[law.placement]\npath_ms = 5\n\n{law}"),
+        )
 }
 
 /// Requests so far by backend and class.
@@ -186,15 +212,7 @@ fn each_size_goes_to_the_machine_that_serves_it_for_fewer_joules() {
     let folder = tempfile::tempdir().unwrap();
     let law = law(folder.path(), &urls);
     // The Arm's own figures say which is cheaper: 0.9 mJ to 1.3 for 1 KB, 8 mJ to 5 for 100 KB.
-    let config = Config::controller(&[], &gateway.control(), 2_000)
-        .with("[nodes]\n\n", "")
-        .with("target_ms = 250", "target_ms = 2500")
-        .with("requests_per_core_s = 400\n", "")
-        .with("period_ms = 200", "period_ms = 500")
-        .with(
-            "name = \"slo-power\"\n",
-            &format!("name = \"placement\"\n\n[law.placement]\npath_ms = 5\n\n{law}"),
-        );
+    let config = placing(&gateway, &law);
     let mut controller = Program::start(config.command());
     let admin = metrics_at(&mut controller);
 
@@ -229,6 +247,43 @@ fn each_size_goes_to_the_machine_that_serves_it_for_fewer_joules() {
     });
     assert!(shared >= 40, "{shared}");
     assert!(small.wrong().len() <= lost.len(), "{:?}", small.wrong());
+}
+
+/// A machine that accepts and never answers is seen by no health check here, and no latency says so.
+#[test]
+fn a_machine_that_stands_still_holds_few_requests_and_has_its_class_again_when_it_goes_on() {
+    let atom = Machine::start("atom", "127.0.0.1:0");
+    let arm = Machine::start("arm", "127.0.0.1:0");
+    let words = "--size-bounds 16384 --balance least-connections --target-ms 2500";
+    let gateway = Gateway::unchecked(&[atom.address, arm.address], words);
+    let urls = BTreeMap::from([("atom", atom.url()), ("arm", arm.url())]);
+    let folder = tempfile::tempdir().unwrap();
+    let config = placing(&gateway, &law(folder.path(), &urls));
+    let mut controller = Program::start(config.command());
+    let admin = metrics_at(&mut controller);
+    // More clients than can be stuck on the Arm, which are as many as it has cores and some: else nobody would be left to ask.
+    let clients = Clients::new(gateway.address, "/1KB", 40, Duration::from_millis(2_000));
+    goes_to(admin, SMALL, &arm, 30.0);
+
+    arm.program.signal(Signal::STOP);
+    goes_to(admin, SMALL, &atom, 60.0);
+    wait("the controller says of which it is", || {
+        let status = get(admin, "/status").unwrap().body;
+        status.contains(&format!("{} answered none", arm.url()))
+    });
+    // Its bound, one on trial, and the few that the Atom is about to answer.
+    let mut waiting = u64::MAX;
+    let reached = within(PATIENCE, || {
+        waiting = clients.waiting();
+        (waiting <= 10).then_some(())
+    });
+    assert!(reached.is_some(), "{waiting} of 40 clients wait");
+    let before = clients.answered();
+    wait("the others are answered", || clients.answered() >= before + 60);
+
+    arm.program.signal(Signal::CONT);
+    goes_to(admin, SMALL, &arm, 30.0);
+    assert_eq!(clients.wrong(), Vec::<String>::new());
 }
 
 /// The figures that a tree of an emulated machine has reach a profile through an agent, and are called what they are.

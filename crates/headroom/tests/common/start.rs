@@ -53,9 +53,14 @@ impl Gateway {
 
     /// The same with backends that are asked for this path to see whether they answer.
     pub fn checked_at(path: &str, backends: &[SocketAddr], more: &str) -> Self {
+        Self::unchecked(backends, &format!("--health {path} {more}"))
+    }
+
+    /// The same with backends that nobody asks whether they answer.
+    pub fn unchecked(backends: &[SocketAddr], more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("gateway.sock");
-        let words = format!("gateway --listen 127.0.0.1:0 --health {path} {more} --control");
+        let words = format!("gateway --listen 127.0.0.1:0 {more} --control");
         let mut command = headroom(format!("{words} unix:{}", socket.display()));
         for backend in backends {
             command.arg(format!("--backend=http://{backend}"));

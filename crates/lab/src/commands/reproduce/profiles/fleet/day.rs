@@ -220,7 +220,10 @@ pub fn routes(step: &PlannedStep) -> Routes {
             }
         }
     }
-    Routes { weights }
+    Routes {
+        weights,
+        ..Routes::default()
+    }
 }
 
 /// The first machine of a kind, and the first after it.
@@ -243,6 +246,7 @@ pub fn by_capacity() -> Routes {
     };
     Routes {
         weights: SIZES_KB.into_iter().map(row).collect(),
+        ..Routes::default()
     }
 }
 
