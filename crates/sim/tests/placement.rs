@@ -347,7 +347,7 @@ fn a_rise_by_half_from_one_second_to_the_next() {
         "a rise by half",
         &world([&rates, &[400.0], &[600.0]]),
         tuning(),
-        12,
+        16,
     );
 }
 

@@ -13,7 +13,7 @@ use crate::plant::Slo;
 use headroom_units::Seconds;
 
 /// The share of the time in which more may be there by chance alone, at the load that is planned.
-const SELDOM: f64 = 1e-3;
+const SELDOM: f64 = 1e-2;
 /// No population is told of a resource that is busier.
 const MAX_BUSY: f64 = 0.98;
 /// How many deviations above its mean the number on the path between is reckoned with.
@@ -32,26 +32,34 @@ impl Model {
         let mut most = vec![vec![0; backends]; self.known()];
         for load in self.loads(routes) {
             let machine = &self.kind(load.kind).machine;
-            let [cores, link] = load.all;
-            let there = |scale: f64, beyond: f64| {
+            let there = |[cores, link]: [f64; 2], beyond: f64| {
                 let part = |servers: usize, busy: f64| match busy > 0.0 {
-                    true => most_present(servers, (busy * scale).min(MAX_BUSY), beyond),
+                    true => most_present(servers, busy.min(MAX_BUSY), beyond),
                     false => 0.0,
                 };
                 part(machine.cores, cores) + part(1, link)
             };
-            let planned = there(1.0, SELDOM);
+            let planned = there(load.all, SELDOM);
             let on_path = load.rate * path.get();
             let on_path = on_path + DEVIATIONS * on_path.sqrt();
             for (at, class) in self.classes().iter().enumerate() {
                 let Some(limit) = self.limit(load.kind, at) else {
                     continue;
                 };
-                let busiest = cores.max(link);
                 let is_planned = routes.weights[*class][load.backend] > 0;
-                let bound = match is_planned || busiest <= 0.0 {
+                let bound = match is_planned {
                     true => planned,
-                    false => there(limit / busiest, late),
+                    false => {
+                        // As busy as it may be with what it serves, or with this class where it serves nothing.
+                        let serves = load.all.iter().any(|busy| *busy > 0.0);
+                        let mix = if serves {
+                            load.all
+                        } else {
+                            self.kind(load.kind).uses(at)
+                        };
+                        let busiest = mix[0].max(mix[1]);
+                        there(mix.map(|busy| busy * limit / busiest), late)
+                    }
                 };
                 // As many as its cores serve at once wait for nothing.
                 let bound = bound.max(machine.cores as f64) + on_path;
