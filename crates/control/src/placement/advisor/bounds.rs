@@ -28,8 +28,9 @@ impl Bounds {
     /// Checks that they are of this problem.
     pub(super) fn check(&self, problem: &Problem) -> Result<(), AdvisorError> {
         let refuse = |why: String| Err(AdvisorError::Problem(why));
-        let by_kind = self.most.iter().all(|most| most.len() == problem.classes.len());
-        if !self.most.is_empty() && !(self.most.len() == problem.kinds.len() && by_kind) {
+        let is_whole = self.most.len() == problem.kinds.len()
+            && self.most.iter().all(|most| most.len() == problem.classes.len());
+        if !(self.most.is_empty() || is_whole) {
             return refuse("measured maxima are not given for each kind and class".to_owned());
         }
         let measured = self.most.iter().flatten().flatten();

@@ -236,7 +236,7 @@ fn find(fleet: Vec<FleetKind>, demand: Demand, args: &PlaceArgs) -> Result<Found
     };
     let plan = advisor::plan_within(&problem, &bounds).map_err(|error| match error {
         unmet @ advisor::AdvisorError::Unmet { .. } => Failure::usage(anyhow!(
-            "{unmet}, or give a smaller --margin: steps are planned for {}",
+            "{unmet}, or give a smaller --margin: each step is planned for {}",
             peaks.source
         )),
         other => Failure::usage(other),

@@ -49,9 +49,13 @@ fn beside(found: &Found) -> String {
     let all_on = all_on.map_or_else(String::new, |(one, energy)| {
         format!(", {:.1} % less than {}", saves(found, energy), one.name)
     });
+    // The plan is no worse than any of them; what rounds to nothing is nothing.
+    let less = match saves(found, energy) {
+        saved if saved < 0.05 => "as much as".to_owned(),
+        saved => format!("{saved:.1} % less than"),
+    };
     format!(
-        ", {:.1} % less than the best other way that keeps the SLO ({}){all_on}",
-        saves(found, energy),
+        ", {less} the best other way that keeps the SLO ({}){all_on}",
         best.name
     )
 }
@@ -78,7 +82,15 @@ pub(super) fn sheet(found: &Found, args: &PlaceArgs) -> Sheet {
         "All watts and kWh are predicted by models of the machines, whose watts are {}. The first step's machines are taken to be on already.",
         found.fleet.first().map_or("unknown", |kind| kind.source.as_str())
     )];
-    remarks.push(format!("Each step is planned for {}.", found.peaks.source));
+    remarks.push(format!(
+        "Each step is planned for {}{}.",
+        found.peaks.source,
+        if args.margin.is_none() {
+            "; --margin sets another"
+        } else {
+            ""
+        }
+    ));
     remarks.extend(notes(found));
     Sheet {
         kind: "Placement".to_owned(),
@@ -224,7 +236,7 @@ fn others(found: &Found) -> Section {
                 format!("{:.1}", standby(found, plan)),
                 kept(one).map_or_else(
                     || "misses the SLO".to_owned(),
-                    |plan| format!("{:.1}", saves(found, plan.energy)),
+                    |plan| format!("{:.1}", saves(found, plan.energy).max(0.0)),
                 ),
             ],
             Err(_) => Default::default(),
@@ -359,13 +371,15 @@ fn questions(found: &Found) -> Section {
         title: "What the paper leaves open, for these machines".to_owned(),
         tables: vec![
             Grid {
-                caption: "How many small machines equal a large one, and from which demand on the large one draws less".to_owned(),
+                caption: "How many small machines equal a large one, and from which demand on the large one draws less; all of a steady load, on top of which a \
+                          step's margin comes".to_owned(),
                 header: texts(["size", "one", "equals", "requests/s", "it draws, W", "they draw, W", "it draws less"]),
                 rows: equal.collect(),
                 words: vec![0, 1, 2, 6],
             },
             Grid {
-                caption: "Consolidate or spread: one kind alone under the day's mix, the fewest machines or all of them".to_owned(),
+                caption: "Consolidate or spread: one kind alone under the day's mix, the fewest machines or all of them; \
+                          all of a steady load, as above".to_owned(),
                 header: texts(["kind", "% of what all serve", "requests/s", "fewest", "these draw, W", "all draw, W"]),
                 rows: levels.collect(),
                 words: vec![0],

@@ -143,7 +143,7 @@ fn missing(cells: &BTreeMap<u64, BTreeMap<usize, PerSecond>>, steps: usize) -> V
     let some = there.len() * cells.len() - pairs;
     if some > 0 {
         notes.push(format!(
-            "of the other steps {some} have no line for one of the sizes, which counts as 0"
+            "in the other steps {some} rates have no line and count as 0"
         ));
     }
     notes
@@ -183,7 +183,7 @@ mod tests {
             demand.notes,
             [
                 "3 of 5 steps have no line in the demand and count as without requests: 1, 2, 3",
-                "of the other steps 1 have no line for one of the sizes, which counts as 0"
+                "in the other steps 1 rates have no line and count as 0"
             ]
         );
         assert!(read("0,1K,1\n100,1K,1\n").notes[0].ends_with("8, 9, 10, ..."));

@@ -47,6 +47,12 @@ pub fn logged(file: &Path, step: f64, bounds: &[f64]) -> Result<Demand, Failure>
             log.requests.len()
         ));
     }
+    let last = log.duration().get() - (steps as f64 - 1.0) * step;
+    if last < step * 0.9 {
+        notes.push(format!(
+            "the log ends {last:.0} s after its last step began, whose rates are means over the whole {step} s: less than came while it lasted"
+        ));
+    }
     if log.bad > 0 {
         notes.push(format!("{} lines of the log are no requests", log.bad));
     }
@@ -113,6 +119,11 @@ mod tests {
         };
         assert_eq!((per_minute(0), per_minute(2)), (vec![1.0, 1.0], vec![0.0, 1.0]));
         assert!(demand.notes[0].contains("1 of 5 requests have no size"));
+        assert!(
+            demand.notes[1].contains("ends 1 s after its last step"),
+            "{:?}",
+            demand.notes
+        );
         // A step of a minute has windows of a second. Of the first one two requests of 0 s are all; of the second, of which the log has a
         // second, the peak is not known.
         assert_eq!(demand.peaks, [Some(headroom_units::Ratio::new(60.0)), None]);

@@ -109,7 +109,11 @@ impl Peaks {
             let (low, high) = percents.fold((f64::INFINITY, 0.0_f64), |(low, high), percent| {
                 (low.min(percent), high.max(percent))
             });
-            format!("{low:.0} to {high:.0} % above its mean")
+            let (low, high) = (format!("{low:.0}"), format!("{high:.0}"));
+            match low == high {
+                true => format!("{low} % above its mean"),
+                false => format!("{low} to {high} % above its mean"),
+            }
         };
         let of_measured = || {
             let Windows { window_s, .. } = Windows::of_step(demand.step.get());
@@ -120,7 +124,7 @@ impl Peaks {
         };
         let of_assumed = || {
             format!(
-                "{}, assumed: {:.0} % above the course between the means of neighbouring steps, and the chance of Poisson arrivals (--margin sets it)",
+                "{}, assumed: {:.0} % above the course between the means of neighbouring steps, and three standard deviations of Poisson arrivals",
                 range(&|step| measured(step).is_none()),
                 ASSUMED * 100.0
             )
@@ -212,7 +216,7 @@ mod tests {
         // Where nine windows are known, none is said; nor of windows known for less than half.
         assert_eq!(windows.measured(&classes, &counts, &known[..9]), [None]);
         assert_eq!(windows.measured(&classes, &counts, &[4.9; 60]), [None]);
-        assert_eq!(windows.measured(&classes, &counts, &[5.1; 60])[0].is_some(), true);
+        assert!(windows.measured(&classes, &counts, &[5.1; 60])[0].is_some());
     }
 
     #[test]
@@ -253,9 +257,9 @@ mod tests {
         assert_eq!(peaks.of_steps[0], Ratio::new(1.1));
         assert!(peaks.of_steps[1] > Ratio::new(1.25));
         assert!(
-            peaks.source.starts_with(
-                "10 to 10 % above its mean, as measured over windows of 60 s; in 1 of 2 steps 25"
-            ),
+            peaks
+                .source
+                .starts_with("10 % above its mean, as measured over windows of 60 s; in 1 of 2 steps 25"),
             "{}",
             peaks.source
         );
