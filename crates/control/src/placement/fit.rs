@@ -98,7 +98,8 @@ pub struct CostPoint {
     pub size_bytes: f64,
     /// What it takes.
     pub cost: RequestCost,
-    /// The most requests that a cell of this size had while they were sent.
+    /// The most requests that a cell of this size had while they were sent, of those with the fewest pauses: what a machine does in a short
+    /// burst it may not go on with.
     pub throughput: PerSecond,
 }
 
@@ -336,7 +337,12 @@ fn points(cells: &[Cell]) -> Vec<CostPoint> {
         let requests: f64 = cells.iter().map(|cell| cell.throughput.get()).sum();
         let busy: f64 = cells.iter().map(|cell| cell.busy_cores.get()).sum();
         let bytes: f64 = cells.iter().map(|cell| cell.link_bytes_per_s).sum();
-        let most = cells.iter().map(|cell| cell.throughput / cell.density.get());
+        let densest = cells
+            .iter()
+            .map(|cell| cell.density)
+            .fold(Ratio::ZERO, Ratio::max);
+        let saturated = cells.iter().filter(|cell| cell.density >= densest * 0.95);
+        let most = saturated.map(|cell| cell.throughput / cell.density.get());
         CostPoint {
             size_bytes: cells[0].size_bytes,
             cost: RequestCost {

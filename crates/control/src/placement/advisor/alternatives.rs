@@ -1,5 +1,6 @@
 //! What other ways to run the same machines would take, so that what routing alone and what switching alone saves is seen apart.
 
+use super::bounds::{Asked, Bounds};
 use super::{AdvisorError, Plan, PlannedStep, Problem, blind, day, stage};
 use headroom_units::{Joules, Watts};
 
@@ -10,6 +11,8 @@ pub enum Routing {
     BySize,
     /// Each machine the same number of requests.
     RoundRobin,
+    /// Each machine as many as it can serve of the whole day's mix, in proportion.
+    WeightedRoundRobin,
     /// As many to each machine as keep the requests in flight alike.
     LeastConnections,
 }
@@ -36,7 +39,17 @@ pub struct Alternative {
 /// # Errors
 /// [`AdvisorError`] of the problem itself.
 pub fn alternatives(problem: &Problem) -> Result<Vec<Alternative>, AdvisorError> {
+    alternatives_within(problem, Bounds::NONE)
+}
+
+/// The same within these bounds, as [`plan_within`](super::plan_within).
+///
+/// # Errors
+/// [`AdvisorError`] of the problem itself.
+pub fn alternatives_within(problem: &Problem, bounds: &Bounds) -> Result<Vec<Alternative>, AdvisorError> {
     problem.check()?;
+    bounds.check(problem)?;
+    let problem = Asked { problem, bounds };
     let counts = problem.counts();
     let mut all = Vec::new();
     if problem.kinds.len() > 1 {
@@ -52,17 +65,15 @@ pub fn alternatives(problem: &Problem) -> Result<Vec<Alternative>, AdvisorError>
             });
         }
     }
-    for (routing, words) in [
+    let blind = [
         (Routing::RoundRobin, "round robin"),
+        (Routing::WeightedRoundRobin, "weighted round robin"),
         (Routing::LeastConnections, "least connections"),
-        (Routing::BySize, "by size"),
-    ] {
+    ];
+    for (routing, words) in blind.into_iter().chain([(Routing::BySize, "by size")]) {
         all.push(all_on(problem, &counts, routing, words));
     }
-    for (routing, words) in [
-        (Routing::RoundRobin, "round robin"),
-        (Routing::LeastConnections, "least connections"),
-    ] {
+    for (routing, words) in blind {
         all.push(Alternative {
             name: format!("switched, {words}"),
             routing,
@@ -74,7 +85,7 @@ pub fn alternatives(problem: &Problem) -> Result<Vec<Alternative>, AdvisorError>
     Ok(all)
 }
 
-fn all_on(problem: &Problem, counts: &[u32], routing: Routing, words: &str) -> Alternative {
+fn all_on(problem: Asked<'_>, counts: &[u32], routing: Routing, words: &str) -> Alternative {
     let idle: f64 = problem
         .kinds
         .iter()

@@ -1,7 +1,8 @@
 //! The day: how many machines are on in each step, switching included.
 
+use super::bounds::Asked;
 use super::stage::{self, On, unmet};
-use super::{AdvisorError, MAX_STATES, Plan, PlannedStep, Problem, Routing, blind};
+use super::{AdvisorError, MAX_STATES, Plan, PlannedStep, Routing, blind};
 use headroom_units::{Joules, Watts};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +13,15 @@ const MAX_ENUMERATED: usize = 1_000_000;
 type Numbers = Vec<u32>;
 
 /// The plan of least energy with at most these machines on.
-pub(super) fn solve(problem: &Problem, most: &[u32], routing: Routing) -> Result<Plan, AdvisorError> {
+pub(super) fn solve(problem: Asked<'_>, most: &[u32], routing: Routing) -> Result<Plan, AdvisorError> {
     Day::new(problem, most, routing)?.solve()
 }
 
 struct Day<'a> {
-    problem: &'a Problem,
+    problem: Asked<'a>,
     most: &'a [u32],
     routing: Routing,
-    /// The first step with the same rates.
+    /// The first step with the same rates and peak.
     alike: Vec<usize>,
     /// The least power of each step by itself, by size, without what is off, and the numbers that it takes.
     least: Vec<(f64, Numbers)>,
@@ -29,12 +30,14 @@ struct Day<'a> {
 }
 
 impl<'a> Day<'a> {
-    fn new(problem: &'a Problem, most: &'a [u32], routing: Routing) -> Result<Self, AdvisorError> {
-        let steps = &problem.steps;
+    fn new(problem: Asked<'a>, most: &'a [u32], routing: Routing) -> Result<Self, AdvisorError> {
+        let steps = &problem.problem.steps;
         let alike: Vec<usize> = (0..steps.len())
             .map(|step| {
                 (0..step)
-                    .find(|other| steps[*other].rates == steps[step].rates)
+                    .find(|other| {
+                        steps[*other].rates == steps[step].rates && problem.peak(*other) == problem.peak(step)
+                    })
                     .unwrap_or(step)
             })
             .collect();

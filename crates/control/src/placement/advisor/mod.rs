@@ -7,7 +7,8 @@
 //!
 //! **The SLO.** How busy a machine may be depends on the classes that it serves ([`limit`](super::limit)), so machines of a kind are
 //! divided into groups: a group with a limit serves only the classes whose own limit is at least that. Within a group all machines are
-//! alike. That is exact but for the rounding of limits.
+//! alike. That is exact but for the rounding of limits. [`Bounds`] hold a plan to what machines were measured to serve, and to the peak of a
+//! step above its mean; watts are those of the mean.
 //!
 //! **The solver.** Of one step, with the machines given, it is a linear programme, or with several groups a mixed-integer one, solved by
 //! `microlp` (pure Rust, deterministic: it has no random numbers, and is bounded here by nodes and not by time). Over the day it is a
@@ -18,13 +19,16 @@
 
 mod alternatives;
 mod blind;
+mod bounds;
 mod day;
 mod questions;
 mod stage;
 
-pub use alternatives::{Alternative, Routing, alternatives};
+pub use alternatives::{Alternative, Routing, alternatives, alternatives_within};
+pub use bounds::{Bounds, MAX_PEAK};
 pub use questions::{DemandLevel, Equivalence, Migration, consolidation, equivalences, migrations};
 
+use bounds::Asked;
 use headroom_physics::serving::{RequestCost, ServingLoad, ServingMachine};
 use headroom_units::{Joules, PerSecond, Ratio, Seconds, Watts};
 
@@ -116,6 +120,8 @@ pub struct Group {
     pub limit: Ratio,
     /// How busy each is.
     pub load: ServingLoad,
+    /// What each serves as a share of what it was measured to serve at most ([`Bounds::most`]); 0 where nothing was measured.
+    pub measured: Ratio,
     /// What of each class they serve together.
     pub rates: Vec<PerSecond>,
 }
@@ -136,8 +142,8 @@ pub enum AdvisorError {
     },
     /// All machines together are not enough.
     #[error(
-        "step {step}: all machines together cannot serve {unmet_per_s:.1} requests/s of class {class} (of {asked_per_s:.1}) within the \
-             SLO{spare}; add machines, or allow more time"
+        "step {step}: all machines together cannot serve {unmet_per_s:.1} requests/s of class {class} (of {asked_per_s:.1} at the peak of the \
+             step, {peak:.2} times its mean) within the SLO{spare}; add machines, or allow more time"
     )]
     Unmet {
         /// The step, from 0.
@@ -148,6 +154,8 @@ pub enum AdvisorError {
         unmet_per_s: f64,
         /// What is asked for, requests a second.
         asked_per_s: f64,
+        /// How many times its mean the load of the step is planned for; both figures are at that.
+        peak: f64,
         /// " with one machine to spare", or nothing.
         spare: &'static str,
     },
@@ -162,6 +170,20 @@ pub enum AdvisorError {
 }
 
 impl Plan {
+    /// Of its energy, what machines that are off draw.
+    pub fn standby(&self, problem: &Problem) -> Joules {
+        let steps = problem.steps.iter().zip(&self.steps);
+        let watts = |planned: &PlannedStep| -> Watts {
+            let kinds = problem.kinds.iter().zip(&planned.on);
+            kinds.fold(Watts::ZERO, |sum, (kind, on)| {
+                sum + kind.machine.server.off * f64::from(kind.count - on)
+            })
+        };
+        steps.fold(Joules::ZERO, |sum, (step, planned)| {
+            sum + watts(planned) * step.length
+        })
+    }
+
     /// How far it may be from the best plan, as a share of its own energy; 0 where none is better.
     pub fn gap(&self) -> Ratio {
         Ratio::new(((self.energy - self.bound).get() / self.energy.get().max(1e-9)).max(0.0))
@@ -299,14 +321,27 @@ impl Problem {
 /// # Errors
 /// [`AdvisorError`].
 pub fn plan(problem: &Problem) -> Result<Plan, AdvisorError> {
+    plan_within(problem, Bounds::NONE)
+}
+
+/// The plan of least energy within these bounds.
+///
+/// # Errors
+/// [`AdvisorError`].
+pub fn plan_within(problem: &Problem, bounds: &Bounds) -> Result<Plan, AdvisorError> {
     problem.check()?;
-    day::solve(problem, &problem.counts(), Routing::BySize)
+    bounds.check(problem)?;
+    day::solve(Asked { problem, bounds }, &problem.counts(), Routing::BySize)
 }
 
 /// Who serves what in a step with these machines on, for the least watts that a short search finds; `None` where they are not enough, or it
 /// finds nothing.
 pub(crate) fn cheapest(problem: &Problem, step: usize, on: &[u32]) -> Option<Vec<Group>> {
-    let solved = stage::solve_within(problem, step, stage::On::Fixed(on), stage::MAX_NODES_OF_LAW)
+    let asked = Asked {
+        problem,
+        bounds: Bounds::NONE,
+    };
+    let solved = stage::solve_within(asked, step, stage::On::Fixed(on), stage::MAX_NODES_OF_LAW)
         .ok()
         .flatten();
     solved.map(|stage| stage.groups)
@@ -314,9 +349,11 @@ pub(crate) fn cheapest(problem: &Problem, step: usize, on: &[u32]) -> Option<Vec
 
 /// How many of at most these machines cost the least in a step, by a short search; `None` where they are not enough, or it finds nothing.
 pub(crate) fn needed(problem: &Problem, step: usize, most: &[u32]) -> Option<Vec<u32>> {
-    let solved = stage::solve(problem, step, stage::On::AtMost(most))
-        .ok()
-        .flatten();
+    let asked = Asked {
+        problem,
+        bounds: Bounds::NONE,
+    };
+    let solved = stage::solve(asked, step, stage::On::AtMost(most)).ok().flatten();
     solved.map(|stage| stage.on)
 }
 

@@ -1,7 +1,8 @@
 //! The questions that the paper leaves open (Sections 6 and 7), for a user's own machines: how many small machines equal a large one,
 //! whether to consolidate or to spread, and when work moves from one kind to another.
 
-use super::{Kind, Plan, Problem};
+use super::bounds::{Asked, Bounds};
+use super::{Plan, Problem};
 use headroom_units::{PerSecond, Ratio, Watts};
 
 /// Demands at which two kinds are compared for the break-even.
@@ -61,22 +62,32 @@ pub struct Migration {
     pub rate: PerSecond,
 }
 
-/// What a request of the mix takes on a kind of machine: shares of a machine for one request a second, the watts that this adds, and how busy a
-/// machine may be. `None` where it cannot serve some of it.
-fn mixed(kind: &Kind, mix: &[f64]) -> Option<(f64, f64, f64)> {
-    let (mut uses, mut watts, mut limit) = ([0.0; 2], 0.0, 1.0f64);
+/// What a request of a mix takes on a kind of machine.
+pub(super) struct Mixed {
+    /// The share of a machine for one request a second.
+    pub(super) uses: f64,
+    /// The watts that this adds.
+    pub(super) watts: f64,
+    /// How busy a machine may be.
+    pub(super) limit: f64,
+}
+
+/// What a request of the mix takes on a kind of machine; `None` where it cannot serve some of it.
+pub(super) fn mixed(problem: Asked<'_>, index: usize, mix: &[f64]) -> Option<Mixed> {
+    let kind = &problem.problem.kinds[index];
+    let (mut uses, mut watts, mut limit) = ([0.0; 3], 0.0, 1.0f64);
     for (class, share) in mix.iter().enumerate().filter(|(_, share)| **share > 0.0) {
         limit = limit.min(kind.serves[class].limit?.get());
-        let of = kind.uses(class);
-        uses = [0, 1].map(|resource| uses[resource] + share * of[resource]);
+        let of = problem.uses(index, class);
+        uses = [0, 1, 2].map(|resource| uses[resource] + share * of[resource]);
         watts += share * kind.work_w(class);
     }
-    let most = uses[0].max(uses[1]);
-    (most > 0.0).then_some((most, watts, limit))
+    let uses = uses.into_iter().fold(0.0, f64::max);
+    (uses > 0.0).then_some(Mixed { uses, watts, limit })
 }
 
 /// The share of each class in all requests of the day.
-fn mix(problem: &Problem) -> Vec<f64> {
+pub(super) fn mix(problem: &Problem) -> Vec<f64> {
     let of = |class: usize| -> f64 {
         let steps = problem.steps.iter();
         steps
@@ -92,8 +103,9 @@ fn mix(problem: &Problem) -> Vec<f64> {
 }
 
 /// How many machines of each kind equal one of each other kind, for each class and for the mix of the day. Pairs of which one kind cannot serve
-/// the class within the SLO are left out.
-pub fn equivalences(problem: &Problem) -> Vec<Equivalence> {
+/// the class within the SLO are left out. All is of a steady load: a step's peak does not count.
+pub fn equivalences(problem: &Problem, bounds: &Bounds) -> Vec<Equivalence> {
+    let asked = Asked { problem, bounds };
     let classes = problem.classes.len();
     let alone = (0..classes).map(|class| {
         let mix = (0..classes).map(|other| f64::from(u8::from(other == class)));
@@ -104,26 +116,25 @@ pub fn equivalences(problem: &Problem) -> Vec<Equivalence> {
     for (class, mix) in &mixes {
         for one in 0..problem.kinds.len() {
             let others = (0..problem.kinds.len()).filter(|many| *many != one);
-            found.extend(others.filter_map(|many| equivalence(problem, *class, mix, one, many)));
+            found.extend(others.filter_map(|many| equivalence(asked, *class, mix, one, many)));
         }
     }
     found
 }
 
 fn equivalence(
-    problem: &Problem,
+    problem: Asked<'_>,
     class: Option<usize>,
     mix: &[f64],
     one: usize,
     many: usize,
 ) -> Option<Equivalence> {
-    let kind = |index: usize| Some((&problem.kinds[index].machine, mixed(&problem.kinds[index], mix)?));
-    let (large, (large_uses, large_w, large_limit)) = kind(one)?;
-    let (small, (small_uses, small_w, small_limit)) = kind(many)?;
-    let (capacity, each) = (large_limit / large_uses, small_limit / small_uses);
-    let of_one = |rate: f64| large.idle.get() + large_w * rate;
+    let idle = |index: usize| problem.kinds[index].machine.idle.get();
+    let (large, small) = (mixed(problem, one, mix)?, mixed(problem, many, mix)?);
+    let (capacity, each) = (large.limit / large.uses, small.limit / small.uses);
+    let of_one = |rate: f64| idle(one) + large.watts * rate;
     let needed = |rate: f64| (rate / each - 1e-9).ceil().max(1.0);
-    let of_many = |rate: f64| small.idle.get() * needed(rate) + small_w * rate;
+    let of_many = |rate: f64| idle(many) * needed(rate) + small.watts * rate;
     let from_above = (1..=COMPARED)
         .rev()
         .map(|part| capacity * f64::from(part) / f64::from(COMPARED));
@@ -141,8 +152,8 @@ fn equivalence(
 }
 
 /// What each kind draws by itself at each tenth of the day's mix that all its machines can serve: with the fewest machines, and with all.
-/// A kind that cannot serve some of the mix within the SLO is left out.
-pub fn consolidation(problem: &Problem) -> Vec<DemandLevel> {
+/// A kind that cannot serve some of the mix within the SLO is left out. All is of a steady load: a step's peak does not count.
+pub fn consolidation(problem: &Problem, bounds: &Bounds) -> Vec<DemandLevel> {
     let mix = mix(problem);
     let mut found = Vec::new();
     for (index, kind) in problem
@@ -151,10 +162,10 @@ pub fn consolidation(problem: &Problem) -> Vec<DemandLevel> {
         .enumerate()
         .filter(|(_, kind)| kind.count > 0)
     {
-        let Some((uses, work_w, limit)) = mixed(kind, &mix) else {
+        let Some(of) = mixed(Asked { problem, bounds }, index, &mix) else {
             continue;
         };
-        let (each, count) = (limit / uses, f64::from(kind.count));
+        let (each, count) = (of.limit / of.uses, f64::from(kind.count));
         let (idle, off) = (kind.machine.idle.get(), kind.machine.server.off.get());
         found.extend((1..=10).map(|tenth| {
             let share = f64::from(tenth) / 10.0;
@@ -165,8 +176,8 @@ pub fn consolidation(problem: &Problem) -> Vec<DemandLevel> {
                 share: Ratio::new(share),
                 rate: PerSecond::new(rate),
                 fewest: fewest as u32,
-                consolidated: Watts::new(idle * fewest + off * (count - fewest) + work_w * rate),
-                spread: Watts::new(idle * count + work_w * rate),
+                consolidated: Watts::new(idle * fewest + off * (count - fewest) + of.watts * rate),
+                spread: Watts::new(idle * count + of.watts * rate),
             }
         }));
     }

@@ -1,6 +1,7 @@
 //! One step: which of the machines that are on serves what, for the least power.
 
-use super::{AdvisorError, Group, Problem};
+use super::bounds::Asked;
+use super::{AdvisorError, Group};
 use headroom_physics::serving::ServingLoad;
 use headroom_units::{PerSecond, Ratio};
 use microlp::{ComparisonOp, Error, OptimizationDirection, SolveOptions, SolveOutcome, Variable};
@@ -48,13 +49,13 @@ struct Mode {
 }
 
 /// Solves a step; `None` where the machines are not enough.
-pub(super) fn solve(problem: &Problem, step: usize, on: On<'_>) -> Result<Option<Stage>, AdvisorError> {
+pub(super) fn solve(problem: Asked<'_>, step: usize, on: On<'_>) -> Result<Option<Stage>, AdvisorError> {
     solve_within(problem, step, on, MAX_NODES)
 }
 
 /// The same with a search of so many nodes.
 pub(super) fn solve_within(
-    problem: &Problem,
+    problem: Asked<'_>,
     step: usize,
     on: On<'_>,
     nodes: u64,
@@ -63,8 +64,8 @@ pub(super) fn solve_within(
 }
 
 /// What cannot be served by these machines, where as much as possible is served.
-pub(super) fn unmet(problem: &Problem, step: usize, on: &[u32]) -> Result<AdvisorError, AdvisorError> {
-    let rates = &problem.steps[step].rates;
+pub(super) fn unmet(problem: Asked<'_>, step: usize, on: &[u32]) -> Result<AdvisorError, AdvisorError> {
+    let (rates, peak) = (&problem.steps[step].rates, problem.peak(step));
     let found = programme(problem, step, On::Fixed(on), true, MAX_NODES)?;
     let unmet = found.map_or_else(|| vec![1.0; rates.len()], |(_, unmet)| unmet);
     let most = (0..rates.len())
@@ -73,8 +74,9 @@ pub(super) fn unmet(problem: &Problem, step: usize, on: &[u32]) -> Result<Adviso
     Ok(AdvisorError::Unmet {
         step,
         class: problem.classes[most].clone(),
-        unmet_per_s: unmet[most] * rates[most].get(),
-        asked_per_s: rates[most].get(),
+        unmet_per_s: unmet[most] * rates[most].get() * peak,
+        asked_per_s: rates[most].get() * peak,
+        peak,
         spare: if problem.spare {
             " with one machine to spare"
         } else {
@@ -84,13 +86,13 @@ pub(super) fn unmet(problem: &Problem, step: usize, on: &[u32]) -> Result<Adviso
 }
 
 fn programme(
-    problem: &Problem,
+    problem: Asked<'_>,
     step: usize,
     on: On<'_>,
     may_miss: bool,
     nodes: u64,
 ) -> Result<Option<(Stage, Vec<f64>)>, AdvisorError> {
-    let rates = &problem.steps[step].rates;
+    let (rates, peak) = (&problem.steps[step].rates, problem.peak(step));
     let asked = |class: usize| rates[class].get() > 0.0;
     let (On::Fixed(most) | On::AtMost(most)) = on;
     let mut programme = microlp::Problem::new(OptimizationDirection::Minimize);
@@ -144,10 +146,9 @@ fn programme(
         programme.add_constraint(terms, ComparisonOp::Eq, 1.0);
     }
     for mode in &modes {
-        let kind = &problem.kinds[mode.kind];
-        for resource in 0..2 {
+        for resource in 0..3 {
             let used = mode.shares.iter().enumerate().filter_map(|(class, share)| {
-                let needs = kind.uses(class)[resource] * rates[class].get() / mode.limit;
+                let needs = problem.uses(mode.kind, class)[resource] * rates[class].get() * peak / mode.limit;
                 share.filter(|_| needs > NEGLIGIBLE).map(|share| (share, needs))
             });
             let mut terms: Vec<(Variable, f64)> = used.collect();
@@ -222,17 +223,16 @@ fn programme(
 
 /// A group with what it serves.
 pub(super) fn group(
-    problem: &Problem,
+    problem: Asked<'_>,
     kind: usize,
     machines: u32,
     limit: Ratio,
     rates: Vec<PerSecond>,
 ) -> Group {
-    let of = &problem.kinds[kind];
-    let mut load = [0.0; 2];
+    let mut load = [0.0; 3];
     for (class, rate) in rates.iter().enumerate() {
-        let uses = of.uses(class);
-        load = [0, 1].map(|resource| load[resource] + uses[resource] * rate.get() / f64::from(machines));
+        let uses = problem.uses(kind, class);
+        load = [0, 1, 2].map(|resource| load[resource] + uses[resource] * rate.get() / f64::from(machines));
     }
     Group {
         kind,
@@ -242,6 +242,7 @@ pub(super) fn group(
             cpu: Ratio::new(load[0]),
             link: Ratio::new(load[1]),
         },
+        measured: Ratio::new(load[2]),
         rates,
     }
 }

@@ -1,15 +1,24 @@
 //! What comes in over the day: requests of each class of sizes, step by step, from a file or an access log.
 
+mod csv;
+mod logged;
+mod peak;
+
 use anyhow::{Context, anyhow};
 use headroom_console::Failure;
 use headroom_control::placement::advisor::{MAX_CLASSES, MAX_STEPS};
 use headroom_record::profile::size_text;
-use headroom_units::{PerSecond, Seconds};
-use headroom_workload::access_log::AccessLog;
+use headroom_units::{PerSecond, Ratio, Seconds};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use toml::Spanned;
+
+pub use logged::logged;
+pub use peak::{Peaks, Windows};
+
+/// No class of a step may have a higher rate, requests a second: a thousand times what the largest services have.
+pub const MAX_RATE: f64 = 1e9;
 
 /// The largest file of a demand, bytes.
 const MAX_BYTES: u64 = 16 << 20;
@@ -21,6 +30,9 @@ pub struct Demand {
     pub step: Seconds,
     /// The classes, the smallest first.
     pub classes: Vec<DemandClass>,
+    /// By how much the load of each step was measured to rise above its mean; `None` where that was not measured, and empty where of no step
+    /// it was.
+    pub peaks: Vec<Option<Ratio>>,
     /// What a reader must know.
     pub notes: Vec<String>,
 }
@@ -67,6 +79,14 @@ pub fn size(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A rate as a number, or why it is none.
+fn is_rate(rate: f64) -> Result<PerSecond, String> {
+    match (0.0..=MAX_RATE).contains(&rate) {
+        true => Ok(PerSecond::new(rate)),
+        false => Err(format!("give requests a second, 0 to {MAX_RATE:e}")),
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -78,8 +98,8 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileClass {
-    size: Text,
-    rates_per_s: Vec<f64>,
+    size: Spanned<Text>,
+    rates_per_s: Vec<Spanned<f64>>,
 }
 
 /// A size as a number or as text.
@@ -116,7 +136,7 @@ pub fn read(file: &Path, step: Option<f64>) -> Result<Demand, Failure> {
     let parsed = if is_toml {
         toml(&text, step)
     } else {
-        csv(&text, step)
+        csv::csv(&text, step)
     };
     parsed
         .and_then(checked)
@@ -125,134 +145,34 @@ pub fn read(file: &Path, step: Option<f64>) -> Result<Demand, Failure> {
 
 fn toml(text: &str, step: Option<f64>) -> Result<Demand, anyhow::Error> {
     let file: File = toml::from_str(text)?;
+    let line = |at: usize| text[..at].matches('\n').count() + 1;
     let classes = file.class.into_iter().map(|class| {
-        let size_bytes = match &class.size {
+        let size_bytes = match class.size.get_ref() {
             Text::Number(bytes) => size(&bytes.to_string()),
             Text::Text(text) => size(text),
         };
+        let at = line(class.size.span().start);
+        let size_bytes = size_bytes.map_err(|error| anyhow!("line {at}: {error}"))?;
+        let rates = class.rates_per_s.into_iter().map(|rate| {
+            let of = |error| {
+                anyhow!(
+                    "line {}: rate {}: {error}",
+                    line(rate.span().start),
+                    rate.get_ref()
+                )
+            };
+            is_rate(*rate.get_ref()).map_err(of)
+        });
         Ok(DemandClass {
-            size_bytes: size_bytes.map_err(|error| anyhow!("class.size: {error}"))?,
-            rates: class.rates_per_s.into_iter().map(PerSecond::new).collect(),
+            size_bytes,
+            rates: rates.collect::<Result<_, anyhow::Error>>()?,
         })
     });
     Ok(Demand {
         classes: classes.collect::<Result<_, anyhow::Error>>()?,
         step: Seconds::new(step.or(file.step_s).unwrap_or(3600.0)),
-        notes: Vec::new(),
+        ..Demand::default()
     })
-}
-
-/// `step,size,requests_per_s`, a line each; what has no line is 0.
-fn csv(text: &str, step: Option<f64>) -> Result<Demand, anyhow::Error> {
-    let mut cells: BTreeMap<u64, BTreeMap<usize, f64>> = BTreeMap::new();
-    let mut steps = 0;
-    let lines = text
-        .lines()
-        .enumerate()
-        .map(|(index, line)| (index + 1, line.trim()));
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    for (index, (number, line)) in lines.enumerate() {
-        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        if index == 0 && fields.first().is_some_and(|field| field.parse::<f64>().is_err()) {
-            continue;
-        }
-        let [at, of_size, rate] = fields[..] else {
-            return Err(anyhow!(
-                "line {number}: {line:?}: give step,size,requests_per_s, as 13,10K,250"
-            ));
-        };
-        let at: usize = at.parse().ok().filter(|at| *at < MAX_STEPS).ok_or_else(|| {
-            anyhow!(
-                "line {number}: step {at:?}: give a whole number from 0 to {}",
-                MAX_STEPS - 1
-            )
-        })?;
-        let bytes = size(of_size).map_err(|error| anyhow!("line {number}: {error}"))?;
-        let rate: f64 = rate
-            .parse()
-            .ok()
-            .filter(|rate: &f64| rate.is_finite() && *rate >= 0.0)
-            .ok_or_else(|| anyhow!("line {number}: rate {rate:?}: give requests a second, 0 or more"))?;
-        steps = steps.max(at + 1);
-        let of_class = cells.entry(bytes.round() as u64).or_default();
-        if of_class.insert(at, rate).is_some() {
-            return Err(anyhow!(
-                "line {number}: step {at} of size {of_size} has a rate already: give it once"
-            ));
-        }
-    }
-    let classes = cells.into_iter().map(|(size_bytes, rates)| DemandClass {
-        size_bytes: size_bytes as f64,
-        rates: (0..steps)
-            .map(|at| PerSecond::new(rates.get(&at).copied().unwrap_or(0.0)))
-            .collect(),
-    });
-    Ok(Demand {
-        classes: classes.collect(),
-        step: Seconds::new(step.unwrap_or(3600.0)),
-        notes: Vec::new(),
-    })
-}
-
-/// The demand of an access log: classes up to each of these sizes and one beyond, each of the mean size of its answers.
-///
-/// # Errors
-/// A log that cannot be read, or without sizes.
-pub fn logged(file: &Path, step: f64, bounds: &[f64]) -> Result<Demand, Failure> {
-    let log = AccessLog::from_file(file).map_err(Failure::usage)?;
-    let steps = (log.duration().get() / step).ceil() as usize;
-    let wrong = |why: String| Failure::Usage(anyhow!("{}: {why}", file.display()));
-    if steps > MAX_STEPS {
-        return Err(wrong(format!(
-            "{:.0} s are {steps} steps of {step} s, and {MAX_STEPS} are planned: give longer ones (--step)",
-            log.duration().get()
-        )));
-    }
-    let mut bounds = bounds.to_vec();
-    bounds.sort_by(f64::total_cmp);
-    let mut sums = vec![(0.0, vec![0.0; steps]); bounds.len() + 1];
-    let mut without = 0u64;
-    for request in &log.requests {
-        let Some(bytes) = request.bytes.filter(|bytes| *bytes > 0) else {
-            without += 1;
-            continue;
-        };
-        let bytes = bytes as f64;
-        let (all, counts) = &mut sums[bounds.partition_point(|bound| *bound < bytes)];
-        *all += bytes;
-        counts[((f64::from(request.second) / step) as usize).min(steps - 1)] += 1.0;
-    }
-    let mut notes = Vec::new();
-    if without > 0 {
-        notes.push(format!(
-            "{without} of {} requests have no size in the log, and are left out",
-            log.requests.len()
-        ));
-    }
-    if log.bad > 0 {
-        notes.push(format!("{} lines of the log are no requests", log.bad));
-    }
-    let classes = sums.into_iter().filter_map(|(bytes, counts)| {
-        let all: f64 = counts.iter().sum();
-        (all > 0.0).then(|| DemandClass {
-            size_bytes: bytes / all,
-            rates: counts
-                .into_iter()
-                .map(|count| PerSecond::new(count / step))
-                .collect(),
-        })
-    });
-    let demand = Demand {
-        classes: classes.collect(),
-        step: Seconds::new(step),
-        notes,
-    };
-    if demand.classes.is_empty() {
-        return Err(wrong(
-            "no request has a size: log the bytes of answers, as the common log format does".to_owned(),
-        ));
-    }
-    checked(demand).map_err(|error| wrong(error.to_string()))
 }
 
 pub(super) fn checked(mut demand: Demand) -> Result<Demand, anyhow::Error> {
@@ -281,16 +201,8 @@ pub(super) fn checked(mut demand: Demand) -> Result<Demand, anyhow::Error> {
                 demand.classes[0].name()
             ));
         }
-        if let Some(rate) = class
-            .rates
-            .iter()
-            .find(|rate| !(rate.get() >= 0.0 && rate.is_finite()))
-        {
-            return Err(anyhow!(
-                "{}: rate {}: give requests a second, 0 or more",
-                class.name(),
-                rate.get()
-            ));
+        for rate in &class.rates {
+            is_rate(rate.get()).map_err(|error| anyhow!("{}: rate {}: {error}", class.name(), rate.get()))?;
         }
     }
     Ok(demand)
@@ -298,11 +210,12 @@ pub(super) fn checked(mut demand: Demand) -> Result<Demand, anyhow::Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::csv::csv;
     use super::*;
 
     #[test]
     fn both_forms_say_the_same() {
-        let lines = "step,size,requests_per_s\n# night\n0,1K,100\n1, 1024, 50\n1,100K,5.5\n";
+        let lines = "step,size,requests_per_s\n# night\n0,1K,100\n1, 1024, 50\n0,100K,0\n1,100K,5.5\n";
         let table = "step_s = 600\n[[class]]\nsize = \"1K\"\nrates_per_s = [100, 50]\n[[class]]\nsize = 102400\nrates_per_s = [0, 5.5]\n";
         let one = csv(lines, Some(600.0)).and_then(checked).unwrap();
         assert_eq!(one, toml(table, None).and_then(checked).unwrap());
@@ -313,51 +226,26 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_line_and_value() {
-        let error = |lines: &str| csv(lines, None).and_then(checked).unwrap_err().to_string();
-        assert!(error("0,1K,100\n0,1K,200\n").contains("line 2: step 0 of size 1K"));
-        assert!(error("0,1K,100\n-1,1K,200\n").contains("line 2: step \"-1\""));
-        assert!(error("0,1X,100\n").contains("\"1X\" is no size"));
-        assert!(error("0,1K,nan\n").contains("rate \"nan\""));
-        assert!(error("0,1K\n").contains("13,10K,250"));
-        assert!(error("").contains("0 sizes"));
-        let uneven = "[[class]]\nsize = 1\nrates_per_s = [1, 2]\n[[class]]\nsize = 2\nrates_per_s = [1]\n";
+    fn a_mistake_in_a_table_is_named_with_its_line_and_value() {
+        let error = |text: &str| toml(text, None).and_then(checked).unwrap_err().to_string();
+        let of_rates = |rates: &str| error(&format!("[[class]]\nsize = 1\nrates_per_s = [\n1,\n{rates}]\n"));
+        for (rate, shown) in [
+            ("-3", "-3"),
+            ("nan", "NaN"),
+            ("1e308", "100"),
+            ("inf", "inf"),
+            ("1e10", "10000000000"),
+        ] {
+            let why = of_rates(rate);
+            assert!(
+                why.starts_with(&format!("line 5: rate {shown}")) && why.ends_with("0 to 1e9"),
+                "{why}"
+            );
+        }
         assert!(
-            toml(uneven, None)
-                .and_then(checked)
-                .unwrap_err()
-                .to_string()
-                .contains("1 rates")
+            error("[[class]]\nsize = \"1X\"\nrates_per_s = [1]\n").starts_with("line 2: \"1X\" is no size")
         );
-    }
-
-    #[test]
-    fn an_access_log_is_cut_into_classes_and_steps() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("access.log");
-        let line = |minute: u32, bytes: &str| {
-            format!("h - - [28/Aug/1995:00:{minute:02}:00 +0000] \"GET /a HTTP/1.0\" 200 {bytes}\n")
-        };
-        let lines = [
-            line(0, "500"),
-            line(0, "1500"),
-            line(1, "300000"),
-            line(1, "-"),
-            line(1, "1000"),
-        ]
-        .concat();
-        fs::write(&file, lines).unwrap();
-        let demand = logged(&file, 60.0, &[1024.0, 102_400.0]).unwrap();
-        let sizes: Vec<f64> = demand.classes.iter().map(|class| class.size_bytes).collect();
-        assert_eq!(sizes, [750.0, 1500.0, 300_000.0]);
-        let per_minute = |class: usize| {
-            demand.classes[class]
-                .rates
-                .iter()
-                .map(|rate| (rate.get() * 60.0).round())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!((per_minute(0), per_minute(2)), (vec![1.0, 1.0], vec![0.0, 1.0]));
-        assert!(demand.notes[0].contains("1 of 5 requests have no size"));
+        let uneven = "[[class]]\nsize = 1\nrates_per_s = [1, 2]\n[[class]]\nsize = 2\nrates_per_s = [1]\n";
+        assert!(error(uneven).contains("1 rates"));
     }
 }

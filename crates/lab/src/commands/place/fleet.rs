@@ -3,12 +3,13 @@
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_control::placement::{
-    Baselines, Cell, Fitted, KindFigures, MachineDescription, NetworkBaseline, fit,
+    Baselines, Cell, FirstFull, Fitted, KindFigures, MachineDescription, NetworkBaseline, Unidentified,
+    first_full, fit,
 };
 use headroom_physics::serving::{
     RequestCost, ServiceCost, ServingKind, ServingMachine, StudiedCost, StudiedService,
 };
-use headroom_record::profile::{BaselineKind, Profile, compare};
+use headroom_record::profile::{BaselineKind, Profile, Protocol, compare, size_text};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Source, Watts};
 use std::path::PathBuf;
 
@@ -21,6 +22,8 @@ pub struct FleetKind {
     pub count: u32,
     /// Where its watts come from.
     pub source: Source,
+    /// What it serves.
+    pub protocol: Protocol,
     /// What a reader must know of the model.
     pub notes: Vec<String>,
     cost: Cost,
@@ -41,6 +44,55 @@ impl FleetKind {
         }
     }
 
+    /// The most requests of this size that it was measured to serve; `None` of a machine that nobody measured.
+    pub fn most_of(&self, size_bytes: f64) -> Option<PerSecond> {
+        match &self.cost {
+            Cost::Fitted(fitted) => fitted.most_of(size_bytes),
+            Cost::Studied(_) => None,
+        }
+    }
+
+    /// What is full first where it serves this size alone.
+    pub fn full_first(&self, size_bytes: f64) -> FirstFull {
+        let full = first_full(&self.machine, self.cost_of(size_bytes), self.most_of(size_bytes));
+        match &self.cost {
+            // Where nobody knows what its link carries, the most that was seen stands for it, and says nothing of what was full.
+            Cost::Fitted(fitted)
+                if full == FirstFull::Link && fitted.unidentified.contains(&Unidentified::LinkCapacity) =>
+            {
+                FirstFull::Other
+            }
+            _ => full,
+        }
+    }
+
+    /// What is to be said of the sizes at which something was full before its cores and its link were; `None` where there are none.
+    pub fn full_early(&self) -> Option<String> {
+        let Cost::Fitted(fitted) = &self.cost else {
+            return None;
+        };
+        let early = fitted
+            .points
+            .iter()
+            .filter(|point| self.full_first(point.size_bytes) == FirstFull::Other);
+        let sizes = early.map(|point| {
+            format!(
+                "{:.0}/s of {}",
+                point.throughput.get(),
+                size_text(point.size_bytes.round() as u64)
+            )
+        });
+        let sizes: Vec<String> = sizes.collect();
+        (!sizes.is_empty()).then(|| {
+            format!(
+                "{} was measured to serve at most {}, with neither its cores nor its link known to be full: threads, locks or a generator on the same \
+                 machine bound it",
+                self.machine.name,
+                sizes.join(", ")
+            )
+        })
+    }
+
     /// The same as a law is given it: one line over all sizes.
     pub fn figures(&self) -> KindFigures {
         let line: &ServiceCost = match &self.cost {
@@ -58,8 +110,11 @@ impl FleetKind {
 pub fn counted(text: &str) -> Result<(String, u32), String> {
     let wrong = || format!("{text:?}: give a kind and how many there are, as xeon=4");
     let (name, count) = text.split_once('=').ok_or_else(wrong)?;
-    let count = count.trim().parse().map_err(|_| wrong())?;
-    Ok((name.trim().to_owned(), count))
+    let (name, count) = (name.trim(), count.trim().parse().map_err(|_| wrong())?);
+    match count {
+        0 => Err(format!("{text:?}: give one {name} or more, or leave {name} out")),
+        _ => Ok((name.to_owned(), count)),
+    }
 }
 
 /// `arm:boot_s=30,booting_w=7`: a kind and what switching it takes.
@@ -149,6 +204,15 @@ pub fn fleet(
         is_right.map_err(|error| Failure::usage(anyhow!("--server {name}: {error}")))?;
     }
     if let [first, ..] = &*kinds
+        && let Some(other) = kinds.iter().find(|kind| kind.protocol != first.protocol)
+    {
+        let [one, two] = [first, other].map(|kind| format!("{} serves {}", kind.machine.name, kind.protocol));
+        return Err(Failure::usage(anyhow!(
+            "{one} and {two}: a demand is of one of them, and requests of one are not costed by what those of the other take. Plan each \
+             protocol by itself (of built-in machines --service says which)"
+        )));
+    }
+    if let [first, ..] = &*kinds
         && let Some(other) = kinds.iter().find(|kind| kind.source != first.source)
     {
         return Err(Failure::usage(anyhow!(
@@ -169,6 +233,10 @@ fn built_in(name: &str, service: StudiedService) -> Option<FleetKind> {
         machine: kind.machine(),
         count: 0,
         source: Source::Estimated,
+        protocol: match service {
+            StudiedService::Apache => Protocol::Http,
+            StudiedService::Memcached => Protocol::Memcached,
+        },
         notes: vec![format!(
             "{name}: a model of the paper's machine under {}; what switching takes is not in the paper (--server sets it)",
             service.name()
@@ -244,13 +312,6 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
             fitted.left_out + unread
         ));
     }
-    if fitted.largest_capacity_excess > Ratio::new(0.1) {
-        notes.push(format!(
-            "{name}: the model believes that it serves up to {:.0} % more than was measured: something else than its cores and link is full, or \
-             the client was; plans that load it as much are not to be trusted",
-            fitted.largest_capacity_excess.as_percent()
-        ));
-    }
     notes.extend(
         fitted
             .unidentified
@@ -267,6 +328,7 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
         machine: fitted.machine.clone(),
         count: 0,
         source: meter.source,
+        protocol: profile.service.protocol,
         notes,
         cost: Cost::Fitted(Box::new(fitted)),
     })

@@ -8,17 +8,17 @@ mod recorded;
 use crate::simulate::{sheet_text, write_sheet};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
-use demand::{Demand, logged, read};
+use demand::{Demand, Peaks, logged, read};
 use fleet::{FleetKind, counted, fleet, server};
 use headroom_console::args::seconds;
 use headroom_console::{Failure, file, say};
 use headroom_control::Slo;
 use headroom_control::placement::advisor::{
-    self, Alternative, DemandLevel, Equivalence, Kind, Migration, Plan, Problem, Serving, Step,
+    self, Alternative, Bounds, DemandLevel, Equivalence, Kind, Migration, Plan, Problem, Serving, Step,
 };
-use headroom_control::placement::limit;
+use headroom_control::placement::{KindFigures, measured_limit};
 use headroom_physics::serving::StudiedService;
-use headroom_units::{Ratio, Seconds};
+use headroom_units::{PerSecond, Ratio, Seconds};
 use page::{json, sheet};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -40,9 +40,18 @@ use std::path::PathBuf;
 ///   headroom place --fleet xeon=2,arm=20 --demand day.toml --slo P95=250ms --server arm:boot_s=30,booting_w=7,off_w=0.5 --spare
 ///                                            (what a start takes; any one machine may be lost)
 ///   headroom place --profile big.json small.json --fleet big=4,small=20 --demand day.csv --slo P95=250ms --law >> headroom.toml
-///                                            (the figures by which the law `placement` routes)
+///                                            (what the law `placement` routes by; --speed for emulated machines)
 ///
-/// A demand is CSV, a line for each step and size, as `13,10K,250` for 250 requests a second for 10 KB in step 13; or TOML:
+/// A demand is CSV, a line for each step (from 0) and size of answers, with the mean requests a second in that step; the columns in any order
+/// by the names of a header, in this one without:
+///
+///   step,size,requests_per_s
+///   0,1K,8500
+///   0,100K,442
+///   1,1K,5808
+///   1,100K,272
+///
+/// or TOML:
 ///
 ///   step_s = 3600
 ///   [[class]]
@@ -67,7 +76,7 @@ pub struct PlaceArgs {
     #[arg(
         long,
         value_name = "FILE",
-        required_unless_present_any = ["access_log", "run"],
+        required_unless_present_any = ["access_log", "run", "law"],
         conflicts_with_all = ["access_log", "run"]
     )]
     pub demand: Option<PathBuf>,
@@ -92,12 +101,20 @@ pub struct PlaceArgs {
     /// The share of the target that the predicted percentile of each class may reach.
     #[arg(long, default_value_t = 0.8, value_name = "SHARE", value_parser = share)]
     pub guard: f64,
+    /// Plan each step for a load so many times its mean, less one: 0.3 for 30 % more. By default what was measured within the steps of an
+    /// access log or a run, windows of a sixtieth of a step; and of a demand from a file, which says no more than means: a quarter above
+    /// the course between neighbouring steps, and three standard deviations of Poisson arrivals.
+    #[arg(long, value_name = "SHARE", value_parser = margin)]
+    pub margin: Option<f64>,
     /// Keep the SLO also when any one of the machines on is lost (N+1).
     #[arg(long)]
     pub spare: bool,
     /// Print the configuration of the law `placement` for this fleet, and nothing else; the backends' URLs are to be filled in.
     #[arg(long, conflicts_with = "json")]
     pub law: bool,
+    /// With --law: the share of their speed at which the machines are emulated (`headroom service machine --speed`): the figures are of that.
+    #[arg(long, default_value_t = 1.0, value_name = "SHARE", requires = "law", value_parser = speed)]
+    pub speed: f64,
     /// The report to write.
     #[arg(long, default_value = "out/place.html", value_name = "FILE")]
     pub out: PathBuf,
@@ -139,11 +156,28 @@ fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?}: give a share above 0 and at most 1, as 0.8"))
 }
 
+fn margin(text: &str) -> Result<f64, String> {
+    let most = advisor::MAX_PEAK.get() - 1.0;
+    let margin: Option<f64> = text.parse().ok();
+    margin
+        .filter(|margin| (0.0..=most).contains(margin))
+        .ok_or_else(|| format!("{text:?}: give a share of the mean, 0 to {most}, as 0.3"))
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed: Option<f64> = text.parse().ok();
+    speed
+        .filter(|speed| (1e-6..=1e3).contains(speed))
+        .ok_or_else(|| format!("{text:?}: give a share of the speed, 1e-6 to 1000, as 0.02"))
+}
+
 /// What was found.
 struct Found {
     fleet: Vec<FleetKind>,
     demand: Demand,
     problem: Problem,
+    bounds: Bounds,
+    peaks: Peaks,
     plan: Plan,
     alternatives: Vec<Alternative>,
     equivalences: Vec<Equivalence>,
@@ -162,7 +196,7 @@ pub fn run(args: &PlaceArgs) -> Result<(), Failure> {
     };
     let fleet = fleet(&args.fleet, &args.profile, service, &args.server)?;
     if args.law {
-        return say::result(law(&fleet)?.trim_end());
+        return say::result(law(&fleet, args.speed)?.trim_end());
     }
     if !args.json {
         file::will_write(&args.out)?;
@@ -178,18 +212,7 @@ pub fn run(args: &PlaceArgs) -> Result<(), Failure> {
             )));
         }
     };
-    let problem = problem(&fleet, &demand, args);
-    let planned = advisor::plan(&problem).map_err(Failure::usage)?;
-    let found = Found {
-        alternatives: advisor::alternatives(&problem).map_err(Failure::usage)?,
-        equivalences: advisor::equivalences(&problem),
-        consolidation: advisor::consolidation(&problem),
-        migrations: advisor::migrations(&problem, &planned),
-        plan: planned,
-        fleet,
-        demand,
-        problem,
-    };
+    let found = find(fleet, demand, args)?;
     if args.json {
         return say::result(json(&found));
     }
@@ -203,6 +226,41 @@ pub fn run(args: &PlaceArgs) -> Result<(), Failure> {
     ))
 }
 
+/// Plans, and compares.
+fn find(fleet: Vec<FleetKind>, demand: Demand, args: &PlaceArgs) -> Result<Found, Failure> {
+    let problem = problem(&fleet, &demand, args);
+    let peaks = Peaks::of(&demand, args.margin);
+    let bounds = Bounds {
+        most: fleet.iter().map(|kind| most(kind, &demand)).collect(),
+        peaks: peaks.of_steps.clone(),
+    };
+    let plan = advisor::plan_within(&problem, &bounds).map_err(|error| match error {
+        unmet @ advisor::AdvisorError::Unmet { .. } => Failure::usage(anyhow!(
+            "{unmet}, or give a smaller --margin: each step is planned for {}",
+            peaks.source
+        )),
+        other => Failure::usage(other),
+    })?;
+    Ok(Found {
+        alternatives: advisor::alternatives_within(&problem, &bounds).map_err(Failure::usage)?,
+        equivalences: advisor::equivalences(&problem, &bounds),
+        consolidation: advisor::consolidation(&problem, &bounds),
+        migrations: advisor::migrations(&problem, &plan),
+        plan,
+        fleet,
+        demand,
+        problem,
+        bounds,
+        peaks,
+    })
+}
+
+/// The most of each class that a machine was measured to serve.
+fn most(kind: &FleetKind, demand: &Demand) -> Vec<Option<PerSecond>> {
+    let classes = demand.classes.iter();
+    classes.map(|class| kind.most_of(class.size_bytes)).collect()
+}
+
 fn problem(fleet: &[FleetKind], demand: &Demand, args: &PlaceArgs) -> Problem {
     let guard = Ratio::new(args.guard);
     let kinds = fleet.iter().map(|kind| Kind {
@@ -211,11 +269,12 @@ fn problem(fleet: &[FleetKind], demand: &Demand, args: &PlaceArgs) -> Problem {
         serves: demand
             .classes
             .iter()
-            .map(|class| {
+            .zip(most(kind, demand))
+            .map(|(class, most)| {
                 let cost = kind.cost_of(class.size_bytes);
                 Serving {
                     cost,
-                    limit: limit(&kind.machine, cost, args.slo, guard),
+                    limit: measured_limit(&kind.machine, cost, most, args.slo, guard),
                 }
             })
             .collect(),
@@ -234,8 +293,8 @@ fn problem(fleet: &[FleetKind], demand: &Demand, args: &PlaceArgs) -> Problem {
     }
 }
 
-/// The configuration of the law.
-fn law(fleet: &[FleetKind]) -> Result<String, Failure> {
+/// The configuration of the law, for machines at this share of their speed.
+fn law(fleet: &[FleetKind], speed: f64) -> Result<String, Failure> {
     #[derive(Serialize)]
     struct Config {
         law: Law,
@@ -247,7 +306,7 @@ fn law(fleet: &[FleetKind]) -> Result<String, Failure> {
     #[derive(Serialize)]
     struct Table {
         machines: BTreeMap<String, String>,
-        kinds: BTreeMap<String, headroom_control::placement::KindFigures>,
+        kinds: BTreeMap<String, KindFigures>,
     }
     let backends = fleet
         .iter()
@@ -262,15 +321,33 @@ fn law(fleet: &[FleetKind]) -> Result<String, Failure> {
                 machines: machines.collect(),
                 kinds: fleet
                     .iter()
-                    .map(|kind| (kind.machine.name.clone(), kind.figures()))
+                    .map(|kind| (kind.machine.name.clone(), at_speed(kind.figures(), speed)))
                     .collect(),
             },
         },
     };
     let toml = toml::to_string(&config).map_err(|error| Failure::Run(error.into()))?;
+    let of_speed = match speed == 1.0 {
+        true => "For emulated machines at a share of the speed (headroom service machine --speed) give --speed here too.".to_owned(),
+        false => format!("For machines that are emulated at {speed} of their speed (headroom service machine --speed {speed})."),
+    };
+    let early = fleet.iter().filter_map(FleetKind::full_early);
+    let early: String = early
+        .map(|note| format!("# The law does not know: {note}.\n"))
+        .collect();
     Ok(format!(
-        "# The backends' URLs are examples: give those of gateway.backends.\n{toml}"
+        "# The backends' URLs are examples: give those of gateway.backends.\n# {of_speed}\n{early}{toml}"
     ))
+}
+
+/// The figures of a machine whose cores and link have a share of their speed; its watts stay.
+fn at_speed(of: KindFigures, speed: f64) -> KindFigures {
+    KindFigures {
+        link_bytes_per_s: of.link_bytes_per_s * speed,
+        request_us: of.request_us / speed,
+        kilobyte_us: of.kilobyte_us / speed,
+        ..of
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Found, PlaceArgs};
 use crate::origin::provenance;
-use headroom_control::placement::advisor::{Alternative, Routing};
+use headroom_control::placement::advisor::{Alternative, Plan, Routing};
 use headroom_record::report::{Bars, Chart, Curve, Grid, Section, Sheet, Stroke};
 use headroom_units::{Joules, Ratio};
 use serde_json::{Value, json as value};
@@ -20,6 +20,46 @@ fn saves(found: &Found, other: Joules) -> f64 {
     (1.0 - found.plan.energy / other) * 100.0
 }
 
+/// What an alternative does that keeps the SLO in every step; of another one nothing can be saved.
+fn kept(one: &Alternative) -> Option<&Plan> {
+    one.plan.as_ref().ok().filter(|_| one.late.is_empty())
+}
+
+/// The share of a plan's energy that machines that are off draw, percent.
+fn standby(found: &Found, plan: &Plan) -> f64 {
+    plan.standby(&found.problem).get() / plan.energy.get().max(1e-9) * 100.0
+}
+
+/// The plan beside the best of the other ways that keep the SLO, and beside all machines on.
+fn beside(found: &Found) -> String {
+    let ways = found
+        .alternatives
+        .iter()
+        .filter_map(|one| Some((one, kept(one)?.energy)));
+    let best = ways
+        .clone()
+        .min_by(|one, two| one.1.get().total_cmp(&two.1.get()));
+    let Some((best, energy)) = best else {
+        return "; no other way keeps the SLO".to_owned();
+    };
+    let all_on = ways
+        .into_iter()
+        .find(|(one, _)| !one.switched && one.routing == Routing::LeastConnections)
+        .filter(|(one, _)| one.name != best.name);
+    let all_on = all_on.map_or_else(String::new, |(one, energy)| {
+        format!(", {:.1} % less than {}", saves(found, energy), one.name)
+    });
+    // The plan is no worse than any of them; what rounds to nothing is nothing.
+    let less = match saves(found, energy) {
+        saved if saved < 0.05 => "as much as".to_owned(),
+        saved => format!("{saved:.1} % less than"),
+    };
+    format!(
+        ", {less} the best other way that keeps the SLO ({}){all_on}",
+        best.name
+    )
+}
+
 /// The page.
 pub(super) fn sheet(found: &Found, args: &PlaceArgs) -> Sheet {
     let plan = &found.plan;
@@ -30,18 +70,7 @@ pub(super) fn sheet(found: &Found, args: &PlaceArgs) -> Sheet {
         .map(|step| step.length.get())
         .sum::<f64>()
         / 3600.0;
-    let all_on = found
-        .alternatives
-        .iter()
-        .find(|one| !one.switched && one.routing == Routing::LeastConnections);
-    let beside = all_on
-        .and_then(|one| one.plan.as_ref().ok())
-        .map_or_else(String::new, |all| {
-            format!(
-                ", {:.1} % less than all machines on under least connections",
-                saves(found, all.energy)
-            )
-        });
+    let beside = beside(found);
     let of_gap = match plan.gap() > Ratio::new(1e-6) {
         true => format!(
             "; the best plan may take up to {:.2} % less",
@@ -53,8 +82,16 @@ pub(super) fn sheet(found: &Found, args: &PlaceArgs) -> Sheet {
         "All watts and kWh are predicted by models of the machines, whose watts are {}. The first step's machines are taken to be on already.",
         found.fleet.first().map_or("unknown", |kind| kind.source.as_str())
     )];
-    remarks.extend(found.fleet.iter().flat_map(|kind| kind.notes.clone()));
-    remarks.extend(found.demand.notes.clone());
+    remarks.push(format!(
+        "Each step is planned for {}{}.",
+        found.peaks.source,
+        if args.margin.is_none() {
+            "; --margin sets another"
+        } else {
+            ""
+        }
+    ));
+    remarks.extend(notes(found));
     Sheet {
         kind: "Placement".to_owned(),
         title: "Which machines serve what".to_owned(),
@@ -78,6 +115,17 @@ pub(super) fn sheet(found: &Found, args: &PlaceArgs) -> Sheet {
     }
 }
 
+/// What a reader must know of the machines and of the demand.
+fn notes(found: &Found) -> Vec<String> {
+    let of_kinds = found.fleet.iter().flat_map(|kind| {
+        let early = kind
+            .full_early()
+            .map(|early| format!("{early}. No plan counts on more."));
+        kind.notes.iter().cloned().chain(early)
+    });
+    of_kinds.chain(found.demand.notes.iter().cloned()).collect()
+}
+
 fn hourly(found: &Found) -> Section {
     let names: Vec<&str> = found
         .problem
@@ -87,12 +135,18 @@ fn hourly(found: &Found) -> Section {
         .collect();
     let mut header = texts(["step"]);
     header.extend(names.iter().map(|name| format!("{name} on")));
-    header.push("W".to_owned());
+    header.extend(texts(["W", "of it off, W", "planned for"]));
     header.extend(found.problem.classes.iter().cloned());
     let rows = found.plan.steps.iter().enumerate().map(|(step, planned)| {
         let mut row = vec![step.to_string()];
         row.extend(planned.on.iter().map(u32::to_string));
         row.push(format!("{:.1}", planned.power.get()));
+        let kinds = found.problem.kinds.iter().zip(&planned.on);
+        let off_w: f64 = kinds
+            .map(|(kind, on)| kind.machine.server.off.get() * f64::from(kind.count - on))
+            .sum();
+        row.push(format!("{off_w:.1}"));
+        row.push(format!("{:.2} x mean", found.peaks.of_steps[step].get()));
         for class in 0..found.problem.classes.len() {
             let whole = found.problem.steps[step].rates[class];
             let shares = names.iter().enumerate().filter_map(|(kind, name)| {
@@ -119,11 +173,11 @@ fn hourly(found: &Found) -> Section {
     curves.extend(found.alternatives.iter().filter_map(|one| {
         let plan = one.plan.as_ref().ok()?;
         Some(curve(
-            &one.name,
+            &labelled(one),
             plan.steps.iter().map(|step| step.power.get()).collect(),
         ))
     }));
-    let words: Vec<usize> = (names.len() + 2..header.len()).collect();
+    let words: Vec<usize> = (names.len() + 3..header.len()).collect();
     Section {
         title: "Step by step".to_owned(),
         tables: vec![Grid {
@@ -140,6 +194,14 @@ fn hourly(found: &Found) -> Section {
             ..Chart::default()
         }],
         ..Section::default()
+    }
+}
+
+/// Its name in a plot, where its outcome does not stand beside it.
+fn labelled(one: &Alternative) -> String {
+    match one.late.is_empty() {
+        true => one.name.clone(),
+        false => format!("{} (misses the SLO)", one.name),
     }
 }
 
@@ -162,6 +224,7 @@ fn others(found: &Found) -> Section {
         "this plan".to_owned(),
         format!("{:.3}", kwh(found.plan.energy)),
         format!("{:.3}", kwh(found.plan.switching)),
+        format!("{:.1}", standby(found, &found.plan)),
         String::new(),
         "keeps the SLO".to_owned(),
     ];
@@ -170,20 +233,21 @@ fn others(found: &Found) -> Section {
             Ok(plan) => [
                 format!("{:.3}", kwh(plan.energy)),
                 format!("{:.3}", kwh(plan.switching)),
-                format!("{:.1}", saves(found, plan.energy)),
+                format!("{:.1}", standby(found, plan)),
+                kept(one).map_or_else(
+                    || "misses the SLO".to_owned(),
+                    |plan| format!("{:.1}", saves(found, plan.energy).max(0.0)),
+                ),
             ],
-            Err(_) => [String::new(), String::new(), String::new()],
+            Err(_) => Default::default(),
         };
-        let [energy, switching, saved] = figures;
-        vec![one.name.clone(), energy, switching, saved, outcome(one)]
+        let [energy, switching, standby, saved] = figures;
+        vec![one.name.clone(), energy, switching, standby, saved, outcome(one)]
     });
-    let bars = found.alternatives.iter().filter_map(|one| {
-        Some((
-            one.name.clone(),
-            one.name.clone(),
-            kwh(one.plan.as_ref().ok()?.energy),
-        ))
-    });
+    let bars = found
+        .alternatives
+        .iter()
+        .filter_map(|one| Some((labelled(one), labelled(one), kwh(one.plan.as_ref().ok()?.energy))));
     let own_bar = (
         "this plan".to_owned(),
         "this plan".to_owned(),
@@ -193,14 +257,15 @@ fn others(found: &Found) -> Section {
         title: "Beside other ways to run the same machines".to_owned(),
         text: vec![
             "Machines that an alternative does not use are off. `all on, by size` shows what routing alone saves, `switched` what switching alone \
-             does."
+             does. Weights of round robin are capacities for the whole day's mix. All ways are held to the same peaks and measured maxima. \
+             Standby is what machines that are off draw; a way that misses the SLO saves nothing."
                 .to_owned(),
         ],
         tables: vec![Grid {
             caption: "Energy of the whole time".to_owned(),
-            header: texts(["way", "kWh", "of it switching", "this plan saves, %", "outcome"]),
+            header: texts(["way", "kWh", "of it switching", "standby, %", "this plan saves, %", "outcome"]),
             rows: std::iter::once(own.to_vec()).chain(rows).collect(),
-            words: vec![0, 4],
+            words: vec![0, 5],
         }],
         bars: vec![Bars::of("Energy", "kWh", std::iter::once(own_bar).chain(bars))],
         ..Section::default()
@@ -209,8 +274,9 @@ fn others(found: &Found) -> Section {
 
 fn limits(found: &Found) -> Section {
     let mut rows = Vec::new();
-    for kind in &found.problem.kinds {
-        for (class, serving) in found.problem.classes.iter().zip(&kind.serves) {
+    for (index, kind) in found.problem.kinds.iter().enumerate() {
+        for (at, (class, serving)) in found.problem.classes.iter().zip(&kind.serves).enumerate() {
+            let most = found.bounds.most[index][at];
             let capacity = kind.machine.capacity(serving.cost);
             rows.push(vec![
                 kind.machine.name.clone(),
@@ -218,6 +284,10 @@ fn limits(found: &Found) -> Section {
                 format!("{:.0}", serving.cost.cpu.get() * 1e6),
                 format!("{:.0}", serving.cost.bytes),
                 format!("{:.0}", capacity.get()),
+                most.map_or_else(String::new, |most| format!("{:.0}", most.get())),
+                found.fleet[index]
+                    .full_first(found.demand.classes[at].size_bytes)
+                    .to_string(),
                 serving.limit.map_or_else(
                     || "late even alone".to_owned(),
                     |limit| format!("{:.0} %", limit.as_percent()),
@@ -227,11 +297,28 @@ fn limits(found: &Found) -> Section {
     }
     Section {
         title: "What a request takes".to_owned(),
+        text: vec![
+            "A machine is planned at no more of a size than was measured, whatever bounds it: shares of the measured maxima add up as those of its \
+             cores and its link do, to at most what it may be busy. Where neither cores nor link bound it, how busy it may be is that of as many \
+             cores as were busy at the maximum."
+                .to_owned(),
+        ],
         tables: vec![Grid {
-            caption: "Processor time and bytes of a request, the most a machine can serve, and how busy it may be within the SLO".to_owned(),
-            header: texts(["kind", "size", "cpu, µs", "link, bytes", "most, requests/s", "may be busy"]),
+            caption: "Processor time and bytes of a request, how many a machine's cores and link allow, how many were measured, what is full \
+                      first, and how busy it may be within the SLO"
+                .to_owned(),
+            header: texts([
+                "kind",
+                "size",
+                "cpu, µs",
+                "link, bytes",
+                "cores and link, requests/s",
+                "measured, requests/s",
+                "full first",
+                "may be busy",
+            ]),
             rows,
-            words: vec![0, 1, 5],
+            words: vec![0, 1, 6, 7],
         }],
         ..Section::default()
     }
@@ -284,13 +371,15 @@ fn questions(found: &Found) -> Section {
         title: "What the paper leaves open, for these machines".to_owned(),
         tables: vec![
             Grid {
-                caption: "How many small machines equal a large one, and from which demand on the large one draws less".to_owned(),
+                caption: "How many small machines equal a large one, and from which demand on the large one draws less; all of a steady load, on top of which a \
+                          step's margin comes".to_owned(),
                 header: texts(["size", "one", "equals", "requests/s", "it draws, W", "they draw, W", "it draws less"]),
                 rows: equal.collect(),
                 words: vec![0, 1, 2, 6],
             },
             Grid {
-                caption: "Consolidate or spread: one kind alone under the day's mix, the fewest machines or all of them".to_owned(),
+                caption: "Consolidate or spread: one kind alone under the day's mix, the fewest machines or all of them; \
+                          all of a steady load, as above".to_owned(),
                 header: texts(["kind", "% of what all serve", "requests/s", "fewest", "these draw, W", "all draw, W"]),
                 rows: levels.collect(),
                 words: vec![0],
@@ -324,10 +413,23 @@ pub(super) fn json(found: &Found) -> Value {
             .collect();
         value!({"on": on, "power_w": step.power.get(), "requests_per_s": serves})
     });
+    let kinds = problem.kinds.iter().enumerate().map(|(index, kind)| {
+        let measured = found.bounds.most[index].iter().zip(&found.demand.classes);
+        let classes = kind.serves.iter().zip(measured).map(|(serving, (most, class))| {
+            value!({
+                "capacity_per_s": kind.machine.capacity(serving.cost).get(),
+                "measured_per_s": most.map(headroom_units::PerSecond::get),
+                "full_first": found.fleet[index].full_first(class.size_bytes).to_string(),
+                "limit": serving.limit.map(Ratio::get),
+            })
+        });
+        value!({"kind": kind.machine.name, "classes": classes.collect::<Vec<_>>()})
+    });
     let alternatives = found.alternatives.iter().map(|one| {
         let plan = one.plan.as_ref().ok();
         value!({
             "name": one.name, "energy_j": plan.map(|plan| plan.energy.get()), "switching_j": plan.map(|plan| plan.switching.get()),
+            "standby_j": plan.map(|plan| plan.standby(problem).get()), "plan_saves_percent": kept(one).map(|plan| saves(found, plan.energy)),
             "late_steps": one.late, "error": one.plan.as_ref().err().map(ToString::to_string),
         })
     });
@@ -352,6 +454,9 @@ pub(super) fn json(found: &Found) -> Value {
         "source": "estimated",
         "fitted_to": found.fleet.first().map(|kind| kind.source.as_str()),
         "energy_j": found.plan.energy.get(), "switching_j": found.plan.switching.get(),
+        "standby_j": found.plan.standby(problem).get(),
+        "peaks": found.peaks.of_steps.iter().map(|peak| peak.get()).collect::<Vec<_>>(), "peaks_source": found.peaks.source,
+        "kinds": kinds.collect::<Vec<_>>(),
         "bound_j": found.plan.bound.get(), "gap": found.plan.gap().get(),
         "step_s": found.demand.step.get(),
         "steps": steps.collect::<Vec<_>>(),
@@ -359,6 +464,6 @@ pub(super) fn json(found: &Found) -> Value {
         "equivalences": equivalences.collect::<Vec<_>>(),
         "consolidation": consolidation.collect::<Vec<_>>(),
         "migrations": migrations.collect::<Vec<_>>(),
-        "notes": found.fleet.iter().flat_map(|kind| kind.notes.clone()).chain(found.demand.notes.clone()).collect::<Vec<_>>(),
+        "notes": notes(found),
     })
 }

@@ -1,6 +1,6 @@
 //! What came in during a recorded run whose gateway told requests apart by the size of their answers.
 
-use super::demand::{Demand, DemandClass, checked};
+use super::demand::{Demand, DemandClass, Windows, checked};
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_control::placement::advisor::MAX_STEPS;
@@ -16,6 +16,8 @@ struct Sum {
     arrivals: BTreeMap<usize, f64>,
     /// Requests of which the mean content is known, and their content.
     sized: (f64, f64),
+    /// Requests of each window.
+    windows: Vec<f64>,
 }
 
 /// The demand of a run: the classes of its gateway's `sizes`, each of the mean size of its answers, at the rates of each step.
@@ -35,6 +37,7 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
     };
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     let (mut steps, mut end) = (vec![0.0; 0], 0.0_f64);
+    let (window, mut known) = (Windows::of_step(step), Vec::new());
     archive.for_each_period(found.id, |period| {
         let length = period.duration.get();
         end = end.max(period.at.get());
@@ -55,6 +58,7 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
             has_sizes = true;
             let sum = sums.entry(part.name.clone()).or_default();
             *sum.arrivals.entry(at).or_default() += rate * length;
+            window.add(&mut sum.windows, period.at.get(), rate * length);
             if let Some(Fact::Number(bytes)) = part.facts.get("mean_bytes") {
                 sum.sized.0 += rate * length;
                 sum.sized.1 += rate * length * bytes;
@@ -62,6 +66,7 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
         }
         if has_sizes {
             steps[at] += length;
+            window.add(&mut known, period.at.get(), length);
         }
         Ok(())
     })?;
@@ -75,8 +80,8 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
         step: Seconds::new(step),
         ..Demand::default()
     };
-    let mut without = 0.0;
-    for sum in sums.values() {
+    let (mut without, mut windows) = (0.0, Vec::new());
+    for sum in sums.into_values() {
         let of_class: f64 = sum.arrivals.values().sum();
         if sum.sized.0 <= 0.0 || sum.sized.1 <= 0.0 {
             without += of_class;
@@ -91,6 +96,7 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
             size_bytes: sum.sized.1 / sum.sized.0,
             rates: steps.iter().enumerate().map(rate).map(PerSecond::new).collect(),
         });
+        windows.push(sum.windows);
     }
     if demand.classes.is_empty() {
         return Err(wrong(
@@ -98,6 +104,7 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
                 .to_owned(),
         ));
     }
+    demand.peaks = window.measured(&demand.classes, &windows, &known);
     if without > 0.0 {
         demand.notes.push(format!(
             "{:.1} % of the requests were of no known size, and are left out",
@@ -202,6 +209,26 @@ mod tests {
             demand.notes[0].starts_with("5.0 % of the requests"),
             "{:?}",
             demand.notes
+        );
+    }
+
+    #[test]
+    fn the_peak_of_a_step_is_measured_from_its_periods() {
+        let folder = tempfile::tempdir().unwrap();
+        let db = folder.path().join("runs.db");
+        let rates = |at: usize| if at == 30 { 300.0 } else { 100.0 };
+        let periods: Vec<Vec<Part>> = (0..60)
+            .map(|at| vec![class("up to 4096 bytes", rates(at), Some(1e3))])
+            .collect();
+        run(&db, &periods);
+        let demand = recorded(&db, "day", 60.0).unwrap();
+        let mean = (59.0 * 100.0 + 300.0) / 60.0;
+        let peak = demand.peaks[0].unwrap().get();
+        assert!((peak - 300.0 / mean).abs() < 1e-9, "{demand:?}");
+        assert_eq!(
+            recorded(&db, "day", 9.0).unwrap().peaks,
+            [None; 7],
+            "nine windows a step"
         );
     }
 
