@@ -18,6 +18,9 @@ const MARGIN: f64 = 0.93;
 /// How many times the limits are exceeded, the least that will do, where the backends cannot serve all under the guard: in a fleet of
 /// several kinds the fewest requests are no measure of what a backend bears, so routes over the guard are late less than least connections.
 const OVER_LIMITS: [f64; 4] = [1.1, 1.25, 1.5, 2.0];
+/// For what share of what comes in routes are found where all of it overloads the backends, the most that will do: figures that are a little
+/// too slow are no reason to let requests go where they are late in any case.
+const SHARES_SERVED: [f64; 3] = [0.95, 0.9, 0.8];
 /// A share of a class below this is none.
 const LEAST_SHARE: f64 = 0.005;
 
@@ -33,6 +36,8 @@ pub(super) struct Choice {
     pub(super) work_w: f64,
     /// How much of its limit the busiest backend uses; over 1 where the backends cannot serve all under the guard.
     pub(super) strain: f64,
+    /// How busy the busiest backend would be.
+    pub(super) busiest: f64,
 }
 
 /// How busy a backend would be.
@@ -186,7 +191,22 @@ impl Model {
             .or_else(|| {
                 let mut over = OVER_LIMITS.into_iter();
                 over.find_map(|over| cheapest(&self.over_limits(over), 0, &counts))
-            })?;
+            });
+        let in_part = || {
+            let part = |share: f64| {
+                let mut problem = self.over_limits(OVER_LIMITS[OVER_LIMITS.len() - 1]);
+                for rate in problem.steps.iter_mut().flat_map(|step| &mut step.rates) {
+                    *rate = *rate * share;
+                }
+                let mut groups = cheapest(&problem, 0, &counts)?;
+                for rate in groups.iter_mut().flat_map(|group| &mut group.rates) {
+                    *rate = *rate / share;
+                }
+                Some(groups)
+            };
+            SHARES_SERVED.into_iter().find_map(part)
+        };
+        let groups = groups.or_else(in_part)?;
         let mut shares = vec![vec![0.0; backends]; self.known];
         let mut next = vec![0; self.members.len()];
         for group in &groups {
@@ -211,9 +231,10 @@ impl Model {
         }
         let work_w = self.work_w(&routes);
         Some(Choice {
-            routes,
             work_w,
+            busiest: self.busiest(&routes),
             strain,
+            routes,
         })
     }
 

@@ -38,7 +38,7 @@ use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
 use crate::parameter::Parameters;
-use crate::placement::Routes;
+use crate::placement::{MAX_LIMIT, Routes};
 use crate::plant::{Plant, Slo};
 use crate::registry::LawError;
 use crate::stack;
@@ -193,9 +193,15 @@ impl Placement {
         let bearable = best
             .as_ref()
             .map_or(1.0, |best| (best.strain * NO_LESS_STRAINED).max(1.0));
+        // And none is so busy that its queue only grows, where it need not be.
+        let serves = |routes: &Routes| {
+            let least = best.as_ref().map_or(0.0, |best| best.busiest);
+            model.busiest(routes) <= least.max(MAX_LIMIT.get())
+        };
         let (rule, routes, work_w) = match (kept, best) {
             (Some((strain, work_w, routes)), best)
                 if strain <= bearable
+                    && serves(&routes)
                     && best.as_ref().is_none_or(|best| {
                         best.work_w > work_w * (1.0 - self.tuning.least_gain) || best.strain > strain.max(1.0)
                     }) =>
@@ -256,7 +262,8 @@ impl Placement {
             ("silent", silent.len() as f64),
         ];
         let path = Seconds::from_millis(self.tuning.path_ms);
-        let most_in_flight = model.most_in_flight(&routes, backends, self.slo, path);
+        let allowed = self.slo.target() * self.tuning.guard;
+        let most_in_flight = model.most_in_flight(&routes, backends, self.slo, allowed, path);
         self.routes = Some(routes.clone());
         let mut in_force = Routes {
             most_in_flight,
