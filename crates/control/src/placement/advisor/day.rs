@@ -208,6 +208,10 @@ impl<'a> Day<'a> {
                 let (all, _) = self.within(step, f64::INFINITY, most)?;
                 of_step = all;
             }
+            if of_step.is_empty() && self.routing != Routing::BySize {
+                let peak = self.problem.peak(step);
+                return Err(AdvisorError::Late { step, peak });
+            }
             if of_step.is_empty() {
                 let fewer: Numbers = most
                     .iter()
@@ -238,7 +242,7 @@ impl<'a> Day<'a> {
         let kept = found.into_iter().map(|(_, on)| on).take(MAX_STATES);
         for on in kept.chain([sure.to_vec()]).collect::<BTreeSet<_>>() {
             let watts = self.power(step, &on)?;
-            if watts <= most_w || watts.is_finite() && on == sure {
+            if watts.is_finite() && (watts <= most_w || on == sure) {
                 of_step.push((on, watts));
             }
         }

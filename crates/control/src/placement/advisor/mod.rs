@@ -159,6 +159,16 @@ pub enum AdvisorError {
         /// " with one machine to spare", or nothing.
         spare: &'static str,
     },
+    /// Routing that tells no classes apart misses the SLO with any of the machines on.
+    #[error(
+        "step {step}: with no number of machines on does this routing keep the SLO at the peak of the step, {peak:.2} times its mean"
+    )]
+    Late {
+        /// The step, from 0.
+        step: usize,
+        /// How many times its mean the load of the step is planned for.
+        peak: f64,
+    },
     /// The solver gave up.
     #[error("step {step}: the solver failed ({why}): give rates and counts of similar orders of magnitude")]
     Solver {

@@ -498,6 +498,15 @@ fn weights_by_capacity_load_machines_alike() {
     assert!(weighted.late.is_empty());
     let round = all.iter().find(|one| one.name == "all on, round robin").unwrap();
     assert_eq!(round.late, [0], "a third of all is more than a small one serves");
+    // More than the large one serves: by weights one small one beside it is enough, by round robin no number of them.
+    let all = alternatives(&two_kinds(1, 2, &[[50_000.0, 0.0]])).unwrap();
+    let switched = |name: &str| all.iter().find(|one| one.name == name).unwrap().plan.clone();
+    assert_eq!(
+        switched("switched, weighted round robin").unwrap().steps[0].on,
+        [1, 1]
+    );
+    let late = AdvisorError::Late { step: 0, peak: 1.0 };
+    assert_eq!(switched("switched, round robin"), Err(late));
 }
 
 #[test]
