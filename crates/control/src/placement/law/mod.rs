@@ -194,10 +194,8 @@ impl Placement {
             .as_ref()
             .map_or(1.0, |best| (best.strain * NO_LESS_STRAINED).max(1.0));
         // And none is so busy that its queue only grows, where it need not be.
-        let serves = |routes: &Routes| {
-            let least = best.as_ref().map_or(0.0, |best| best.busiest);
-            model.busiest(routes) <= least.max(MAX_LIMIT.get())
-        };
+        let least_busy = best.as_ref().map_or(0.0, |best| best.busiest);
+        let serves = |routes: &Routes| model.busiest(routes) <= least_busy.max(MAX_LIMIT.get());
         let (rule, routes, work_w) = match (kept, best) {
             (Some((strain, work_w, routes)), best)
                 if strain <= bearable
