@@ -62,6 +62,8 @@ pub struct Placement {
     limits: Limits,
     /// The routes in force; `None` while least connections is.
     routes: Option<Routes>,
+    /// How much of its limit the busiest backend was to use under them.
+    strain: f64,
     /// Periods in a row in which the SLO was missed unexplained.
     late: u32,
     /// Periods for which it lets go yet.
@@ -94,6 +96,7 @@ impl Placement {
             state: State::default(),
             limits: Limits::default(),
             routes: None,
+            strain: 0.0,
             late: 0,
             let_go: 0,
             times: 0,
@@ -196,7 +199,7 @@ impl Placement {
         // And none is so busy that its queue only grows, where it need not be.
         let least_busy = best.as_ref().map_or(0.0, |best| best.busiest);
         let serves = |routes: &Routes| model.busiest(routes) <= least_busy.max(MAX_LIMIT.get());
-        let (rule, routes, work_w) = match (kept, best) {
+        let (rule, routes, work_w, strain) = match (kept, best) {
             (Some((strain, work_w, routes)), best)
                 if strain <= bearable
                     && serves(&routes)
@@ -204,10 +207,12 @@ impl Placement {
                         best.work_w > work_w * (1.0 - self.tuning.least_gain) || best.strain > strain.max(1.0)
                     }) =>
             {
-                ("placement-stays", routes, work_w)
+                ("placement-stays", routes, work_w, strain)
             }
-            (_, Some(best)) if best.strain > 1.0 => ("placed-over-guard", best.routes, best.work_w),
-            (_, Some(best)) => ("placed", best.routes, best.work_w),
+            (_, Some(best)) if best.strain > 1.0 => {
+                ("placed-over-guard", best.routes, best.work_w, best.strain)
+            }
+            (_, Some(best)) => ("placed", best.routes, best.work_w, best.strain),
             (_, None) => {
                 let text =
                     "the backends cannot serve what comes in: each request goes as the gateway balances";
@@ -262,7 +267,7 @@ impl Placement {
         let path = Seconds::from_millis(self.tuning.path_ms);
         let allowed = self.slo.target() * self.tuning.guard;
         let most_in_flight = model.most_in_flight(&routes, backends, self.slo, allowed, path);
-        self.routes = Some(routes.clone());
+        (self.routes, self.strain) = (Some(routes.clone()), strain);
         let mut in_force = Routes {
             most_in_flight,
             ..routes
@@ -312,8 +317,10 @@ impl Law for Placement {
             );
             return self.let_be(Reason::new("placement-unknown-backend", text, &[]));
         }
-        if self.routes.is_some() && observation.in_force.get(Lever::Placement) == Some(1.0) {
-            self.state.learn_tails(sizes, allowed);
+        if self.routes.is_none() {
+            self.state.forget_tails();
+        } else if observation.in_force.get(Lever::Placement) == Some(1.0) {
+            self.state.learn_tails(sizes, allowed, self.strain <= 1.0);
         }
         if self.state.periods <= self.tuning.warm_up_periods {
             let text = "rates and sizes are observed first: each request goes as the gateway balances";

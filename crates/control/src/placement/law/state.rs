@@ -152,19 +152,27 @@ impl State {
         Ok(())
     }
 
-    /// Learns of each class how much its percentile is longer than its mean size makes it, while it goes where the law says.
-    pub(super) fn learn_tails(&mut self, sizes: &SizesObservation, allowed: Seconds) {
+    /// Learns of each class how much its percentile is longer than its mean size makes it, while it goes where the law says: it is where it is
+    /// late though the model says that these routes keep it, and is not where it is in time though the model says that they do not.
+    pub(super) fn learn_tails(&mut self, sizes: &SizesObservation, allowed: Seconds, kept_by_model: bool) {
         let known = sizes.classes.iter().filter(|class| class.known);
         for (state, class) in self.classes.iter_mut().zip(known) {
             let Some(latency) = class.latency.filter(|_| class.completions >= MIN_COMPLETIONS) else {
                 continue;
             };
             let factor = match latency.at_slo / allowed {
-                over if over > 1.0 => TAIL_UP,
-                over if over < EASY => TAIL_DOWN,
+                over if over > 1.0 && kept_by_model => TAIL_UP,
+                over if over < EASY || over <= 1.0 && !kept_by_model => TAIL_DOWN,
                 _ => 1.0,
             };
             state.tail = (state.tail * factor).clamp(1.0, MAX_TAIL);
+        }
+    }
+
+    /// Forgets some of it while they go elsewhere.
+    pub(super) fn forget_tails(&mut self) {
+        for state in &mut self.classes {
+            state.tail = (state.tail * TAIL_DOWN).max(1.0);
         }
     }
 
