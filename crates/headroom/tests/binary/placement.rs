@@ -67,9 +67,12 @@ impl Clients {
             Arc::new(Mutex::new(Vec::new())),
             Arc::new(AtomicBool::new(false)),
         );
-        let client = |_| {
+        let client = |number: usize| {
+            // One after another, so that they do not all ask at once for ever.
+            let first = pause.mul_f64(number as f64 / clients as f64);
             let (answered, wrong, stop) = (Arc::clone(&answered), Arc::clone(&wrong), Arc::clone(&stop));
             std::thread::spawn(move || {
+                std::thread::sleep(first);
                 while !stop.load(Ordering::Relaxed) {
                     match get(address, path) {
                         Ok(answer) if answer.status == 200 => {
