@@ -132,7 +132,7 @@ impl Cell {
 
     fn of(&self, value: impl Fn(&Window) -> Option<f64>) -> Option<Estimate> {
         let values: Vec<f64> = self.windows.iter().filter_map(value).collect();
-        Estimate::of(&values)
+        Estimate::of_series(&values)
     }
 
     /// Requests a second that were answered as they should be.
