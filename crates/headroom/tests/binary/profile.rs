@@ -458,15 +458,18 @@ fn profiles_are_compared_and_what_is_none_is_refused() {
         fs::read_to_string(&page).unwrap().contains("<svg"),
         "it has plots"
     );
-    let rows = succeeds(headroom(format!(
+    let told = succeeds(headroom(format!(
         "profile compare {one} {two} --out {} --json",
         page.display()
     )))
     .json();
-    assert_eq!(rows.as_array().unwrap().len(), 2);
+    assert_eq!(told["schema"], "headroom-profile-comparison/1");
+    assert!(told["agreement"]["agree"].is_boolean(), "{told}");
+    let rows = told["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
     assert!(
         rows[0]["throughput_per_power"]["mean"].as_f64().unwrap() > 0.0,
-        "{rows}"
+        "{told}"
     );
     let none = written.file("none.json");
     fs::write(&none, "{}").unwrap();

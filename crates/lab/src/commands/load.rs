@@ -99,9 +99,9 @@ pub struct LoadArgs {
     /// for the rest of the share.
     #[arg(long, default_value_t = 1.0, value_name = "SHARE", requires = "closed", conflicts_with_all = NOT_CLOSED)]
     pub density: f64,
-    /// With --density: how long a window is (5s, 500ms, 1m).
-    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = seconds, requires = "closed", conflicts_with_all = NOT_CLOSED)]
-    pub window: f64,
+    /// With --density: how long a window is (500ms, 1m); 5s by default.
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "closed", conflicts_with_all = NOT_CLOSED)]
+    pub window: Option<f64>,
     /// With --density: begin the windows of all connections on one grid of --window from the start, however long answers
     /// take. Otherwise a connection's window ends with its last answer and its sleep.
     #[arg(long, requires = "closed", conflicts_with_all = NOT_CLOSED)]
@@ -195,6 +195,9 @@ pub struct LoadArgs {
 
 /// Connections at most where nothing else is said and there are no users.
 const CONNECTIONS: usize = 1024;
+
+/// A window's length where nothing else is said, seconds.
+const WINDOW_S: f64 = 5.0;
 
 /// Files of a site that is written without saying how many.
 const FILES: usize = 2000;
@@ -314,15 +317,30 @@ fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
     })
 }
 
+/// How long a window of a closed loop is.
+fn window(args: &LoadArgs) -> Seconds {
+    Seconds::new(args.window.unwrap_or(WINDOW_S))
+}
+
 fn closed(args: &LoadArgs, connections: usize) -> Result<Offer, Failure> {
     let length = args.duration.map(Seconds::new).ok_or_else(|| {
         Failure::Usage(anyhow!(
             "a closed loop never ends; give --duration, as --duration 30s"
         ))
     })?;
+    if args.density >= 1.0
+        && let Some(option) = [("--window", args.window.is_some()), ("--grid", args.grid)]
+            .into_iter()
+            .find_map(|(option, given)| given.then_some(option))
+    {
+        return Err(Failure::Usage(anyhow!(
+            "{option} is of a --density below 1: connections that never pause have no windows. Give one, as --density 0.5, or leave {option} out"
+        )));
+    }
+    let window = window(args);
     let bursts = Bursts {
         connections,
-        window: Seconds::new(args.window),
+        window,
         density: Ratio::new(args.density),
         duration: length,
         grid: args.grid,
@@ -332,7 +350,7 @@ fn closed(args: &LoadArgs, connections: usize) -> Result<Offer, Failure> {
             1.0 => format!("a closed loop of {connections} connections"),
             density => format!(
                 "a closed loop of {connections} connections at a density of {density} in windows of {} s",
-                args.window
+                window.get()
             ),
         },
         length,

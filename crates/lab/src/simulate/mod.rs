@@ -2,6 +2,7 @@
 
 mod emulated;
 mod figures;
+mod narrow;
 mod past;
 mod progress;
 mod recorded;
@@ -11,6 +12,7 @@ mod table;
 
 pub use emulated::{EmulatedRun, Measured, recorded_world};
 pub use figures::{Figures, figures};
+pub use narrow::{broken, narrow_text};
 pub use past::recorded_load;
 pub use progress::Progress;
 pub use recorded::{Watched, recorded, unrecorded};

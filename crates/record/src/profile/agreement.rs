@@ -4,6 +4,7 @@ use super::cell::Cell;
 use super::file::Profile;
 use super::size_text;
 use crate::statistics::Estimate;
+use serde::Serialize;
 
 /// How far two profiles of the same are apart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +16,7 @@ pub struct Agreement {
 }
 
 /// One figure that differs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Apart {
     /// The cell and the figure: `1 KB at 100 %: throughput`.
     pub what: String,

@@ -117,6 +117,8 @@ pub struct Cell {
     pub marks: Vec<Mark>,
 }
 
+/// A density that was further than this from what was asked is said.
+const OTHER_DENSITY: f64 = 0.02;
 /// From this share of failed requests on a cell is marked.
 const FAILING: f64 = 0.01;
 
@@ -132,7 +134,7 @@ impl Cell {
 
     fn of(&self, value: impl Fn(&Window) -> Option<f64>) -> Option<Estimate> {
         let values: Vec<f64> = self.windows.iter().filter_map(value).collect();
-        Estimate::of(&values)
+        Estimate::of_series(&values)
     }
 
     /// Requests a second that were answered as they should be.
@@ -186,6 +188,13 @@ impl Cell {
     /// The share of the time in which clients waited for answers.
     pub fn sending_share(&self) -> Option<f64> {
         Some(self.of(|window| Some(window.sending_share))?.mean)
+    }
+
+    /// The density it had, where that is another than was asked for by more than 2 points: clients that wait long for their last answers send
+    /// for longer.
+    pub fn other_density(&self) -> Option<f64> {
+        self.sending_share()
+            .filter(|had| (had - self.density).abs() > OTHER_DENSITY)
     }
 
     /// Requests that failed, of all.
@@ -304,6 +313,20 @@ mod tests {
         cell.judge(Some(0.05));
         assert_eq!(cell.marks, [Mark::Failing, Mark::WrongSize]);
         assert!((cell.failed_share().unwrap() - 100.0 / 5_100.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_density_that_was_another_is_known() {
+        let mut cell = Cell::new(1024, 0.25);
+        assert_eq!(cell.other_density(), None);
+        let of = |share| Window {
+            sending_share: share,
+            ..window(5_000, None)
+        };
+        cell.windows = vec![of(0.25), of(0.28)];
+        assert_eq!(cell.other_density(), None);
+        cell.windows = vec![of(0.30), of(0.32)];
+        assert!((cell.other_density().unwrap() - 0.31).abs() < 1e-12);
     }
 
     #[test]

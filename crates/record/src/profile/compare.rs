@@ -1,6 +1,6 @@
 //! Profiles beside each other: the paper's tables and plots, and whether two of one machine agree.
 
-use super::agreement::{agreement, cell_name, percent};
+use super::agreement::{Agreement, agreement, cell_name, percent};
 use super::cell::{Cell, Mark};
 use super::file::{BaselineKind, Profile};
 use super::{KB, size_text};
@@ -38,6 +38,9 @@ fn axes(profiles: &[&Profile]) -> (Vec<u64>, Vec<f64>) {
     densities.dedup_by(|one, two| (*one - *two).abs() < 1e-9);
     (sizes.into_iter().collect(), densities)
 }
+
+/// Up to so many cells a note names each.
+const NAMED: usize = 2;
 
 /// From this share of its cores on a machine that is to be idle is not.
 const NOT_IDLE: f64 = 0.05;
@@ -80,9 +83,7 @@ pub fn sheet(profiles: &[&Profile]) -> Sheet {
             .zip(&names)
             .map(|(profile, name)| cells(profile, name)),
     );
-    if let ([one, two], [first, second]) = (profiles, &names[..]) {
-        sections.extend(agreeing(one, two, first, second));
-    }
+    sections.extend(agreed(profiles).map(|found| agreeing(&found, &names)));
     remarks.extend(
         profiles
             .iter()
@@ -307,7 +308,11 @@ fn per_power(profiles: &[&Profile], names: &[String], sizes: &[u64], densities: 
         let rows = profiles.iter().zip(names).map(|(profile, name)| {
             let cell = |density: &f64| {
                 let cell = profile.cell(*size, *density);
-                figure(cell.and_then(Cell::throughput_per_power), 1, cell)
+                let figure = figure(cell.and_then(Cell::throughput_per_power), 1, cell);
+                match cell.and_then(Cell::other_density) {
+                    Some(had) => format!("{figure} (at {} %)", percent(had)),
+                    None => figure,
+                }
             };
             std::iter::once(name.clone())
                 .chain(densities.iter().map(cell))
@@ -335,7 +340,7 @@ fn per_power(profiles: &[&Profile], names: &[String], sizes: &[u64], densities: 
         title: "Throughput per power".to_owned(),
         text: vec![format!(
             "Means over windows with 95 % intervals; a KB is {KB:.0} bytes of content, and a MB {KB:.0} KB. A star marks what is not the machine's own figure: \
-             its row below says why."
+             a note below says why. In brackets is the density that a cell had, where it is another than was asked for by more than 2 points."
         )],
         tables: tables.collect(),
         charts: charts.filter(|chart| !chart.curves.is_empty()).collect(),
@@ -428,7 +433,10 @@ fn cells(profile: &Profile, name: &str) -> Section {
     let rows = profile.cells.iter().map(|cell| {
         vec![
             size_text(cell.size_bytes),
-            format!("{} %", percent(cell.density)),
+            match cell.other_density() {
+                Some(had) => format!("{} % (had {} %)", percent(cell.density), percent(had)),
+                None => format!("{} %", percent(cell.density)),
+            },
             figure(cell.requests_per_s(), 0, Some(cell)),
             figure(scaled(cell.throughput_kb_per_s(), 1.0 / KB), 2, Some(cell)),
             figure(cell.power_w(), 1, None),
@@ -447,17 +455,9 @@ fn cells(profile: &Profile, name: &str) -> Section {
             cell.windows.len().to_string(),
         ]
     });
-    let notes = profile
-        .cells
-        .iter()
-        .filter(|cell| !cell.marks.is_empty())
-        .map(|cell| {
-            let marks: Vec<&str> = cell.marks.iter().copied().map(Mark::text).collect();
-            format!("{}: {}.", cell_name(cell), marks.join("; "))
-        });
     Section {
         title: format!("{name}, cell by cell"),
-        text: notes.collect(),
+        text: notes(profile),
         tables: vec![Grid {
             header: texts(&[
                 "size",
@@ -475,11 +475,39 @@ fn cells(profile: &Profile, name: &str) -> Section {
                 "windows",
             ]),
             rows: rows.collect(),
-            words: vec![0, 11],
+            words: vec![0, 1, 11],
             ..Grid::default()
         }],
         ..Section::default()
     }
+}
+
+/// A line for each thing that is wrong with cells: which, or how many where they are more than a line has room for.
+fn notes(profile: &Profile) -> Vec<String> {
+    let mut marks: Vec<Mark> = profile
+        .cells
+        .iter()
+        .flat_map(|cell| cell.marks.iter().copied())
+        .collect();
+    marks.sort_unstable();
+    marks.dedup();
+    let note = |mark: Mark| {
+        let marked: Vec<String> = profile
+            .cells
+            .iter()
+            .filter(|cell| cell.marks.contains(&mark))
+            .map(cell_name)
+            .collect();
+        let (count, all) = (marked.len(), profile.cells.len());
+        let which = match count {
+            // What is not the machine's own is named.
+            _ if mark.is_untrue() || count <= NAMED => marked.join(", "),
+            _ if count == all => format!("all {all} cells"),
+            _ => format!("{count} of {all} cells"),
+        };
+        format!("{which}: {}.", mark.text())
+    };
+    marks.into_iter().map(note).collect()
 }
 
 fn scaled(estimate: Option<Estimate>, factor: f64) -> Option<Estimate> {
@@ -491,17 +519,20 @@ fn scaled(estimate: Option<Estimate>, factor: f64) -> Option<Estimate> {
     })
 }
 
-/// Whether two profiles of one machine and service agree; `None` of different ones.
-fn agreeing(one: &Profile, two: &Profile, first: &str, second: &str) -> Option<Section> {
-    if one.differs_from(two).is_some() {
-        return None;
+/// How two profiles of one machine, service and plan agree; `None` of different ones, and of one or three.
+pub(super) fn agreed(profiles: &[&Profile]) -> Option<Agreement> {
+    match profiles {
+        [one, two] if one.differs_from(two).is_none() => Some(agreement(one, two)),
+        _ => None,
     }
-    let found = agreement(one, two);
+}
+
+fn agreeing(found: &Agreement, names: &[String]) -> Section {
     let rows = found
         .apart
         .iter()
         .map(|apart| vec![apart.what.clone(), apart.one.written(1), apart.two.written(1)]);
-    Some(Section {
+    Section {
         title: "Whether the two agree".to_owned(),
         text: vec![format!(
             "{} of {} figures (throughput and power of each cell) are further apart than the 95 % interval of their difference; by chance alone it \
@@ -514,14 +545,16 @@ fn agreeing(one: &Profile, two: &Profile, first: &str, second: &str) -> Option<S
         tables: match found.apart.is_empty() {
             true => Vec::new(),
             false => vec![Grid {
-                header: vec!["figure".to_owned(), first.to_owned(), second.to_owned()],
+                header: std::iter::once("figure".to_owned())
+                    .chain(names.iter().cloned())
+                    .collect(),
                 rows: rows.collect(),
                 words: vec![0],
                 ..Grid::default()
             }],
         },
         ..Section::default()
-    })
+    }
 }
 
 #[cfg(test)]

@@ -110,3 +110,67 @@ fn a_cell_that_is_not_the_machines_own_has_a_star_and_a_reason() {
     );
     assert_eq!(cells.tables[0].rows[0][11], "client");
 }
+
+#[test]
+fn what_is_wrong_with_many_cells_is_one_line_and_what_is_not_the_machines_own_is_named() {
+    let mut one = profile("xeon", 50_000.0, 75.0);
+    let wide = |density| Cell {
+        density,
+        marks: vec![Mark::Wide],
+        ..one.cells[0].clone()
+    };
+    one.cells = [1.0, 0.75, 0.5, 0.25].map(wide).to_vec();
+    let notes = |one: &Profile| sheet(&[one]).sections.pop().unwrap().text;
+    let wider = "the interval is wider than asked, and no time was left.";
+    assert_eq!(notes(&one), [format!("all 4 cells: {wider}")]);
+    one.cells[0].marks = vec![Mark::Failing];
+    assert_eq!(
+        notes(&one),
+        [
+            "1 KB at 100 %: more than 1 % of the requests failed.".to_owned(),
+            format!("3 of 4 cells: {wider}")
+        ]
+    );
+    one.cells[1].marks.clear();
+    assert_eq!(notes(&one)[1], format!("1 KB at 50 %, 1 KB at 25 %: {wider}"));
+}
+
+#[test]
+fn a_density_that_was_not_had_is_shown_beside_what_was_asked() {
+    let mut one = profile("arm", 8_000.0, 14.0);
+    for window in &mut one.cells[1].windows {
+        window.sending_share = 0.625;
+    }
+    let sheet = sheet(&[&one]);
+    let row = &sheet.sections[1].tables[0].rows[0];
+    assert!(
+        row[2].ends_with(" (at 62.5 %)") && !row[1].contains("at"),
+        "{row:?}"
+    );
+    let cells = &sheet.sections.last().unwrap().tables[0].rows;
+    assert_eq!((&*cells[0][1], &*cells[1][1]), ("100 %", "50 % (had 62.5 %)"));
+}
+
+#[test]
+fn programs_are_told_the_layout_the_density_had_and_whether_two_agree() {
+    use crate::profile::Comparison;
+    let (one, two) = (profile("a", 50_000.0, 75.0), profile("a", 60_000.0, 75.0));
+    let told = serde_json::to_value(Comparison::of(&[&one, &two])).unwrap();
+    assert_eq!(told["schema"], "headroom-profile-comparison/1");
+    assert_eq!(told["rows"].as_array().unwrap().len(), 4);
+    assert_eq!(
+        (&told["rows"][1]["density"], &told["rows"][1]["density_had"]),
+        (&0.5.into(), &0.5.into())
+    );
+    let agreement = &told["agreement"];
+    assert_eq!(
+        (&agreement["agree"], &agreement["figures"]),
+        (&false.into(), &4.into())
+    );
+    assert_eq!(agreement["apart"][0]["what"], "1 KB at 100 %: throughput");
+    assert!(Comparison::of(&[&one, &one]).agreement.unwrap().agree);
+    let mut other = two;
+    other.machine.cores = 64;
+    assert_eq!(Comparison::of(&[&one, &other]).agreement, None);
+    assert_eq!(Comparison::of(&[&one]).agreement, None);
+}

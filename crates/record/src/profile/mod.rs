@@ -37,7 +37,7 @@ pub use cell::{Cell, Latencies, Mark, Window};
 pub use file::{
     Baseline, BaselineKind, Link, MachineFacts, Meter, Plan, Profile, ProfileError, Protocol, ServiceFacts,
 };
-pub use rows::{Row, rows};
+pub use rows::{Comparison, Row, Verdict, rows};
 
 /// Bytes of a kilobyte here, as of the paper's and of `ab`'s figures.
 pub const KB: f64 = 1024.0;

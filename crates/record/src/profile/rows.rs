@@ -1,8 +1,9 @@
 //! Profiles as rows of figures, for programs.
 
+use super::agreement::Apart;
 use super::bound::Bound;
 use super::cell::{Cell, Mark};
-use super::compare::names;
+use super::compare::{agreed, names};
 use super::file::Profile;
 use crate::statistics::Estimate;
 use headroom_units::Source;
@@ -15,8 +16,10 @@ pub struct Row {
     pub profile: String,
     /// Bytes.
     pub size_bytes: u64,
-    /// The share of each window in which requests are sent.
+    /// The share of each window in which requests were to be sent.
     pub density: f64,
+    /// The share in which they were: more, where clients waited long for their last answers.
+    pub density_had: Option<f64>,
     /// Requests a second.
     pub requests_per_s: Option<Estimate>,
     /// KB/s.
@@ -45,6 +48,49 @@ pub struct Row {
     pub marks: Vec<Mark>,
 }
 
+/// Profiles beside each other, for programs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// [`Comparison::SCHEMA`].
+    pub schema: &'static str,
+    /// Every cell of every profile.
+    pub rows: Vec<Row>,
+    /// Whether two of one machine, service and plan agree; `None` of any others.
+    pub agreement: Option<Verdict>,
+}
+
+/// Whether two profiles say the same.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// As well as two measurements of the same do.
+    pub agree: bool,
+    /// Figures that both have with an interval: throughput and power of each cell.
+    pub figures: usize,
+    /// How many of these may be apart by chance.
+    pub by_chance: usize,
+    /// Those that are apart.
+    pub apart: Vec<Apart>,
+}
+
+impl Comparison {
+    /// The layout. Keys may be added, and none is renamed under one number.
+    pub const SCHEMA: &str = "headroom-profile-comparison/1";
+
+    /// Of these profiles.
+    pub fn of(profiles: &[&Profile]) -> Self {
+        Self {
+            schema: Self::SCHEMA,
+            rows: rows(profiles),
+            agreement: agreed(profiles).map(|found| Verdict {
+                agree: found.holds(),
+                figures: found.figures,
+                by_chance: found.by_chance(),
+                apart: found.apart,
+            }),
+        }
+    }
+}
+
 /// Every cell of every profile.
 pub fn rows(profiles: &[&Profile]) -> Vec<Row> {
     let names = names(profiles);
@@ -54,6 +100,7 @@ pub fn rows(profiles: &[&Profile]) -> Vec<Row> {
             profile: name.clone(),
             size_bytes: cell.size_bytes,
             density: cell.density,
+            density_had: cell.sending_share(),
             requests_per_s: cell.requests_per_s(),
             throughput_kb_per_s: cell.throughput_kb_per_s(),
             power_w: cell.power_w(),

@@ -103,7 +103,7 @@ fn parameters(args: &LoadArgs, offer: &Offer) -> Map<String, Value> {
     if let Some(connections) = args.closed {
         add("closed", json!(connections));
         add("density", json!(args.density));
-        add("window_s", json!(args.window));
+        add("window_s", json!(super::window(args)));
         add("grid", json!(args.grid));
     } else if let Some(curve) = &args.users {
         add("users", json!(curve));

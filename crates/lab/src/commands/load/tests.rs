@@ -50,6 +50,32 @@ fn an_option_of_another_source_of_requests_is_refused() {
 }
 
 #[test]
+fn windows_of_connections_that_never_pause_are_refused_with_the_reason() {
+    let why = |line: &str| {
+        let args = parsed(&format!("--closed 4 --duration 5 {line}")).unwrap();
+        offer(&args).err().map(|error| error.to_string())
+    };
+    for (line, option) in [
+        ("--window 2s", "--window is of a --density below 1"),
+        ("--density 1 --window 5s", "--window is of"),
+        ("--grid", "--grid is of"),
+    ] {
+        let why = why(line).unwrap();
+        assert!(why.contains(option) && why.contains("--density 0.5"), "{why}");
+    }
+    for line in [
+        "",
+        "--density 1",
+        "--density 0.5 --window 2s --grid",
+        "--density 0.5",
+    ] {
+        assert_eq!(why(line), None, "{line}");
+    }
+    let args = parsed("--closed 4 --duration 5 --density 0.5").unwrap();
+    assert_eq!(window(&args), Seconds::new(5.0));
+}
+
+#[test]
 fn an_option_of_another_protocol_is_refused_by_name() {
     for (line, of_memcached, named) in [
         ("--trace wikipedia --value-bytes 9", false, "--value-bytes"),

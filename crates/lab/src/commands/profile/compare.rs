@@ -1,9 +1,9 @@
 //! `headroom profile compare`: profiles beside each other.
 
-use crate::simulate::{sheet_text, write_sheet};
+use crate::simulate::{narrow_text, write_sheet};
 use clap::Args;
-use headroom_console::{Failure, say};
-use headroom_record::profile::{Profile, compare, rows};
+use headroom_console::{Failure, say, terminal};
+use headroom_record::profile::{Comparison, Profile, compare};
 use std::path::PathBuf;
 
 /// `headroom profile compare`.
@@ -31,12 +31,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let sheet = compare::sheet(&all);
     write_sheet(&sheet, None, &args.out)?;
     if args.json {
-        return say::result(serde_json::to_string(&rows(&all))?);
+        return say::result(serde_json::to_string(&Comparison::of(&all))?);
     }
     say::result(format_args!(
-        "{}\n\n{}report: {}",
-        sheet.lead,
-        sheet_text(&sheet),
+        "{}report: {}",
+        narrow_text(&sheet, terminal::columns()),
         args.out.display()
     ))
 }

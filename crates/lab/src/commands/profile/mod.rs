@@ -8,12 +8,12 @@ mod node;
 mod target;
 
 use crate::origin;
-use crate::simulate::{sheet_text, write_sheet};
+use crate::simulate::{broken, narrow_text, write_sheet};
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use far_end::FarEnd;
 use headroom_console::args::seconds;
-use headroom_console::{Failure, Stop, file, say};
+use headroom_console::{Failure, Stop, file, say, terminal};
 use headroom_node::Roots;
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_record::profile::{Plan, Profile, ProfileError, Protocol, compare as compared, size_text};
@@ -236,9 +236,12 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
     let mut profile = begin(args, &target, &*machine, plan)?;
     check_link(args, &mut *machine)?;
     check_answers(args, &target, &profile.plan.sizes_bytes)?;
+    target.check(&profile.plan)?;
     if args.out.exists() {
         profile = go_on(args, profile)?;
     }
+    // Better now than after the first baseline.
+    profile.write(&args.out).map_err(Failure::usage)?;
     file::will_write(&args.report)?;
     let far_end = far_end(args, here, &mut profile);
     let stop = Stop::at_signals()?;
@@ -273,9 +276,8 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
     match args.json {
         true => say::result(serde_json::to_string(&profile)?),
         false => say::result(format_args!(
-            "{}\n\n{}report: {}",
-            sheet.lead,
-            sheet_text(&sheet),
+            "{}report: {}",
+            narrow_text(&sheet, terminal::columns()),
             args.report.display()
         )),
     }?;
@@ -332,19 +334,45 @@ fn plan(args: &ProfileArgs, protocol: Protocol, threads: usize) -> Result<Plan, 
         (true, Protocol::Memcached) => kb([1, 10, 999]),
     };
     sizes.sort_unstable();
-    sizes.dedup();
-    let mut densities = args.densities.clone();
-    densities.sort_by(|one, two| two.total_cmp(one));
-    densities.dedup();
-    if protocol == Protocol::Http && args.sets > 0.0 {
+    if let Some(twice) = sizes.windows(2).find(|two| two[0] == two[1]) {
         return Err(Failure::usage(anyhow!(
-            "--sets is of memcached: HTTP is asked by GET alone"
+            "--sizes has {} ({} bytes) twice: give each size once",
+            size_text(twice[0]),
+            twice[0]
         )));
     }
-    if protocol == Protocol::Memcached && args.new_connections {
+    let mut densities = args.densities.clone();
+    densities.sort_by(|one, two| two.total_cmp(one));
+    if let Some(twice) = densities.windows(2).find(|two| two[0] == two[1]) {
         return Err(Failure::usage(anyhow!(
-            "--new-connections is of HTTP: a memcached's connections are kept"
+            "--densities has {} % twice: give each density once",
+            twice[0] * 100.0
         )));
+    }
+    let ignored = match protocol {
+        Protocol::Http => [
+            (
+                args.sets > 0.0,
+                "--sets is of memcached: HTTP is asked by GET alone",
+            ),
+            (
+                args.keys.is_some(),
+                "--keys is of memcached: HTTP is asked for one path of each size",
+            ),
+        ],
+        Protocol::Memcached => [
+            (
+                args.new_connections,
+                "--new-connections is of HTTP: a memcached's connections are kept",
+            ),
+            (
+                args.write_files.is_some(),
+                "--write-files is of HTTP: a memcached is sent its values; leave it out",
+            ),
+        ],
+    };
+    if let Some((_, why)) = ignored.into_iter().find(|(given, _)| *given) {
+        return Err(Failure::usage(anyhow!(why)));
     }
     Ok(Plan {
         sizes_bytes: sizes,
@@ -379,10 +407,10 @@ fn open(args: &ProfileArgs, here: bool) -> Result<Box<dyn Machine>, Failure> {
     }
     let roots = Roots::at(&args.sys, &args.proc);
     if !here && roots.is_this_kernel() {
-        say::note!(
+        note(&format!(
             "{} is another machine, and no --agent reports of it: no watts, no cores, no link; throughput and latency alone",
             args.url.as_deref().unwrap_or_default()
-        );
+        ));
         return Ok(Box::new(Unknown));
     }
     let model = model(args.machine.as_deref(), &roots)?;
@@ -427,7 +455,7 @@ fn begin(args: &ProfileArgs, target: &Target, machine: &dyn Machine, plan: Plan)
     };
     profile.machine = facts;
     if let Some(meter) = &meter {
-        say::note!("watts: {} ({}): {}", meter.source, meter.name, meter.of);
+        note(&format!("watts: {} ({}): {}", meter.source, meter.name, meter.of));
     }
     profile.meter = meter;
     Ok(profile)
@@ -494,11 +522,11 @@ fn check_answers(args: &ProfileArgs, target: &Target, sizes: &[u64]) -> Result<(
         )));
     }
     for (size, objection) in objections {
-        say::note!(
+        note(&format!(
             "{objection}: the cells of {} will be marked{}",
             size_text(size),
             remedy(args)
-        );
+        ));
     }
     Ok(())
 }
@@ -508,25 +536,25 @@ fn far_end(args: &ProfileArgs, here: bool, profile: &mut Profile) -> Option<FarE
     if let Some(address) = args.far_end {
         return Some(FarEnd::at(address));
     }
-    let mut note = |why: String| {
-        let note = format!("no baselines of busy cores and of a full link: {why}");
-        if !profile.notes.contains(&note) {
-            say::note!("{note}");
-            profile.notes.push(note);
+    let mut without = |why: String| {
+        let missing = format!("no baselines of busy cores and of a full link: {why}");
+        if !profile.notes.contains(&missing) {
+            note(&missing);
+            profile.notes.push(missing);
         }
         None
     };
     if args.no_baselines {
-        return note("--no-baselines".to_owned());
+        return without("--no-baselines".to_owned());
     }
     if !(here && profile.client_is_local) {
-        return note(
+        return without(
             "they need `headroom profile far-end` on the machine that serves (--far-end)".to_owned(),
         );
     }
     match FarEnd::here() {
         Ok(far) => Some(far),
-        Err(error) => note(format!("{error:#}")),
+        Err(error) => without(format!("{error:#}")),
     }
 }
 
@@ -537,7 +565,7 @@ fn say_plan(profile: &Profile, args: &ProfileArgs) {
         .iter()
         .map(|size| size_text(*size))
         .collect();
-    say::note!(
+    note(&format!(
         "{} ({}): {} at {} densities, {MIN_WINDOWS} to {MAX_WINDOWS} windows of {} s each, at most {:.0} s",
         profile.service.url,
         profile.service.software,
@@ -545,7 +573,13 @@ fn say_plan(profile: &Profile, args: &ProfileArgs) {
         profile.plan.densities.len(),
         profile.plan.window_s,
         args.within
-    );
+    ));
+}
+
+/// Says something in lines that a terminal has room for.
+fn note(text: &str) {
+    let lines = broken(text, "", terminal::columns().unwrap_or(usize::MAX));
+    say::line(lines.trim_end().to_owned());
 }
 
 /// Files of these sizes, of bytes that no compression makes fewer.
@@ -617,6 +651,40 @@ mod tests {
             assert!(density(bad).unwrap_err().contains("1 to 100"), "{bad}");
         }
         assert!(window("0.1").is_err() && share("1.1").is_err() && precision("0").is_err());
+    }
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        profile: ProfileArgs,
+    }
+
+    #[test]
+    fn what_is_given_twice_or_would_be_ignored_is_refused_with_the_reason() {
+        let why = |protocol, words: &str| {
+            let words = format!("profile --url http://web1/ {words}");
+            let args = <Command as clap::Parser>::try_parse_from(words.split_whitespace()).unwrap();
+            plan(&args.profile, protocol, 1)
+                .err()
+                .map(|error| error.to_string())
+        };
+        for (protocol, words, part) in [
+            (Protocol::Http, "--sizes 1KB,10KB,1024", "1 KB (1024 bytes) twice"),
+            (Protocol::Http, "--densities 50,25,50", "50 % twice"),
+            (Protocol::Http, "--sets 0.2", "--sets is of memcached"),
+            (Protocol::Http, "--keys 7", "--keys is of memcached"),
+            (Protocol::Memcached, "--write-files x", "--write-files is of HTTP"),
+            (
+                Protocol::Memcached,
+                "--new-connections",
+                "--new-connections is of HTTP",
+            ),
+        ] {
+            let why = why(protocol, words).unwrap_or_default();
+            assert!(why.contains(part), "{words}: {why}");
+        }
+        assert_eq!(why(Protocol::Http, "--write-files x --new-connections"), None);
+        assert_eq!(why(Protocol::Memcached, "--sets 0.2 --keys 7"), None);
     }
 
     #[test]
