@@ -56,6 +56,14 @@ use tokio::runtime::LocalOptions;
 /// that becomes due must not wait for so many.
 const EVENT_INTERVAL: u32 = 16;
 
+/// Checks a load: its settings, and the limit on open files, which is raised where the load needs it. Nothing is sent.
+///
+/// # Errors
+/// As [`start`].
+pub fn check(config: LoadConfig) -> Result<(), LoadError> {
+    Plan::new(config).map(drop)
+}
+
 /// Starts a load on threads of its own. They first open the warm connections and then begin together.
 ///
 /// The process's soft limit on open files is raised to its hard limit where the connections need it.

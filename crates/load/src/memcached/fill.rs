@@ -37,28 +37,7 @@ pub(super) fn fill(contents: &Contents) -> Result<(), LoadError> {
     };
     let broken = |error: io::Error| refused(format!("no connection, or it broke: {error}"), START);
     let mut client = Client::open(contents).map_err(broken)?;
-    let settings = client.stats("stats settings\r\n").map_err(broken)?;
-    if let Some(&most) = settings.get("item_size_max")
-        && (contents.value_bytes + ITEM_OVERHEAD) as u64 > most
-    {
-        let problem = format!(
-            "a value of {} bytes does not fit in its largest item, {most} bytes with key and header",
-            contents.value_bytes
-        );
-        return Err(refused(problem, LARGER_ITEMS));
-    }
-    let before = client.stats("stats\r\n").map_err(broken)?;
-    let needed = contents.keys as u64 * (contents.value_bytes + ITEM_OVERHEAD) as u64;
-    if let Some(&most) = before.get("limit_maxbytes").filter(|&&most| needed > most) {
-        let problem = format!(
-            "{} keys of {} bytes are {} MB, and its memory is {} MB",
-            contents.keys,
-            contents.value_bytes,
-            needed / 1_000_000,
-            most / 1_000_000
-        );
-        return Err(refused(problem, MORE_MEMORY));
-    }
+    let before = client.room(&[contents], &contents.url)?;
     client.store_all()?;
     let missing = client.count_missing()?;
     if missing > 0 {
@@ -76,7 +55,56 @@ pub(super) fn fill(contents: &Contents) -> Result<(), LoadError> {
     Ok(())
 }
 
+/// Whether the server's largest item and its memory hold all of these at once.
+pub(super) fn check_room(all: &[&Contents]) -> Result<(), LoadError> {
+    let Some(first) = all.first() else { return Ok(()) };
+    let broken = |error: io::Error| LoadError::Unprepared {
+        url: first.url.clone(),
+        problem: format!("no connection, or it broke: {error}"),
+        remedy: START,
+    };
+    Client::open(first).map_err(broken)?.room(all, &first.url)?;
+    Ok(())
+}
+
 impl<'a> Client<'a> {
+    /// Checks that the server's largest item and its memory hold all of these; its statistics.
+    fn room(&mut self, all: &[&Contents], url: &str) -> Result<HashMap<String, u64>, LoadError> {
+        let refused = |problem: String, remedy| LoadError::Unprepared {
+            url: url.to_owned(),
+            problem,
+            remedy,
+        };
+        let broken = |error: io::Error| refused(format!("no connection, or it broke: {error}"), START);
+        let settings = self.stats("stats settings\r\n").map_err(broken)?;
+        let largest = all.iter().map(|contents| contents.value_bytes).max().unwrap_or(0);
+        if let Some(&most) = settings.get("item_size_max")
+            && (largest + ITEM_OVERHEAD) as u64 > most
+        {
+            let problem = format!(
+                "a value of {largest} bytes does not fit in its largest item, {most} bytes with key and header"
+            );
+            return Err(refused(problem, LARGER_ITEMS));
+        }
+        let stats = self.stats("stats\r\n").map_err(broken)?;
+        let bytes_of =
+            |contents: &Contents| contents.keys as u64 * (contents.value_bytes + ITEM_OVERHEAD) as u64;
+        let needed: u64 = all.iter().map(|contents| bytes_of(contents)).sum();
+        if let Some(&most) = stats.get("limit_maxbytes").filter(|&&most| needed > most) {
+            let each = all
+                .iter()
+                .map(|contents| format!("{} keys of {} bytes", contents.keys, contents.value_bytes));
+            let problem = format!(
+                "{} are {} MB, and its memory is {} MB",
+                each.collect::<Vec<_>>().join(" and "),
+                needed / 1_000_000,
+                most / 1_000_000
+            );
+            return Err(refused(problem, MORE_MEMORY));
+        }
+        Ok(stats)
+    }
+
     fn open(contents: &'a Contents) -> io::Result<Self> {
         let patience = Duration::from_secs_f64(contents.timeout);
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);

@@ -40,6 +40,21 @@ pub fn fill(config: &LoadConfig) -> Result<(), LoadError> {
     fill::fill(&Contents::new(config)?)
 }
 
+/// Checks loads that one server is to hold the values of at once: their settings, the limit on open files (raised where they need it), and
+/// whether the server's largest item and its memory are enough. Nothing is stored.
+///
+/// # Errors
+/// As [`start`], and where the memory is too small for all together.
+pub fn check(configs: Vec<LoadConfig>) -> Result<(), LoadError> {
+    let mut all = Vec::new();
+    for config in configs {
+        let contents = Contents::new(&config)?;
+        Plan::new(config, &contents)?;
+        all.push(contents);
+    }
+    fill::check_room(&all.iter().collect::<Vec<_>>())
+}
+
 /// Starts a load on threads of its own, after [`fill`] if the configuration says so. They first open their connections and
 /// then begin together.
 ///

@@ -236,9 +236,12 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
     let mut profile = begin(args, &target, &*machine, plan)?;
     check_link(args, &mut *machine)?;
     check_answers(args, &target, &profile.plan.sizes_bytes)?;
+    target.check(&profile.plan)?;
     if args.out.exists() {
         profile = go_on(args, profile)?;
     }
+    // Better now than after the first baseline.
+    profile.write(&args.out).map_err(Failure::usage)?;
     file::will_write(&args.report)?;
     let far_end = far_end(args, here, &mut profile);
     let stop = Stop::at_signals()?;

@@ -141,42 +141,61 @@ impl Target {
         seed: u64,
         fills: bool,
     ) -> Result<LoadHandle, Failure> {
-        let bursts = Bursts {
-            connections: plan.concurrency,
-            window: Seconds::new(plan.window_s),
-            density: Ratio::new(density),
-            duration: Seconds::new(plan.window_s),
-            grid: false,
-        };
         let started = match self.protocol {
-            Protocol::Http => http::start(http::LoadConfig {
-                body: Bytes::new(),
-                paths: Paths::Url,
-                keep_alive: plan.keep_alive,
-                warm_connections: plan.concurrency,
-                max_connections: plan.concurrency,
-                expect_bytes: Some(size),
-                threads: self.threads.min(plan.concurrency),
-                timeout: self.timeout,
-                seed,
-                ..http::LoadConfig::new(self.url_of(size), http::Pacing::Bursts(bursts))
+            Protocol::Http => http::start(self.http(plan, size, density, seed)),
+            Protocol::Memcached => memcached::start(memcached::LoadConfig {
+                fill: fills,
+                ..self.memcached(plan, size, density)
             }),
-            Protocol::Memcached => {
-                let mut config =
-                    memcached::LoadConfig::new(&*self.url, memcached::Pacing::Bursts(bursts), size as usize);
-                config.keys = self.keys.unwrap_or(config.keys);
-                memcached::start(memcached::LoadConfig {
-                    sets_share: Ratio::new(plan.sets_share),
-                    fill: fills,
-                    threads: self.threads.min(plan.concurrency),
-                    timeout: self.timeout,
-                    // The contents are of the seed, and are stored once.
-                    seed: plan.seed,
-                    ..config
-                })
-            }
         };
         started.map_err(Failure::usage)
+    }
+
+    /// Whether the loads of a plan can be offered, as far as that shows before they are: enough files may be open, and a memcached has room.
+    ///
+    /// # Errors
+    /// They cannot, with the remedy.
+    pub fn check(&self, plan: &Plan) -> Result<(), Failure> {
+        let checked = match self.protocol {
+            Protocol::Http => {
+                let size = plan.sizes_bytes.first().copied().unwrap_or(1);
+                http::check(self.http(plan, size, 1.0, plan.seed))
+            }
+            Protocol::Memcached => {
+                let sizes = plan.sizes_bytes.iter();
+                memcached::check(sizes.map(|size| self.memcached(plan, *size, 1.0)).collect())
+            }
+        };
+        checked.map_err(Failure::usage)
+    }
+
+    fn http(&self, plan: &Plan, size: u64, density: f64, seed: u64) -> http::LoadConfig {
+        http::LoadConfig {
+            body: Bytes::new(),
+            paths: Paths::Url,
+            keep_alive: plan.keep_alive,
+            warm_connections: plan.concurrency,
+            max_connections: plan.concurrency,
+            expect_bytes: Some(size),
+            threads: self.threads.min(plan.concurrency),
+            timeout: self.timeout,
+            seed,
+            ..http::LoadConfig::new(self.url_of(size), http::Pacing::Bursts(bursts(plan, density)))
+        }
+    }
+
+    fn memcached(&self, plan: &Plan, size: u64, density: f64) -> memcached::LoadConfig {
+        let pacing = memcached::Pacing::Bursts(bursts(plan, density));
+        let mut config = memcached::LoadConfig::new(&*self.url, pacing, size as usize);
+        config.keys = self.keys.unwrap_or(config.keys);
+        memcached::LoadConfig {
+            sets_share: Ratio::new(plan.sets_share),
+            threads: self.threads.min(plan.concurrency),
+            timeout: self.timeout,
+            // The contents are of the seed, and are stored once.
+            seed: plan.seed,
+            ..config
+        }
     }
 
     fn connect(&self) -> Result<TcpStream, Failure> {
@@ -260,6 +279,17 @@ impl Target {
             }
         }
         Ok(head)
+    }
+}
+
+/// One window of a plan.
+fn bursts(plan: &Plan, density: f64) -> Bursts {
+    Bursts {
+        connections: plan.concurrency,
+        window: Seconds::new(plan.window_s),
+        density: Ratio::new(density),
+        duration: Seconds::new(plan.window_s),
+        grid: false,
     }
 }
 
@@ -351,5 +381,67 @@ mod tests {
                 .to_string()
                 .contains("start the service")
         );
+    }
+
+    /// A memcached of so much memory and so large items, as far as it is asked before it is filled.
+    fn memcached_of(limit_maxbytes: u64, item_size_max: u64) -> (Target, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("memcached://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut asked = BufReader::new(&stream).lines();
+            while let Some(Ok(line)) = asked.next() {
+                let stat = match &*line {
+                    "stats settings" => format!("STAT item_size_max {item_size_max}"),
+                    _ => format!("STAT limit_maxbytes {limit_maxbytes}"),
+                };
+                (&stream)
+                    .write_all(format!("{stat}\r\nEND\r\n").as_bytes())
+                    .unwrap();
+            }
+        });
+        (target(&url).unwrap(), server)
+    }
+
+    #[test]
+    fn a_memcached_without_room_for_all_sizes_is_refused_before_it_is_filled() {
+        let plan = |sizes_bytes: &[u64], concurrency| Plan {
+            sizes_bytes: sizes_bytes.to_vec(),
+            concurrency,
+            window_s: 1.0,
+            ..Plan::default()
+        };
+        let checked = |memory, item, plan: &Plan| {
+            let (target, server) = memcached_of(memory, item);
+            let checked = target.check(plan).map_err(|error| error.to_string());
+            server.join().unwrap();
+            checked
+        };
+        // 10,000 keys of 1 KB and 1,638 of 10 KB: 10 and 17 MB.
+        let two = plan(&[1024, 10_240], 2);
+        assert_eq!(checked(64 << 20, 1 << 20, &two), Ok(()));
+        let small = checked(20 << 20, 1 << 20, &two).unwrap_err();
+        assert!(
+            small.contains("10000 keys of 1024 bytes and 1638 keys of 10240 bytes are 2")
+                && small.contains("-m 1024"),
+            "{small}"
+        );
+        let items = checked(64 << 20, 4096, &two).unwrap_err();
+        assert!(
+            items.contains("a value of 10240 bytes") && items.contains("-I"),
+            "{items}"
+        );
+    }
+
+    #[test]
+    fn more_connections_than_a_load_may_have_are_refused_before_it_is_offered() {
+        let plan = Plan {
+            sizes_bytes: vec![1024],
+            concurrency: 60_001,
+            window_s: 1.0,
+            ..Plan::default()
+        };
+        let refused = target("http://127.0.0.1:1").unwrap().check(&plan);
+        assert!(refused.unwrap_err().to_string().contains("60,000"));
     }
 }
