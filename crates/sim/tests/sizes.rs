@@ -129,6 +129,27 @@ fn large_answers_outstanding_keep_the_machine_busy_after_the_window() {
     close("the link", cell.load.link.get(), 0.25, 0.02);
 }
 
+/// One client that asks for answers of 0.4 s in half of each window of 2 s: two are served, and the third is dropped after 0.2 s. What it took
+/// is lost, and the next window begins as if it had not been.
+#[test]
+fn answers_that_are_not_waited_for_are_dropped_with_what_they_took() {
+    let scenario = ProfileScenario {
+        cpu: Shape::Deterministic {},
+        clients: 1,
+        window: Seconds::new(2.0),
+        pausing: Pausing::AtOnce,
+        windows: 3,
+        ..ProfileScenario::of(machine(1), cost(0.4, 1e-3), Ratio::new(0.5))
+    };
+    let cell = run(&scenario);
+    assert_eq!((cell.completed, cell.dropped), (6, 4));
+    close("the cycle", cell.cycle.get(), 2.0, 1e-9);
+    close("the cores", cell.load.cpu.get(), 0.5, 1e-6);
+    // Where nobody pauses nothing is dropped.
+    let density = Ratio::new(1.0);
+    assert_eq!(run(&ProfileScenario { density, ..scenario }).dropped, 0);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_another() {
     let scenario = ProfileScenario::of(machine(2), cost(0.01, 1_000.0), Ratio::new(0.5));

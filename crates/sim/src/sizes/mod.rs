@@ -26,7 +26,8 @@
 //! - **Power.** Idle, and the watts of busy cores and of a busy link in proportion to how busy they are.
 //! - **Density.** A client sends for its share of a window, waits for the answer that is outstanding, and pauses for the rest of the
 //!   window, together with the others or by itself ([`Pausing`]). Of large answers so much is outstanding that the machine works on
-//!   before the pause begins: at 999 KB a hundred of them are a second of a gigabit.
+//!   before the pause begins: at 999 KB a hundred of them are a second of a gigabit. Clients that do not wait drop what is outstanding,
+//!   and what it has taken is lost.
 //! - **Router** (of a [`fleet`]). Round robin, fewest requests, or a law of [`Lever::Placement`](headroom_units::Lever::Placement), which is
 //!   told of the requests by class of size and machine and answers with weights. It learns the size of a route from its answers, as a gateway
 //!   does: the first requests of a route are of no known size and go where the fewest are.

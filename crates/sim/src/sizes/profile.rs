@@ -16,9 +16,12 @@ const MAX_CLIENTS: u32 = 100_000;
 /// How clients pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pausing {
-    /// All together, once each has the answer that was outstanding: a program that is started for each window, as ApacheBench is.
+    /// All together, once each has the answer that was outstanding: threads of one program.
     #[default]
     Together,
+    /// All together as soon as the time to send is over: answers that are outstanding then are dropped with their connections, and what
+    /// the machine did for them counts for nothing. So does ApacheBench with a limit of time: its loop ends, and its process with it.
+    AtOnce,
     /// Each by itself, once it has its answer: clients that fall out of step after some windows. Some always send then, and the density says
     /// nothing of the machine any more.
     Alone,
@@ -38,8 +41,8 @@ pub struct ProfileScenario {
     pub clients: u32,
     /// From the beginning of one window to that of the next, if no answer were outstanding. The paper has 5 s.
     pub window: Seconds,
-    /// The share of a window in which clients send. The answer that is outstanding then is waited for, then the client pauses for the
-    /// rest of the window.
+    /// The share of a window in which clients send. Then they pause for the rest of the window; whether the answer that is outstanding
+    /// is waited for first, [`pausing`](Self::pausing) says.
     pub density: Ratio,
     /// How they pause.
     pub pausing: Pausing,
@@ -107,7 +110,9 @@ pub struct ProfileTotals {
     pub load: ServingLoad,
     /// From the request to the end of its answer.
     pub latency: LatencyHistogram,
-    /// Mean time from the beginning of a window to that of the next: the window, and what was outstanding at its end.
+    /// Requests whose clients dropped them, in all of the run.
+    pub dropped: u64,
+    /// Mean time from the beginning of a window to that of the next: the window, and what was waited for at its end.
     pub cycle: Seconds,
 }
 
@@ -131,12 +136,15 @@ struct Cell<'a> {
     pausing: Heap<u32>,
     /// Until when each client sends.
     sends_until_s: Vec<f64>,
+    /// When all that is outstanding is dropped.
+    dropping_s: f64,
     /// Clients that have their last answer of the window and wait for the others.
     waiting: u32,
     /// Windows that the first client has begun.
     begun: u32,
     sent: u64,
     answered: u64,
+    dropped: u64,
     /// At the beginning of what is measured: the time, the busy times, the answers.
     mark: (f64, Busy, u64),
     latency: LatencyHistogram,
@@ -153,10 +161,12 @@ impl<'a> Cell<'a> {
             link_s: scenario.cost.bytes / scenario.machine.link_bytes_per_s,
             pausing,
             sends_until_s: vec![0.0; scenario.clients as usize],
+            dropping_s: f64::INFINITY,
             waiting: 0,
             begun: 0,
             sent: 0,
             answered: 0,
+            dropped: 0,
             mark: (0.0, Busy::default(), 0),
             latency: LatencyHistogram::new(),
             scenario,
@@ -171,7 +181,7 @@ impl<'a> Cell<'a> {
                 self.machine.due_s(),
                 self.pausing.first_key().unwrap_or(f64::INFINITY),
             );
-            let now_s = machine_s.min(window_s);
+            let now_s = machine_s.min(window_s).min(self.dropping_s);
             events += 1;
             if events > limit {
                 let length_s = self.scenario.window.get() * f64::from(self.scenario.windows + 1);
@@ -181,7 +191,9 @@ impl<'a> Cell<'a> {
                     length_s,
                 });
             }
-            if machine_s <= window_s {
+            if self.dropping_s <= now_s {
+                self.drop_all(now_s);
+            } else if machine_s <= window_s {
                 let link_s = self.link_s;
                 if let Some(job) = self.machine.happen(now_s, |_| link_s) {
                     self.answered += 1;
@@ -204,21 +216,37 @@ impl<'a> Cell<'a> {
             self.send(now_s, client);
             return false;
         }
-        let pause_s = (1.0 - self.scenario.density.get()) * self.scenario.window.get();
+        let pause_s = self.pause_s();
         if pause_s <= 0.0 {
             return self.begin_window(now_s, client);
         }
         match self.scenario.pausing {
             Pausing::Alone => self.pausing.push(now_s + pause_s, client),
-            Pausing::Together => {
+            // At once nobody comes here: what would have been answered at that time or later was dropped.
+            Pausing::Together | Pausing::AtOnce => {
                 self.waiting += 1;
                 if self.waiting == self.scenario.clients {
-                    self.waiting = 0;
-                    (0..self.scenario.clients).for_each(|one| self.pausing.push(now_s + pause_s, one));
+                    self.pause_together(now_s + pause_s);
                 }
             }
         }
         false
+    }
+
+    fn pause_s(&self) -> f64 {
+        (1.0 - self.scenario.density.get()) * self.scenario.window.get()
+    }
+
+    fn pause_together(&mut self, until_s: f64) {
+        self.waiting = 0;
+        (0..self.scenario.clients).for_each(|one| self.pausing.push(until_s, one));
+    }
+
+    /// The clients' program ends, and with its connections all that the machine still held for it.
+    fn drop_all(&mut self, now_s: f64) {
+        self.dropping_s = f64::INFINITY;
+        self.dropped += self.machine.lose(now_s).len() as u64;
+        self.pause_together(now_s + self.pause_s());
     }
 
     fn begin_window(&mut self, now_s: f64, client: u32) -> bool {
@@ -233,8 +261,11 @@ impl<'a> Cell<'a> {
                 return true;
             }
         }
-        self.sends_until_s[client as usize] =
-            now_s + self.scenario.density.get() * self.scenario.window.get();
+        let until_s = now_s + self.scenario.density.get() * self.scenario.window.get();
+        self.sends_until_s[client as usize] = until_s;
+        if self.scenario.pausing == Pausing::AtOnce && self.pause_s() > 0.0 {
+            self.dropping_s = until_s;
+        }
         self.send(now_s, client);
         false
     }
@@ -253,7 +284,7 @@ impl<'a> Cell<'a> {
         equal(
             "requests",
             self.sent as f64,
-            (self.answered + self.machine.requests() as u64) as f64,
+            (self.answered + self.dropped + self.machine.requests() as u64) as f64,
         )?;
         let busy = self.machine.busy(now_s).since(busy_before);
         let load = load(&scenario.machine, busy, length_s);
@@ -269,6 +300,7 @@ impl<'a> Cell<'a> {
             energy,
             load,
             latency: self.latency,
+            dropped: self.dropped,
             cycle: Seconds::new(length_s / f64::from(scenario.windows)),
         })
     }
