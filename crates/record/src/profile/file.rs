@@ -43,6 +43,15 @@ pub enum ProfileError {
         /// The one that is read.
         own: &'static str,
     },
+    /// Another measurement writes it.
+    #[error(
+        "{}: another `headroom profile` is writing it: wait until that ends, or give another file (--out)",
+        file.display()
+    )]
+    Busy {
+        /// The file.
+        file: PathBuf,
+    },
     /// It cannot be written.
     #[error("{}: cannot be written: {source}. Free its disk, or name another file (--out)", file.display())]
     Write {
