@@ -260,6 +260,7 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
         link: args.link.clone(),
         idle_links: Vec::new(),
         progress: &|progress| bar.draw(&progress),
+        away: None,
     };
     let profile = measurement.run(&stop);
     bar.clear();
@@ -466,7 +467,16 @@ fn begin(args: &ProfileArgs, target: &Target, machine: &dyn Machine, plan: Plan)
 fn go_on(args: &ProfileArgs, new: Profile) -> Result<Profile, Failure> {
     let kept = match Profile::read(&args.out) {
         Ok(_) | Err(ProfileError::OtherVersion { .. }) if args.fresh => return Ok(new),
-        Ok(kept) => kept,
+        Ok(mut kept) => {
+            let failing = kept.forget_failing();
+            if failing > 0 {
+                say::note!(
+                    "{}: {failing} cells with failures are measured anew",
+                    args.out.display()
+                );
+            }
+            kept
+        }
         Err(error @ ProfileError::OtherVersion { .. }) => {
             return Err(Failure::usage(anyhow!("{error}, or begin anew in it (--fresh)")));
         }
