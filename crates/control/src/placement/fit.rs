@@ -7,7 +7,8 @@
 //! line of least squares of relative errors ([`Fitted::service`]), with how far that is off.
 //!
 //! **Watts.** Idle, all cores busy, a full link: least squares over cells and baselines, none of the three below 0, exact by trying which
-//! of them are 0. What a full link adds can only be said where the link's use did not go with that of the cores.
+//! of them are 0. Cores that a generator kept busy on the same machine count for these watts, and not for what a request takes
+//! ([`Cell::generator_cores`]): a core is taken to draw the same for both. What a full link adds can only be said where the link's use did not go with that of the cores.
 //!
 //! ```
 //! use headroom_control::placement::{Baselines, Cell, MachineDescription, fit};
@@ -18,6 +19,7 @@
 //!     density: Ratio::new(1.0),
 //!     throughput: PerSecond::new(rate),
 //!     busy_cores: Cores::new(busy),
+//!     generator_cores: Cores::ZERO,
 //!     link_bytes_per_s: link,
 //!     power: Watts::new(watts),
 //!     marked: false,
@@ -50,6 +52,8 @@ pub struct Cell {
     pub throughput: PerSecond,
     /// Cores busy, those with interrupts among them, over the whole time.
     pub busy_cores: Cores,
+    /// Cores busy besides, which `power` has in it and no request takes: a generator's on the same machine, under a real meter.
+    pub generator_cores: Cores,
     /// Bytes over the link in the direction that carries more.
     pub link_bytes_per_s: f64,
     /// Power over the whole time.
@@ -309,6 +313,12 @@ fn check(cell: &Cell) -> Result<(), FitError> {
             "more than 0",
         ),
         (
+            "generator_cores",
+            cell.generator_cores.get(),
+            cell.generator_cores >= Cores::ZERO,
+            "0 or more",
+        ),
+        (
             "link_bytes_per_s",
             cell.link_bytes_per_s,
             cell.link_bytes_per_s >= 0.0,
@@ -394,9 +404,13 @@ fn rows(cells: &[Cell], baselines: &Baselines, cores: f64, link_bytes_per_s: f64
         link: bytes / link_bytes_per_s,
         watts: power.get(),
     };
-    let of_cells = cells
-        .iter()
-        .map(|cell| row(cell.busy_cores, cell.link_bytes_per_s, cell.power));
+    let of_cells = cells.iter().map(|cell| {
+        row(
+            cell.busy_cores + cell.generator_cores,
+            cell.link_bytes_per_s,
+            cell.power,
+        )
+    });
     let idle = baselines.idle.map(|power| row(Cores::ZERO, 0.0, power));
     let busy = baselines.busy.map(|power| row(Cores::new(cores), 0.0, power));
     let network = baselines

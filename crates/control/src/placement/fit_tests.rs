@@ -41,6 +41,7 @@ fn cells(machine: &ServingMachine, sizes: &[f64]) -> Vec<Cell> {
             density: Ratio::new(density),
             throughput: rate,
             busy_cores: Cores::new(load.cpu.get() * machine.cores as f64),
+            generator_cores: Cores::ZERO,
             link_bytes_per_s: load.link.get() * machine.link_bytes_per_s,
             power: machine.power(load),
             marked: false,
@@ -152,4 +153,34 @@ fn values_that_cannot_be_are_refused_by_name() {
         error.contains("busy_cores = NaN") && error.contains("1024 bytes"),
         "{error}"
     );
+}
+
+#[test]
+fn what_a_generator_on_the_same_machine_draws_is_not_the_services() {
+    let machine = machine(20.0, 40.0, 0.0);
+    let mut cells = cells(&machine, &[1024.0, 102_400.0]);
+    for cell in &mut cells {
+        // A generator that keeps more cores busy than the service, and draws the same for each: 10 W.
+        cell.generator_cores = cell.busy_cores * 1.5 + Cores::new(0.1);
+        cell.power += Watts::new(cell.generator_cores.get() * 10.0);
+    }
+    let found = fit(&described(), &cells, &Baselines::default()).unwrap();
+    assert!(
+        (found.machine.idle - Watts::new(20.0)).get().abs() < 1e-6,
+        "{found:?}"
+    );
+    assert!(
+        (found.machine.busy - Watts::new(40.0)).get().abs() < 1e-6,
+        "{found:?}"
+    );
+    assert!((found.cost_of(1024.0).cpu - service().of(1024.0).cpu).get().abs() < 1e-9);
+    // Taken as the service's own, the machine would seem to draw more than it does with all cores busy.
+    cells
+        .iter_mut()
+        .for_each(|cell| cell.generator_cores = Cores::ZERO);
+    let mixed = fit(&described(), &cells, &Baselines::default()).unwrap();
+    assert!(mixed.machine.busy > Watts::new(80.0), "{mixed:?}");
+    cells[0].generator_cores = Cores::new(f64::NAN);
+    let refused = fit(&described(), &cells, &Baselines::default()).unwrap_err();
+    assert!(refused.to_string().contains("generator_cores"), "{refused}");
 }

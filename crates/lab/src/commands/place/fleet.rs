@@ -257,6 +257,23 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
     let idle = profile.baseline(BaselineKind::Idle);
     let others = idle.and_then(|idle| idle.busy_cores).unwrap_or(0.0);
     let passes = idle.and_then(|idle| idle.link_bytes_per_s).unwrap_or(0.0);
+    // A real meter counts what a generator on the same machine draws; a model does not.
+    let has_generator = profile.client_is_local && meter.source == Source::Measured;
+    let generator = |cell: &headroom_record::profile::Cell| match has_generator {
+        true => cell.client_cores().map(|cores| Cores::new(cores.mean)),
+        false => Some(Cores::ZERO),
+    };
+    if has_generator {
+        let answered = |cell: &&headroom_record::profile::Cell| {
+            cell.requests_per_s().is_some_and(|rate| rate.mean > 0.0)
+        };
+        let mut answered = profile.cells.iter().filter(answered);
+        anyhow::ensure!(
+            answered.all(|cell| generator(cell).is_some_and(|cores| cores > Cores::ZERO)),
+            "its watts are a real meter's and have in them what the generator drew, which ran on the same machine, and it does not say how many \
+             cores that used: measure {name} from another machine (--agent)"
+        );
+    }
     let cells = profile.cells.iter().filter_map(|cell| {
         let read = || {
             Some(Cell {
@@ -264,6 +281,7 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
                 density: Ratio::new(cell.sending_share()?.clamp(0.01, 1.0)),
                 throughput: PerSecond::new(cell.requests_per_s()?.mean),
                 busy_cores: Cores::new((cell.busy_cores()?.mean - others).max(0.0)),
+                generator_cores: generator(cell)?,
                 link_bytes_per_s: (cell.link_bytes_per_s()?.mean - passes).max(0.0),
                 power: Watts::new(cell.power_w()?.mean),
                 marked: !cell.is_true(),
@@ -280,7 +298,9 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
             .and_then(|baseline| baseline.power_w)
             .map(Watts::new)
     };
-    let network = profile.baseline(BaselineKind::Network).and_then(|baseline| {
+    // What the generator took to read that stream is in its watts too, and in no figure.
+    let network = profile.baseline(BaselineKind::Network).filter(|_| !has_generator);
+    let network = network.and_then(|baseline| {
         Some(NetworkBaseline {
             power: Watts::new(baseline.power_w?),
             link_bytes_per_s: baseline.link_bytes_per_s?,
@@ -306,6 +326,15 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
         fitted.largest_power_error.as_percent(),
         fitted.largest_service_error.as_percent()
     ));
+    if has_generator {
+        let sum = |of: fn(&Cell) -> Cores| cells.iter().map(|cell| of(cell).get()).sum::<f64>();
+        let (generator, service) = (sum(|cell| cell.generator_cores), sum(|cell| cell.busy_cores));
+        notes.push(format!(
+            "{name}: its watts are a real meter's, and the generator ran on the same machine: what it drew is taken off by its cores ({:.0} % of those \
+             that were busy), as if each drew what the service's do; measure from another machine (--agent) to be sure",
+            generator / (generator + service) * 100.0
+        ));
+    }
     if fitted.left_out + unread > 0 {
         notes.push(format!(
             "{name}: {} cells are left out: marked, or without watts, cores or link",

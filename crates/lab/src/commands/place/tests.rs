@@ -331,3 +331,48 @@ fn no_plan_counts_on_more_than_a_profile_measured() {
         "{mixed:?}"
     );
 }
+
+#[test]
+fn what_a_generator_on_the_same_machine_drew_is_taken_off_a_real_meters_watts_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("m.json");
+    let counts = [("m".to_owned(), 1)];
+    let planned = |profile: &Profile| {
+        profile.write(&file).unwrap();
+        let kinds = fleet(&counts, std::slice::from_ref(&file), StudiedService::Apache, &[]);
+        kinds.map(|mut kinds| kinds.remove(0))
+    };
+    let mut local = one_thread("m", Protocol::Http, Some(1e9));
+    // 20 W idle and 5 W a core: the service's, and half as much of the generator's.
+    local.client_is_local = true;
+    local.meter.as_mut().unwrap().source = headroom_units::Source::Measured;
+    for (cell, cores) in local.cells.iter_mut().zip([1.0, 3.0]) {
+        for window in &mut cell.windows {
+            window.busy_cores = Some(cores);
+            window.client_cores = cores / 2.0;
+            window.power_w = Some(20.0 + 5.0 * 1.5 * cores);
+        }
+    }
+    let kind = planned(&local).ok().unwrap();
+    let busy = kind.machine.busy.get();
+    assert!(
+        (busy - 40.0).abs() < 0.1 && (kind.machine.idle.get() - 20.0).abs() < 0.1,
+        "{kind:?}"
+    );
+    let notes = kind.notes.join("\n");
+    assert!(notes.contains("taken off by its cores (33 % of"), "{notes}");
+    // A model's watts have no generator in them.
+    local.meter.as_mut().unwrap().source = headroom_units::Source::Estimated;
+    let modelled = planned(&local).ok().unwrap();
+    assert!((modelled.machine.busy.get() - 60.0).abs() < 0.1, "{modelled:?}");
+    assert!(!modelled.notes.join("\n").contains("taken off"));
+    local.meter.as_mut().unwrap().source = headroom_units::Source::Measured;
+    for window in local.cells.iter_mut().flat_map(|cell| &mut cell.windows) {
+        window.client_cores = 0.0;
+    }
+    let refused = format!("{:?}", planned(&local).err().unwrap());
+    assert!(
+        refused.contains("m.json") && refused.contains("from another machine"),
+        "{refused}"
+    );
+}
