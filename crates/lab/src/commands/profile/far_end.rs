@@ -57,7 +57,7 @@ pub fn run(args: &FarEndArgs) -> Result<(), Failure> {
         let ends = stop.clone();
         std::thread::spawn(move || {
             // It says nothing; its end is what counts.
-            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
             ends.raise();
         });
     }
