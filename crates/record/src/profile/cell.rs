@@ -119,7 +119,7 @@ pub struct Cell {
 
 /// A density that was further than this from what was asked is said.
 const OTHER_DENSITY: f64 = 0.02;
-/// From this share of failed requests on a cell is marked.
+/// Above this share of failed requests a window is spoilt, and a cell is marked.
 const FAILING: f64 = 0.01;
 
 impl Cell {
@@ -132,8 +132,36 @@ impl Cell {
         }
     }
 
+    /// How many windows failures spoilt.
+    fn spoilt(&self) -> usize {
+        self.windows.iter().filter(|window| window.is_spoilt()).count()
+    }
+
+    /// Whether failures are what it is measured to have: at least half of its windows are spoilt, so that no outage is told from the rest.
+    pub fn is_failing(&self) -> bool {
+        let spoilt = self.spoilt();
+        spoilt > 0 && spoilt * 2 >= self.windows.len()
+    }
+
+    /// How many windows are set aside, and in none of its figures: those that failures spoilt, where they are fewer than the others, as
+    /// after an outage. Where they are not, the failures are the cell's own, and none is set aside.
+    pub fn set_aside(&self) -> usize {
+        match self.is_failing() {
+            true => 0,
+            false => self.spoilt(),
+        }
+    }
+
+    /// The windows that its figures are of, in their order: all but those that are [set aside](Self::set_aside).
+    pub fn counted(&self) -> impl Iterator<Item = &Window> {
+        let all = self.is_failing();
+        self.windows
+            .iter()
+            .filter(move |window| all || !window.is_spoilt())
+    }
+
     fn of(&self, value: impl Fn(&Window) -> Option<f64>) -> Option<Estimate> {
-        let values: Vec<f64> = self.windows.iter().filter_map(value).collect();
+        let values: Vec<f64> = self.counted().filter_map(value).collect();
         Estimate::of_series(&values)
     }
 
@@ -197,9 +225,9 @@ impl Cell {
             .filter(|had| (had - self.density).abs() > OTHER_DENSITY)
     }
 
-    /// Requests that failed, of all.
+    /// Requests that failed, of all in the windows that count.
     pub fn failed_share(&self) -> Option<f64> {
-        let sum = |value: fn(&Window) -> u64| self.windows.iter().map(value).sum::<u64>();
+        let sum = |value: fn(&Window) -> u64| self.counted().map(value).sum::<u64>();
         let (completed, failed) = (sum(|one| one.completed), sum(|one| one.failed));
         (completed + failed > 0).then(|| failed as f64 / (completed + failed) as f64)
     }
@@ -221,10 +249,10 @@ impl Cell {
     /// Marks what follows from its windows; `precision` as asked, of one that is at its end.
     pub fn judge(&mut self, precision: Option<f64>) {
         self.marks.clear();
-        let count = self.windows.len();
-        let full = self.windows.iter().filter(|one| one.client_is_full).count();
-        let powers = self.windows.iter().filter(|one| one.power_w.is_some()).count();
-        let completed: u64 = self.windows.iter().map(|one| one.completed).sum();
+        let count = self.counted().count();
+        let full = self.counted().filter(|one| one.client_is_full).count();
+        let powers = self.counted().filter(|one| one.power_w.is_some()).count();
+        let completed: u64 = self.counted().map(|one| one.completed).sum();
         let mut mark = |holds: bool, mark: Mark| {
             if holds {
                 self.marks.push(mark);
@@ -234,7 +262,7 @@ impl Cell {
         mark(powers < count, Mark::PowerMissing);
         mark(completed == 0, Mark::Nothing);
         mark(count < 3, Mark::FewWindows);
-        let wrong = self.windows.iter().any(|one| one.wrong_size > 0);
+        let wrong = self.counted().any(|one| one.wrong_size > 0);
         let failing = self.failed_share().is_some_and(|share| share > FAILING);
         let wide = precision.is_some_and(|precision| count >= 3 && !self.is_precise(precision));
         for (holds, mark) in [
@@ -257,6 +285,12 @@ impl Cell {
 }
 
 impl Window {
+    /// Whether it says nothing of what the machine serves: more than 1 % of its requests failed, or none was answered, as while the server
+    /// is away.
+    pub fn is_spoilt(&self) -> bool {
+        self.completed == 0 || self.failed as f64 > FAILING * (self.completed + self.failed) as f64
+    }
+
     /// The content answered, KB/s; `None` of a window without length.
     pub fn throughput_kb_per_s(&self) -> Option<f64> {
         (self.length_s > 0.0).then(|| self.content_bytes as f64 / KB / self.length_s)
@@ -313,6 +347,44 @@ mod tests {
         cell.judge(Some(0.05));
         assert_eq!(cell.marks, [Mark::Failing, Mark::WrongSize]);
         assert!((cell.failed_share().unwrap() - 100.0 / 5_100.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn windows_of_an_outage_are_set_aside_and_failures_of_its_own_are_not() {
+        let mut cell = Cell::new(1024, 1.0);
+        let away = Window {
+            failed: 40,
+            ..window(0, Some(8.0))
+        };
+        let erring = Window {
+            failed: 200,
+            ..window(3_000, Some(9.0))
+        };
+        cell.windows = vec![
+            window(5_000, Some(10.0)),
+            away,
+            window(5_100, Some(10.0)),
+            erring,
+            window(4_900, Some(10.0)),
+        ];
+        cell.judge(Some(0.05));
+        assert_eq!((cell.set_aside(), cell.is_failing()), (2, false));
+        assert_eq!(cell.throughput_kb_per_s().unwrap().mean, 1_000.0);
+        assert_eq!(cell.power_w().unwrap().mean, 10.0);
+        assert_eq!((cell.failed_share(), cell.is_true()), (Some(0.0), true));
+        assert!(cell.marks.is_empty(), "{:?}", cell.marks);
+        // One that is whole less, and no more are whole than spoilt: which is the machine's own is not known.
+        cell.windows.pop();
+        cell.judge(Some(0.05));
+        assert_eq!((cell.set_aside(), cell.is_failing()), (0, true));
+        assert_eq!(cell.throughput_kb_per_s().unwrap().count, 4);
+        assert!(cell.marks.contains(&Mark::Failing) && !cell.is_true());
+        // One of a hundred may fail.
+        let failing = |failed| Window {
+            failed,
+            ..window(9_900, None)
+        };
+        assert!(!failing(100).is_spoilt() && failing(101).is_spoilt());
     }
 
     #[test]

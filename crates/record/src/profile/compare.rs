@@ -452,7 +452,7 @@ fn cells(profile: &Profile, name: &str) -> Section {
             profile
                 .bound(cell)
                 .map_or_else(|| "-".to_owned(), |bound| bound.to_string()),
-            cell.windows.len().to_string(),
+            cell.counted().count().to_string(),
         ]
     });
     Section {
@@ -507,7 +507,15 @@ fn notes(profile: &Profile) -> Vec<String> {
         };
         format!("{which}: {}.", mark.text())
     };
-    marks.into_iter().map(note).collect()
+    let aside = profile.cells.iter().filter_map(|cell| match cell.set_aside() {
+        0 => None,
+        1 => Some(format!("{}: 1 window set aside: failures.", cell_name(cell))),
+        more => Some(format!(
+            "{}: {more} windows set aside: failures.",
+            cell_name(cell)
+        )),
+    });
+    marks.into_iter().map(note).chain(aside).collect()
 }
 
 fn scaled(estimate: Option<Estimate>, factor: f64) -> Option<Estimate> {

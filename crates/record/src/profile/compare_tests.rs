@@ -174,3 +174,28 @@ fn programs_are_told_the_layout_the_density_had_and_whether_two_agree() {
     assert_eq!(Comparison::of(&[&one, &other]).agreement, None);
     assert_eq!(Comparison::of(&[&one]).agreement, None);
 }
+
+#[test]
+fn windows_that_are_set_aside_are_said() {
+    let mut one = profile("xeon", 50_000.0, 75.0);
+    let away = Window {
+        length_s: 5.0,
+        sending_share: 1.0,
+        failed: 9,
+        ..Window::default()
+    };
+    one.cells[0].windows.insert(1, away.clone());
+    one.cells[0].windows.push(away.clone());
+    one.cells[1].windows.push(away);
+    let cells = sheet(&[&one]).sections.pop().unwrap();
+    assert_eq!(
+        cells.text,
+        [
+            "1 KB at 100 %: 2 windows set aside: failures.",
+            "1 KB at 50 %: 1 window set aside: failures."
+        ]
+    );
+    assert_eq!(cells.tables[0].rows[0][12], "3");
+    let row = &crate::profile::rows(&[&one])[0];
+    assert_eq!((row.windows, row.windows_set_aside), (3, 2));
+}

@@ -43,6 +43,15 @@ pub enum ProfileError {
         /// The one that is read.
         own: &'static str,
     },
+    /// Another measurement writes it.
+    #[error(
+        "{}: another `headroom profile` is writing it: wait until that ends, or give another file (--out)",
+        file.display()
+    )]
+    Busy {
+        /// The file.
+        file: PathBuf,
+    },
     /// It cannot be written.
     #[error("{}: cannot be written: {source}. Free its disk, or name another file (--out)", file.display())]
     Write {
@@ -395,6 +404,15 @@ impl Profile {
         self.cells.iter().all(|cell| !cell.windows.is_empty())
     }
 
+    /// Takes away the windows of cells of which failures spoilt at least half, so that a measurement that goes on measures them anew; of how many
+    /// cells.
+    pub fn forget_failing(&mut self) -> usize {
+        let failing = self.cells.iter_mut().filter(|cell| cell.is_failing());
+        failing
+            .map(|cell| *cell = Cell::new(cell.size_bytes, cell.density))
+            .count()
+    }
+
     /// Why a measurement cannot go on in this one, in words: what of it is another; `None` where it can.
     pub fn differs_from(&self, other: &Self) -> Option<String> {
         let meter = |profile: &Self| {
@@ -535,6 +553,26 @@ mod tests {
                 .contains("cannot be written")
         );
         assert_eq!(Profile::read(&file).unwrap(), profile());
+    }
+
+    #[test]
+    fn what_failed_is_measured_anew_and_an_outage_among_others_is_kept() {
+        let mut failed = profile();
+        let good = failed.cells[0].windows[0].clone();
+        let away = Window {
+            completed: 0,
+            failed: 10,
+            ..good.clone()
+        };
+        failed.cells[1].windows = vec![away.clone(); 2];
+        failed.cells[1].judge(None);
+        failed.cells[2].windows = vec![good.clone(), away, good];
+        assert_eq!(failed.forget_failing(), 1);
+        assert_eq!(failed.cells[1], Cell::new(1024, 0.25));
+        assert_eq!(failed.cells[0].windows.len(), 1);
+        let kept = &failed.cells[2];
+        assert_eq!((kept.windows.len(), kept.set_aside()), (3, 1));
+        assert_eq!(failed.forget_failing(), 0);
     }
 
     #[test]

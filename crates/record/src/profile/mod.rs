@@ -29,6 +29,7 @@ mod bound;
 mod cell;
 pub mod compare;
 mod file;
+mod lock;
 mod rows;
 
 pub use agreement::{Agreement, Apart, agreement};
@@ -37,6 +38,7 @@ pub use cell::{Cell, Latencies, Mark, Window};
 pub use file::{
     Baseline, BaselineKind, Link, MachineFacts, Meter, Plan, Profile, ProfileError, Protocol, ServiceFacts,
 };
+pub use lock::Lock;
 pub use rows::{Comparison, Row, Verdict, rows};
 
 /// Bytes of a kilobyte here, as of the paper's and of `ab`'s figures.

@@ -44,6 +44,10 @@ pub struct Row {
     pub latency_p99_ms: Option<Estimate>,
     /// The first resource that is full.
     pub bound: Option<Bound>,
+    /// Windows that the figures are of.
+    pub windows: usize,
+    /// Windows that are set aside for their failures.
+    pub windows_set_aside: usize,
     /// What keeps the figures from being taken as they are.
     pub marks: Vec<Mark>,
 }
@@ -113,6 +117,8 @@ pub fn rows(profiles: &[&Profile]) -> Vec<Row> {
             latency_p95_ms: cell.latency_ms(|latency| latency.p95_ms),
             latency_p99_ms: cell.latency_ms(|latency| latency.p99_ms),
             bound: profile.bound(cell),
+            windows: cell.counted().count(),
+            windows_set_aside: cell.set_aside(),
             marks: cell.marks.clone(),
         };
         profile.cells.iter().map(row).collect::<Vec<_>>()

@@ -18,8 +18,12 @@ use std::time::{Duration, Instant};
 pub const MIN_WINDOWS: usize = 5;
 /// The most windows of a cell.
 pub const MAX_WINDOWS: usize = 200;
-/// Windows after which a cell that was answered nothing is given up.
+/// Windows after which a cell that was answered nothing has to wait for the others.
 const HOPELESS: usize = 2;
+/// Windows that failures spoilt after which a cell is given up.
+const GIVEN_UP: usize = 2 * MIN_WINDOWS;
+/// For how long a server that takes no values is waited for.
+const AWAY: Duration = Duration::from_secs(60);
 /// A generator whose busiest thread was busy for this share of the sending is as busy as it can be.
 const CLIENT_FULL: f64 = 0.95;
 /// What a baseline is measured for, as a share of a window.
@@ -43,6 +47,41 @@ pub struct Measurement<'a> {
     pub idle_links: Vec<(String, f64, f64)>,
     /// What says how far it is.
     pub progress: &'a dyn Fn(Progress),
+    /// Since when the server takes no values.
+    pub away: Option<Instant>,
+}
+
+/// Whether a cell needs a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// It is as it was asked for, or is given up.
+    None,
+    /// Failures spoilt at least half of its windows: it is tried again after the others, when an outage may be over.
+    Later,
+    /// It does.
+    Now,
+}
+
+impl Need {
+    fn of(cell: &Cell, precision: f64) -> Self {
+        if cell.windows.len() >= MAX_WINDOWS {
+            return Self::None;
+        }
+        if cell.is_failing() {
+            let spoilt = cell.windows.iter().filter(|window| window.is_spoilt()).count();
+            let answered = cell.windows.iter().any(|window| window.completed > 0);
+            let patience = if answered { MIN_WINDOWS } else { HOPELESS };
+            return match spoilt {
+                spoilt if spoilt >= GIVEN_UP => Self::None,
+                spoilt if spoilt >= patience => Self::Later,
+                _ => Self::Now,
+            };
+        }
+        match cell.counted().count() >= MIN_WINDOWS && cell.is_precise(precision) {
+            true => Self::None,
+            false => Self::Now,
+        }
+    }
 }
 
 /// How far a measurement is.
@@ -67,9 +106,10 @@ impl Measurement<'_> {
     pub fn run(mut self, stop: &Stop) -> Result<Profile, Failure> {
         self.baselines(stop)?;
         while !stop.is_raised() {
-            let mut open: Vec<usize> = (0..self.profile.cells.len())
-                .filter(|cell| !self.is_done(&self.profile.cells[*cell]))
-                .collect();
+            let mut open = self.needing(Need::Now);
+            if open.is_empty() {
+                open = self.needing(Need::Later);
+            }
             if open.is_empty() {
                 break;
             }
@@ -103,12 +143,12 @@ impl Measurement<'_> {
         self.profile.cells.iter().map(|cell| cell.windows.len()).sum()
     }
 
-    fn is_done(&self, cell: &Cell) -> bool {
-        let windows = cell.windows.len();
-        let answered = cell.windows.iter().any(|window| window.completed > 0);
-        windows >= MAX_WINDOWS
-            || (windows >= HOPELESS && !answered)
-            || (windows >= MIN_WINDOWS && cell.is_precise(self.precision))
+    fn needing(&self, need: Need) -> Vec<usize> {
+        let cells = self.profile.cells.iter().enumerate();
+        cells
+            .filter(|(_, cell)| Need::of(cell, self.precision) == need)
+            .map(|(at, _)| at)
+            .collect()
     }
 
     fn save(&self) -> Result<(), Failure> {
@@ -122,15 +162,18 @@ impl Measurement<'_> {
     fn say(&self, now: String) {
         let cells = &self.profile.cells;
         let window_s = self.profile.plan.window_s;
-        let fewest: usize = cells
-            .iter()
-            .filter(|cell| !self.is_done(cell))
-            .map(|cell| MIN_WINDOWS.saturating_sub(cell.windows.len()).max(1))
+        let open = || {
+            cells
+                .iter()
+                .filter(|cell| Need::of(cell, self.precision) != Need::None)
+        };
+        let fewest: usize = open()
+            .map(|cell| MIN_WINDOWS.saturating_sub(cell.counted().count()).max(1))
             .sum();
         let most = self.until.saturating_duration_since(Instant::now()).as_secs_f64();
         (self.progress)(Progress {
             windows: self.windows(),
-            done: cells.iter().filter(|cell| self.is_done(cell)).count(),
+            done: cells.len() - open().count(),
             cells: cells.len(),
             left_s: ((fewest as f64 * window_s).min(most), most),
             now,
@@ -218,7 +261,13 @@ impl Measurement<'_> {
                 .any(|last| last.failed > 0);
         let seed = plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(count as u64);
         let (window_s, concurrency) = (plan.window_s, plan.concurrency);
-        let load = self.target.start(plan, size, density, seed, fills)?;
+        let load = match self.target.start(plan, size, density, seed, fills) {
+            Ok(load) => load,
+            // Nothing was measured yet: that is no outage.
+            Err(error) if self.windows() == 0 => return Err(error),
+            Err(error) => return self.wait_for_the_server(error, stop),
+        };
+        self.away = None;
         // What came before it, opening connections and storing values, is no part of the window.
         let before = self.machine.read();
         let client = super::machine::own_cpu();
@@ -242,6 +291,19 @@ impl Measurement<'_> {
             return Ok(());
         }
         self.keep(cell, &result, &shape, (&before, &after), client_cores)
+    }
+
+    /// A memcached that takes no values any more, as one that is started anew, has a window's length of patience at a time, up to [`AWAY`] in all.
+    fn wait_for_the_server(&mut self, error: Failure, stop: &Stop) -> Result<(), Failure> {
+        if self.away.is_none() {
+            say::note!("{error}: it is tried again for {} s", AWAY.as_secs());
+        }
+        let since = *self.away.get_or_insert_with(Instant::now);
+        if since.elapsed() >= AWAY {
+            return Err(error);
+        }
+        stop.wait_until(Instant::now() + Duration::from_secs_f64(self.profile.plan.window_s));
+        Ok(())
     }
 
     fn keep(
@@ -355,4 +417,66 @@ pub fn refusal(file: &Path, differing: &str) -> Failure {
         "{}: holds a profile that is not of the same: {differing}. Give another file (--out), or begin anew in it (--fresh)",
         file.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(completed: u64, failed: u64) -> Window {
+        Window {
+            length_s: 5.0,
+            sending_share: 1.0,
+            completed,
+            content_bytes: completed * 1024,
+            failed,
+            ..Window::default()
+        }
+    }
+
+    fn need(windows: &[Window]) -> Need {
+        let mut cell = Cell::new(1024, 1.0);
+        cell.windows = windows.to_vec();
+        Need::of(&cell, 0.03)
+    }
+
+    #[test]
+    fn what_an_outage_spoilt_is_measured_in_its_place() {
+        let (good, away) = (window(1_000, 0), window(0, 40));
+        assert_eq!(need(&vec![good.clone(); 5]), Need::None);
+        let mut windows = vec![good.clone(); 3];
+        windows.extend([away.clone(), away.clone()]);
+        assert_eq!(need(&windows), Need::Now, "three count");
+        windows.extend([good.clone(), good.clone()]);
+        assert_eq!(need(&windows), Need::None, "five count");
+        // Away from the beginning on: later, and then as many as it takes.
+        let mut windows = vec![away; 2];
+        assert_eq!(need(&windows), Need::Later);
+        windows.push(good.clone());
+        assert_eq!(need(&windows), Need::Now);
+        windows.extend(vec![good; 4]);
+        assert_eq!(need(&windows), Need::None);
+    }
+
+    #[test]
+    fn a_server_that_errs_in_every_window_is_given_up() {
+        for (window, patience) in [(window(500, 500), MIN_WINDOWS), (window(0, 40), HOPELESS)] {
+            let mut needs = Vec::new();
+            let mut windows = Vec::new();
+            while need(&windows) != Need::None {
+                assert!(windows.len() < GIVEN_UP, "an endless loop");
+                needs.push(need(&windows));
+                windows.push(window.clone());
+            }
+            assert_eq!(windows.len(), GIVEN_UP);
+            assert_eq!(needs.iter().filter(|need| **need == Need::Now).count(), patience);
+        }
+        // Every second window is spoilt, and what is answered swings: no interval is ever narrow.
+        let mut windows = Vec::new();
+        while need(&windows) != Need::None {
+            assert!(windows.len() < MAX_WINDOWS, "an endless loop");
+            let at = windows.len() as u64;
+            windows.push(window(100 * (at % 7 + 1), 500 * (at % 2)));
+        }
+    }
 }

@@ -16,7 +16,7 @@ use headroom_console::args::seconds;
 use headroom_console::{Failure, Stop, file, say, terminal};
 use headroom_node::Roots;
 use headroom_node::power::{MeterPreference, PowerModel};
-use headroom_record::profile::{Plan, Profile, ProfileError, Protocol, compare as compared, size_text};
+use headroom_record::profile::{Lock, Plan, Profile, ProfileError, Protocol, compare as compared, size_text};
 use headroom_units::{Cores, Seconds};
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
@@ -229,6 +229,7 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
     let target = Target::new(url, threads, Seconds::new(10.0), args.keys)?;
     let plan = plan(args, target.protocol(), threads)?;
     enough_time(args, here)?;
+    let _alone = Lock::of(&args.out).map_err(Failure::usage)?;
     if let Some(folder) = &args.write_files {
         write_files(folder, &plan.sizes_bytes)?;
     }
@@ -259,6 +260,7 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
         link: args.link.clone(),
         idle_links: Vec::new(),
         progress: &|progress| bar.draw(&progress),
+        away: None,
     };
     let profile = measurement.run(&stop);
     bar.clear();
@@ -465,7 +467,16 @@ fn begin(args: &ProfileArgs, target: &Target, machine: &dyn Machine, plan: Plan)
 fn go_on(args: &ProfileArgs, new: Profile) -> Result<Profile, Failure> {
     let kept = match Profile::read(&args.out) {
         Ok(_) | Err(ProfileError::OtherVersion { .. }) if args.fresh => return Ok(new),
-        Ok(kept) => kept,
+        Ok(mut kept) => {
+            let failing = kept.forget_failing();
+            if failing > 0 {
+                say::note!(
+                    "{}: {failing} cells with failures are measured anew",
+                    args.out.display()
+                );
+            }
+            kept
+        }
         Err(error @ ProfileError::OtherVersion { .. }) => {
             return Err(Failure::usage(anyhow!("{error}, or begin anew in it (--fresh)")));
         }
