@@ -215,7 +215,8 @@ fn what_a_server_does_wrong_marks_its_cell_and_the_rest_stands() {
         marks(bad).contains(&"wrong-size") && marks(bad).contains(&"nothing"),
         "{bad}"
     );
-    assert_eq!(windows(bad).len(), 2, "it is given up");
+    // As an outage may end, it is tried again after the other cell.
+    assert_eq!(windows(bad).len(), 10, "it is given up");
 
     let (busy, written) = (
         Sizes::start(Wrong {
