@@ -72,6 +72,7 @@ pub mod history;
 pub mod hpa;
 pub mod joint;
 pub mod law;
+mod linear;
 pub mod observation;
 pub mod oncall;
 pub mod parameter;

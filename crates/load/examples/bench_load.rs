@@ -6,11 +6,14 @@
 //! rounds alternate, so that what else happens on the machine falls on all alike. The figures are minimum, median
 //! and maximum over the rounds. Arguments: rounds (4 by default) and seconds of each measurement (2).
 
+#[path = "common/mod.rs"]
+mod common;
+
+use common::{Outcome, children_cpu, header, row};
 use headroom_load::http::{self, LoadConfig, LoadResult, Pacing};
 use headroom_units::{PerSecond, Seconds};
 use headroom_workload::{Arrivals, Spacing, Trace};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use std::error::Error;
 use std::fs;
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -27,8 +30,6 @@ const OPEN_LOOPS: [(f64, usize); 5] = [
 
 /// Connections of the closed loops.
 const CONNECTIONS: usize = 64;
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// nginx, killed when it is dropped.
 struct Nginx {
@@ -216,52 +217,6 @@ fn milliseconds(text: &str) -> Outcome<f64> {
         }
     }
     Err(format!("`{text}` is not a time").into())
-}
-
-/// CPU time of children that have ended, seconds; /proc/self/stat fields 16 and 17, in ticks of 10 ms.
-fn children_cpu() -> Outcome<f64> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    let fields = stat
-        .rsplit_once(')')
-        .ok_or("/proc/self/stat has no name in it")?
-        .1;
-    let ticks: u64 = fields
-        .split_whitespace()
-        .skip(13)
-        .take(2)
-        .map(str::parse::<u64>)
-        .sum::<Result<_, _>>()?;
-    Ok(ticks as f64 / 100.0)
-}
-
-/// Minimum, median and maximum of each column.
-fn row(name: &str, rounds: &[Figures], digits: &[usize]) {
-    print!("{name:<22}");
-    for (column, digits) in digits.iter().enumerate() {
-        let mut values: Vec<f64> = rounds.iter().map(|figures| figures[column]).collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 {
-            values[middle]
-        } else {
-            (values[middle - 1] + values[middle]) / 2.0
-        };
-        let cell = format!(
-            "{:.digits$} / {median:.digits$} / {:.digits$}",
-            values[0],
-            values[values.len() - 1]
-        );
-        print!("  {cell:>24}");
-    }
-    println!();
-}
-
-fn header(columns: &[&str]) {
-    print!("{:<22}", "min / median / max of");
-    for column in columns {
-        print!("  {column:>24}");
-    }
-    println!();
 }
 
 fn need(tool: &str, argument: &str, package: &str) -> Outcome<()> {

@@ -9,12 +9,15 @@
 //! Arguments: rounds (4 by default), seconds of each measurement (3), bytes of a value (1024). Of memtier_benchmark, memaslap
 //! (libmemcached-tools) and mc-crusher those are run that are found on the PATH.
 
+#[path = "common/mod.rs"]
+mod common;
+
+use common::{Outcome, children_cpu, header, median, row, sorted};
 use headroom_load::memcached::{self, LoadConfig, Pacing};
 use headroom_load::{Bursts, LoadResult};
 use headroom_units::{PerSecond, Seconds};
 use headroom_workload::{Arrivals, Spacing, Trace};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -29,8 +32,6 @@ const OPEN_RATE: f64 = 10_000.0;
 
 /// How the keys begin of which the other generators ask, each followed by a number without leading zeros.
 const PREFIX: &str = "other:";
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// memcached, killed when it is dropped.
 struct Memcached {
@@ -222,61 +223,6 @@ fn open(url: &str, seconds: f64, value_bytes: usize, seed: u64) -> Outcome<Figur
         result.latency_ms.p50.unwrap_or(f64::NAN),
         result.latency_ms.p99.unwrap_or(f64::NAN),
     ])
-}
-
-/// CPU time of children that have ended, seconds.
-fn children_cpu() -> Outcome<f64> {
-    // /proc/self/stat fields 16 and 17, in ticks of 10 ms.
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    let fields = stat
-        .rsplit_once(')')
-        .ok_or("/proc/self/stat has no name in it")?
-        .1;
-    let ticks: u64 = fields
-        .split_whitespace()
-        .skip(13)
-        .take(2)
-        .map(str::parse::<u64>)
-        .sum::<Result<_, _>>()?;
-    Ok(ticks as f64 / 100.0)
-}
-
-/// Minimum, median and maximum of each column.
-fn row(name: &str, rounds: &[Figures], digits: &[usize]) {
-    print!("{name:<22}");
-    for (column, digits) in digits.iter().enumerate() {
-        let values = sorted(rounds.iter().map(|figures| figures[column]));
-        let cell = format!(
-            "{:.digits$} / {:.digits$} / {:.digits$}",
-            values[0],
-            median(&values),
-            values[values.len() - 1]
-        );
-        print!("  {cell:>24}");
-    }
-    println!();
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    match sorted.len() % 2 {
-        1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
-}
-
-fn header(columns: &[&str]) {
-    print!("{:<22}", "min / median / max of");
-    for column in columns {
-        print!("  {column:>24}");
-    }
-    println!();
 }
 
 fn is_there(program: &str) -> bool {

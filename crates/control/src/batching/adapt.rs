@@ -4,8 +4,8 @@
 //! Equation 9 is the usual K = Qx/(τ + x'Qx), φ += K (y - x'φ), Q = (Q - K x'Q)/τ (derived here). While nothing is varied, forgetting
 //! lets Q grow without bound, and the first disturbance would then throw the parameters far off: so the trace of Q is bounded.
 
-use super::linear::dot;
 use super::model::{FuzzyModel, Sample};
+use crate::linear::dot;
 use headroom_units::Seconds;
 
 /// The trace of Q may grow to this many times what it was at the start. Forgetting alone makes it grow: with τ = 0.97 some 30 periods

@@ -4,8 +4,8 @@
 //! weighted by their normalised firing strengths (Section IV.A: "their values are obtained by offline training").
 
 use super::clusters;
-use super::linear::{LeastSquares, dot};
 use super::model::{FuzzyModel, Lags, Rule, Sample, Span, Spans, regressors};
+use crate::linear::{LeastSquares, dot};
 use headroom_units::Seconds;
 use std::ops::RangeInclusive;
 

@@ -4,7 +4,7 @@
 //! | part | here | in the paper |
 //! |---|---|---|
 //! | the fuzzy model of the mean response time | `model` | Equations 1 to 6 |
-//! | its identification, and how well it predicts | `identify`, `clusters`, `linear` | Section IV.A |
+//! | its identification, and how well it predicts | `identify`, `clusters`, and the crate's `linear` | Section IV.A |
 //! | its update in every period | `adapt` | Equations 7 to 9 |
 //! | the choice of the interval | `optimise`, `bounds` | Equations 10 and 11 |
 //! | the control of the interval to a mean response time | `steer` | Section IV |
@@ -27,7 +27,6 @@ mod keep;
 mod laws;
 mod learned;
 mod least;
-mod linear;
 mod long_look;
 mod model;
 mod optimise;

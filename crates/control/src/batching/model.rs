@@ -5,7 +5,7 @@
 //! that will be in force; and h(k), the cache's hit ratio. The regression vector has ρ = n_y + n_u elements (Equation 3). All of it is
 //! normalised by spans that are kept with the model, so that what it says does not change with the data that it goes on to see.
 
-use super::linear::dot;
+use crate::linear::dot;
 use headroom_units::{Ratio, Seconds};
 use serde::{Deserialize, Serialize};
 

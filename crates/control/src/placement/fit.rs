@@ -33,6 +33,7 @@
 //! # Ok::<(), headroom_control::placement::FitError>(())
 //! ```
 
+use crate::linear::Cholesky;
 use headroom_physics::ServerFigures;
 use headroom_physics::serving::{RequestCost, ServiceCost, ServingMachine};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
@@ -40,6 +41,8 @@ use std::fmt;
 
 /// The most cells that a fit takes: a grid of 100 sizes by 100 densities.
 pub const MAX_CELLS: usize = 10_000;
+/// A part of which less than this is not what the others make is not determined.
+const DETERMINED: f64 = 1e-6;
 
 /// What was measured of one size at one density.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -471,49 +474,28 @@ fn keep_better<const N: usize>(
 
 /// Least squares by the normal equations over the parts that are present, the others 0; `None` where the rows do not determine them.
 fn solve<const N: usize>(rows: &[([f64; N], f64)], present: [bool; N]) -> Option<[f64; N]> {
-    let (mut matrix, mut right) = ([[0.0; N]; N], [0.0; N]);
-    for (row, value) in rows {
-        for i in 0..N {
-            right[i] += row[i] * value;
-            for j in 0..N {
-                matrix[i][j] += row[i] * row[j];
-            }
-        }
-    }
+    let parts: Vec<usize> = (0..N).filter(|part| present[*part]).collect();
+    let sum =
+        |of: &dyn Fn(&[f64; N], f64) -> f64| -> f64 { rows.iter().map(|(row, value)| of(row, *value)).sum() };
     // Scaled to a diagonal of ones, so that one bound tells what is determined whatever the units.
-    let scale: [f64; N] = std::array::from_fn(|i| matrix[i][i].sqrt().recip());
-    for i in 0..N {
-        for j in 0..N {
-            matrix[i][j] = match present[i] && present[j] {
-                true => matrix[i][j] * scale[i] * scale[j],
-                false => f64::from(u8::from(i == j)),
-            };
-        }
-        right[i] = if present[i] { right[i] * scale[i] } else { 0.0 };
-    }
-    for i in 0..N {
-        // Positive definite: no pivoting. A pivot near 0 is a part that the others make.
-        let pivot = matrix[i][i];
-        if pivot.is_nan() || pivot < 1e-6 {
-            return None;
-        }
-        for j in i + 1..N {
-            let factor = matrix[j][i] / pivot;
-            let row = matrix[i];
-            for (value, above) in matrix[j].iter_mut().zip(row).skip(i) {
-                *value -= factor * above;
-            }
-            right[j] -= factor * right[i];
-        }
-    }
+    let scale: Vec<f64> = parts
+        .iter()
+        .map(|i| sum(&|row, _| row[*i] * row[*i]).sqrt().recip())
+        .collect();
+    let scaled = || parts.iter().copied().zip(scale.iter().copied());
+    let matrix: Vec<f64> = scaled()
+        .flat_map(|(i, one)| scaled().map(move |(j, two)| (i, j, one * two)))
+        .map(|(i, j, scale)| sum(&|row, _| row[i] * row[j]) * scale)
+        .collect();
+    let right: Vec<f64> = scaled()
+        .map(|(i, scale)| sum(&|row, value| row[i] * value) * scale)
+        .collect();
+    let solved = Cholesky::of(&matrix, parts.len()).filter(|matrix| matrix.least_pivot() >= DETERMINED)?;
     let mut found = [0.0; N];
-    for i in (0..N).rev() {
-        let rest: f64 = (i + 1..N).map(|j| matrix[i][j] * found[j]).sum();
-        found[i] = (right[i] - rest) / matrix[i][i];
+    for ((part, scale), value) in scaled().zip(solved.solve(&right)) {
+        found[part] = value * scale;
     }
-    Some(std::array::from_fn(|i| {
-        if present[i] { found[i] * scale[i] } else { 0.0 }
-    }))
+    Some(found)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub use emulated::{EmulatedRun, Measured, recorded_world};
 pub use figures::{Figures, figures};
 pub use narrow::{broken, narrow_text};
 pub use past::recorded_load;
-pub use progress::Progress;
+pub use progress::{Progress, bar, overwrite};
 pub use recorded::{Watched, recorded, unrecorded};
 pub use replay::recorded_arrivals;
 pub use setting::{Setting, example, named_trace};

@@ -129,8 +129,7 @@ impl Model {
         });
         let spread: Vec<(f64, f64)> = left.chain(unknown).collect();
         let mut background = Vec::new();
-        for (kind, (_, slow)) in kinds.iter_mut().zip(groups.keys()) {
-            let members = &groups[&(kind.machine.name.clone(), *slow)];
+        for (kind, ((_, slow), members)) in kinds.iter_mut().zip(&groups) {
             let service = state.backends[members[0]].figures.service();
             let requests = spread.iter().map(|(bytes, rate)| {
                 let cost = slower(service.of(*bytes), of_step(*slow));
@@ -384,18 +383,62 @@ impl Model {
     }
 }
 
-/// Shares as weights. The largest of a class is the largest weight there is, so that a small share among many backends is not rounded away.
+/// Shares as weights, of which the largest of a class is the largest there is. What is rounded goes over to the next, so that many small
+/// shares come to what they are together, whichever of like backends has it.
 fn weighted(shares: &[Vec<f64>]) -> Routes {
     let row = |row: &Vec<f64>| {
         let most = row.iter().copied().fold(0.0, f64::max);
-        let weight = |share: &f64| (share / most * f64::from(Routes::MAX_WEIGHT)).round() as u32;
+        let mut over = 0.0;
+        let mut weight = |share: &f64| {
+            let exact = share / most * f64::from(Routes::MAX_WEIGHT);
+            let weight = match exact > 0.0 {
+                true => (exact + over).round().clamp(0.0, f64::from(Routes::MAX_WEIGHT)),
+                false => 0.0,
+            };
+            over += exact - weight;
+            weight as u32
+        };
         match most > 0.0 {
-            true => row.iter().map(weight).collect(),
+            true => row.iter().map(&mut weight).collect(),
             false => vec![0; row.len()],
         }
     };
     Routes {
         weights: shares.iter().map(row).collect(),
         ..Routes::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn small_shares_of_many_backends_are_not_rounded_away() {
+        // A tenth of a class over 250 backends: each would have less than half of the least weight.
+        let mut shares = vec![0.9];
+        shares.extend(vec![0.1 / 250.0; 250]);
+        let routes = weighted(&[shares, vec![0.0; 251]]);
+        let small: f64 = (1..=250).filter_map(|backend| routes.share(0, backend)).sum();
+        assert!((small - 0.1).abs() < 0.001, "{small}");
+        assert_eq!(routes.share(1, 0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn weights_are_the_shares_but_for_one_of_the_least(shares in prop::collection::vec(0.0..1.0f64, 1..250)) {
+            let sum: f64 = shares.iter().sum();
+            let most = shares.iter().copied().fold(0.0, f64::max);
+            prop_assume!(most > 0.01);
+            let routes = weighted(std::slice::from_ref(&shares));
+            let mut before = [0.0; 2];
+            for (share, weight) in shares.iter().zip(&routes.weights[0]) {
+                prop_assert!(*share > 0.0 || *weight == 0);
+                before[0] += share / most * 1000.0;
+                before[1] += f64::from(*weight);
+                prop_assert!((before[0] - before[1]).abs() < 1.0 + 1e-6, "{before:?} of {sum}");
+            }
+        }
     }
 }

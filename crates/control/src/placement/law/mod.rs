@@ -9,9 +9,10 @@
 //! Least connections, which needs no figures, is in force wherever the law does not know: without sizes, while it warms up, where a backend
 //! has no figures, where the backends are overloaded, and for a while after the SLO was missed several periods in a row and the model did not
 //! say why. Where the backends cannot serve all under the guard and are not overloaded, they are placed as little over it as can be: least
-//! connections gives a small machine as many requests as a large one. What a kind of machine serves is spread over all of its backends as
-//! evenly as their limits allow, which takes the same watts and leaves each the most room for a rise. Classes that no backend serves under the guard, and requests of unknown size, go by least connections alone and
-//! count as load of all backends.
+//! connections gives a small machine as many requests as a large one; where a few percent of what comes in are more than they can serve,
+//! too, for figures may be a little too slow. What a kind of machine serves is spread over all of its backends as evenly as their limits
+//! allow, which takes the same watts and leaves each the most room for a rise. Classes that no backend serves under the guard, and
+//! requests of unknown size, go by least connections alone and count as load of all backends.
 //!
 //! Weights hold for a period; what happens within it is seen by the requests in flight. Each backend has a bound on them ([`bounds`]), above
 //! which the gateways pass it over: a backend that hangs, one that is slower than its figures, and a rush thus take no more than the
@@ -124,6 +125,11 @@ impl Placement {
                 )
             })
             .collect()
+    }
+
+    /// The latency that the model may predict of each class at the SLO's percentile.
+    fn allowed(&self) -> Seconds {
+        self.slo.target() * self.tuning.guard
     }
 
     /// Least connections, and why.
@@ -265,8 +271,7 @@ impl Placement {
             ("silent", silent.len() as f64),
         ];
         let path = Seconds::from_millis(self.tuning.path_ms);
-        let allowed = self.slo.target() * self.tuning.guard;
-        let most_in_flight = model.most_in_flight(&routes, backends, self.slo, allowed, path);
+        let most_in_flight = model.most_in_flight(&routes, backends, self.slo, self.allowed(), path);
         (self.routes, self.strain) = (Some(routes.clone()), strain);
         let mut in_force = Routes {
             most_in_flight,
@@ -295,7 +300,7 @@ impl Law for Placement {
     }
 
     fn guard(&self) -> Option<Seconds> {
-        Some(self.slo.target() * self.tuning.guard)
+        Some(self.allowed())
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {
@@ -307,7 +312,7 @@ impl Law for Placement {
             let text = "no gateway told the sizes of answers: each request goes as the gateway balances";
             return self.let_be(Reason::new("placement-no-sizes", text.to_owned(), &[]));
         };
-        let allowed = self.slo.target() * self.tuning.guard;
+        let allowed = self.allowed();
         let observed = self
             .state
             .observe(sizes, observation.length, allowed, &self.tuning);

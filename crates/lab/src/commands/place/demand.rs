@@ -4,6 +4,7 @@ mod csv;
 mod logged;
 mod peak;
 
+use crate::args::content_bytes;
 use anyhow::{Context, anyhow};
 use headroom_console::Failure;
 use headroom_control::placement::advisor::{MAX_CLASSES, MAX_STEPS};
@@ -50,32 +51,6 @@ impl DemandClass {
     /// Its name in tables.
     pub fn name(&self) -> String {
         size_text(self.size_bytes.round() as u64)
-    }
-}
-
-/// `1024`, `10K`, `1M` in bytes, of 1024 each.
-///
-/// # Errors
-/// What it must be.
-pub fn size(text: &str) -> Result<f64, String> {
-    let text = text.trim();
-    let upper = text.to_ascii_uppercase();
-    let number = upper.trim_end_matches('B').trim_end();
-    let (number, factor) = match (number.strip_suffix('K'), number.strip_suffix('M')) {
-        (Some(number), _) => (number, 1024.0),
-        (_, Some(number)) => (number, 1_048_576.0),
-        _ => (number, 1.0),
-    };
-    let bytes = number
-        .trim()
-        .parse()
-        .map(|number: f64| number * factor)
-        .unwrap_or(f64::NAN);
-    match (1.0..=1e12).contains(&bytes) {
-        true => Ok(bytes),
-        false => Err(format!(
-            "{text:?} is no size: give bytes, or K or M of 1024, as 10K"
-        )),
     }
 }
 
@@ -148,8 +123,8 @@ fn toml(text: &str, step: Option<f64>) -> Result<Demand, anyhow::Error> {
     let line = |at: usize| text[..at].matches('\n').count() + 1;
     let classes = file.class.into_iter().map(|class| {
         let size_bytes = match class.size.get_ref() {
-            Text::Number(bytes) => size(&bytes.to_string()),
-            Text::Text(text) => size(text),
+            Text::Number(bytes) => content_bytes(&bytes.to_string()),
+            Text::Text(text) => content_bytes(text),
         };
         let at = line(class.size.span().start);
         let size_bytes = size_bytes.map_err(|error| anyhow!("line {at}: {error}"))?;

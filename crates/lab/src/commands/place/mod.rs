@@ -5,6 +5,7 @@ mod fleet;
 mod page;
 mod recorded;
 
+use crate::args::content_bytes;
 use crate::simulate::{sheet_text, write_sheet};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
@@ -90,7 +91,7 @@ pub struct PlaceArgs {
     #[arg(long, default_value = "out/headroom.db", value_name = "FILE")]
     pub db: PathBuf,
     /// The classes of an access log: answers up to each of these sizes, and all larger ones; each class counts as its mean size.
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "2K,20K,200K", value_parser = demand::size)]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "2K,20K,200K", value_parser = content_bytes)]
     pub sizes: Vec<f64>,
     /// The length of a step, seconds; by default an hour, or what a demand in TOML says.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]

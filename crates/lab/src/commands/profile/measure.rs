@@ -26,8 +26,6 @@ const GIVEN_UP: usize = 2 * MIN_WINDOWS;
 const AWAY: Duration = Duration::from_secs(60);
 /// A generator whose busiest thread was busy for this share of the sending is as busy as it can be.
 const CLIENT_FULL: f64 = 0.95;
-/// What a baseline is measured for, as a share of a window.
-const BASELINE_WINDOWS: f64 = 1.0;
 
 /// What is measured with, and until when.
 pub struct Measurement<'a> {
@@ -182,7 +180,7 @@ impl Measurement<'_> {
 
     /// Those baselines that are not there yet, as far as somebody is there for them.
     fn baselines(&mut self, stop: &Stop) -> Result<(), Failure> {
-        let length_s = self.profile.plan.window_s * BASELINE_WINDOWS;
+        let length_s = self.profile.plan.window_s;
         for kind in BaselineKind::ALL {
             if stop.is_raised() {
                 return Ok(());

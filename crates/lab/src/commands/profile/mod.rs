@@ -1,5 +1,7 @@
 //! `headroom profile`: throughput per power of a machine, by request size and density.
 
+mod args;
+mod bar;
 mod compare;
 mod far_end;
 mod machine;
@@ -10,198 +12,22 @@ mod target;
 use crate::origin;
 use crate::simulate::{broken, narrow_text, write_sheet};
 use anyhow::{Context, anyhow};
-use clap::{Args, Subcommand};
+pub use args::ProfileArgs;
+use args::What;
+use bar::Bar;
 use far_end::FarEnd;
-use headroom_console::args::seconds;
 use headroom_console::{Failure, Stop, file, say, terminal};
 use headroom_node::Roots;
-use headroom_node::power::{MeterPreference, PowerModel};
+use headroom_node::power::PowerModel;
 use headroom_record::profile::{Lock, Plan, Profile, ProfileError, Protocol, compare as compared, size_text};
 use headroom_units::{Cores, Seconds};
-use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
 use headroom_wire::tls::{ClientTls, TlsFiles};
 use machine::{Local, Machine, Unknown, is_local};
-use measure::{MAX_WINDOWS, MIN_WINDOWS, Measurement, Progress};
-use std::io::{IsTerminal, Write};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use measure::{MAX_WINDOWS, MIN_WINDOWS, Measurement};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use target::Target;
-
-/// What the help teaches by example.
-const EXAMPLES: &str = "\
-Examples:
-  headroom profile --url http://127.0.0.1/sizes --write-files /var/www/html/sizes     makes the files that are asked for, and asks
-  headroom profile --url http://web1/sizes --agent web1:7443 --agent-ca ca.crt --agent-cert c.crt --agent-key c.key --far-end 10.0.0.7:7444
-  headroom profile --url memcached://127.0.0.1 --sets 0.1 --out cache1.json           one request of ten stores a value
-  headroom profile compare web1.json arm3.json                                        tables and plots of both
-
-What is measured: for each size and each density (the share of each window of 5 s in which requests are sent) the throughput of
---concurrency connections that ask again as soon as they are answered; what the machine draws and how busy its cores, its software
-interrupts and its link are meanwhile; latencies. Round after round, each cell one window, in an order that the seed shuffles, until the
-95 % interval of throughput and watts is within --precision of the mean (five windows at least) or the time is over. Before that what the
-machine draws idle, with all cores busy, and with its link full: the last two by `headroom profile far-end`, which runs on the machine.
-
-Where watts come from: RAPL, HSMP, hwmon or perf where the machine has them, else a model by its busy cores (--machine: its figures),
-called estimated everywhere. From another machine the node's agent reports them (--agent).
-
-On one machine the generator takes a part of the cores: what is found is less than the machine serves alone, and is marked.
-An interrupted profile goes on by the same command.";
-
-/// `headroom profile`.
-#[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct ProfileArgs {
-    /// What else is done.
-    #[command(subcommand)]
-    pub what: Option<What>,
-    /// The service: http://HOST[:PORT]/PATH, where {size} stands for the bytes asked for (`/{size}` is added where it stands
-    /// nowhere), or memcached://HOST[:PORT].
-    #[arg(long, value_name = "URL", required = true)]
-    pub url: Option<String>,
-    /// The sizes: 1KB,10KB,100KB by default, of a memcached 1KB,10KB,999KB. A KB is 1024 bytes.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
-    pub sizes: Vec<u64>,
-    /// The densities, in percent of each window.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "100,75,50,25", value_parser = density)]
-    pub densities: Vec<f64>,
-    /// Connections that ask at once.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=60_000))]
-    pub concurrency: u32,
-    /// The length of a window, seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = window)]
-    pub window: f64,
-    /// Of a memcached: the share of requests that store a value, 0 to 1; the others get one.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
-    pub sets: f64,
-    /// Of a memcached: how many keys there are; by default as many as 16 MiB of values, at most 10,000.
-    #[arg(long, value_name = "N")]
-    pub keys: Option<usize>,
-    /// Of HTTP: a new connection for each request, as ApacheBench has without -k.
-    #[arg(long)]
-    pub new_connections: bool,
-    /// Begin no other window after this time (90s, 15m, 1h).
-    #[arg(long, value_name = "TIME", default_value = "14m", value_parser = seconds)]
-    pub within: f64,
-    /// How narrow is narrow enough: half of a 95 % interval, in percent of the mean.
-    #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = precision)]
-    pub precision: f64,
-    /// Threads of the generator: 1 on the machine that is measured, else as many as there are processors, at most 4.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub threads: Option<u32>,
-    /// Seed of the order of cells, and of keys.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Write a file of each size into this folder first, named by its bytes: what an HTTP server needs to be asked for it.
-    #[arg(long, value_name = "DIR")]
-    pub write_files: Option<PathBuf>,
-    /// The node that serves, read through its `headroom agent`: unix:/path, or host:port with certificates.
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["sys", "proc", "meter", "machine"])]
-    pub agent: Option<Address>,
-    /// For an agent over TCP: the authority's certificate, as `headroom certs` makes it.
-    #[arg(long, value_name = "FILE", requires_all = ["agent", "agent_cert", "agent_key"])]
-    pub agent_ca: Option<PathBuf>,
-    /// For an agent over TCP: a reader's or a controller's certificate (`headroom certs issue-reader`).
-    #[arg(long, value_name = "FILE", requires = "agent_ca")]
-    pub agent_cert: Option<PathBuf>,
-    /// For an agent over TCP: the key to it.
-    #[arg(long, value_name = "FILE", requires = "agent_ca")]
-    pub agent_key: Option<PathBuf>,
-    /// Where `headroom profile far-end` listens on the machine that serves, for the baselines of all cores busy and of a full link. On
-    /// this machine it is started for that.
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub far_end: Option<SocketAddr>,
-    /// Leave those two baselines out.
-    #[arg(long, conflicts_with = "far_end")]
-    pub no_baselines: bool,
-    /// The link whose bytes count; by default the one that most passes.
-    #[arg(long, value_name = "NAME")]
-    pub link: Option<String>,
-    /// The meters that may be taken, in order: auto, or rapl, psys, perf, hsmp, hwmon, model.
-    #[arg(long, value_name = "LIST", default_value = "auto")]
-    pub meter: MeterPreference,
-    /// The figures of this machine for the modelled meter: a TOML file with the table [machine] as `headroom up --example` shows it.
-    #[arg(long, value_name = "FILE")]
-    pub machine: Option<PathBuf>,
-    /// Use this tree instead of /sys, such as the one of `headroom emulate`.
-    #[arg(long, default_value = "/sys", value_name = "DIR")]
-    pub sys: PathBuf,
-    /// Use this tree instead of /proc.
-    #[arg(long, default_value = "/proc", value_name = "DIR")]
-    pub proc: PathBuf,
-    /// What the machine is called in tables; its host's name by default.
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
-    /// The profile to write: after each window, so that an interrupted one goes on.
-    #[arg(long, value_name = "FILE", default_value = "out/profile.json")]
-    pub out: PathBuf,
-    /// Begin anew where the file has a profile already; a file that is something else is left alone.
-    #[arg(long)]
-    pub fresh: bool,
-    /// The report to write.
-    #[arg(long, value_name = "FILE", default_value = "out/profile.html")]
-    pub report: PathBuf,
-    /// Print the profile as JSON on standard output, and nothing else there.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// What `headroom profile` does besides measuring.
-#[derive(Debug, Subcommand)]
-pub enum What {
-    /// Profiles beside each other: throughput per power by size and density, throughput over power, resource use; whether two of the
-    /// same machine agree.
-    Compare(compare::CompareArgs),
-    /// On the machine that serves: keep all cores busy, or fill the link, when `headroom profile --far-end` asks for it.
-    FarEnd(far_end::FarEndArgs),
-}
-
-/// A size: bytes, or with KB or MB of 1024.
-fn size(text: &str) -> Result<u64, String> {
-    let no = || format!("`{text}` is no size: write 1KB, 999KB, 1MB or 700");
-    let upper = text.trim().to_ascii_uppercase();
-    let (number, factor) = match &*upper {
-        text if text.ends_with("KB") || text.ends_with("KIB") => {
-            (text.trim_end_matches("KIB").trim_end_matches("KB"), 1024.0)
-        }
-        text if text.ends_with("MB") || text.ends_with("MIB") => {
-            (text.trim_end_matches("MIB").trim_end_matches("MB"), 1_048_576.0)
-        }
-        text => (text.trim_end_matches('B'), 1.0),
-    };
-    let bytes = number.trim().parse::<f64>().map_err(|_| no())? * factor;
-    match bytes.fract() == 0.0 && (1.0..=1_073_741_824.0).contains(&bytes) {
-        true => Ok(bytes as u64),
-        false => Err(format!("{}, whole bytes, from 1 to 1 GB", no())),
-    }
-}
-
-fn density(text: &str) -> Result<f64, String> {
-    let percent: Option<f64> = text.trim().trim_end_matches('%').parse().ok();
-    let share = percent.filter(|percent| *percent >= 1.0 && *percent <= 100.0);
-    share
-        .map(|percent| percent / 100.0)
-        .ok_or_else(|| format!("`{text}` is no density: give 1 to 100 percent of a window"))
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "give a share from 0 to 1".to_owned())
-}
-
-fn window(text: &str) -> Result<f64, String> {
-    seconds(text).and_then(|seconds| match (0.5..=600.0).contains(&seconds) {
-        true => Ok(seconds),
-        false => Err("give 0.5 to 600 seconds".to_owned()),
-    })
-}
-
-fn precision(text: &str) -> Result<f64, String> {
-    let percent = text.trim_end_matches('%').parse().ok();
-    let percent = percent.filter(|percent| (0.1..=50.0).contains(percent));
-    percent.ok_or_else(|| "give 0.1 to 50 percent".to_owned())
-}
 
 /// Measures, compares, or serves a measurement.
 ///
@@ -609,60 +435,9 @@ fn write_files(folder: &Path, sizes: &[u64]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The line that says how far it is: drawn over on a terminal, else one a minute.
-#[derive(Default)]
-struct Bar {
-    last: std::cell::Cell<Option<Instant>>,
-}
-
-impl Bar {
-    fn draw(&self, progress: &Progress) {
-        const WIDTH: usize = 12;
-        let filled = WIDTH * progress.done / progress.cells.max(1);
-        let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH - filled));
-        let (least, most) = progress.left_s;
-        // Short enough for 80 columns.
-        let line = format!(
-            "{bar} {}/{} cells, {} windows, {least:.0} to {most:.0} s left: {}",
-            progress.done, progress.cells, progress.windows, progress.now
-        );
-        if std::io::stderr().is_terminal() {
-            // Nobody may read it any more; then there is nobody to tell.
-            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{line}");
-        } else if self
-            .last
-            .get()
-            .is_none_or(|last| last.elapsed() >= Duration::from_secs(60))
-        {
-            self.last.set(Some(Instant::now()));
-            say::note!("{line}");
-        }
-    }
-
-    fn clear(&self) {
-        if std::io::stderr().is_terminal() {
-            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_and_densities_are_read_as_people_write_them() {
-        let sizes = ["1KB", "999 KB", "1.5kb", "2MiB", "700", "700B"].map(|text| size(text).unwrap());
-        assert_eq!(sizes, [1024, 999 * 1024, 1536, 2 << 20, 700, 700]);
-        for bad in ["", "KB", "-1KB", "0", "1.3", "2000MB", "1GB2"] {
-            assert!(size(bad).unwrap_err().contains("is no size"), "{bad}");
-        }
-        assert_eq!((density("75").unwrap(), density("25%").unwrap()), (0.75, 0.25));
-        for bad in ["0", "101", "x"] {
-            assert!(density(bad).unwrap_err().contains("1 to 100"), "{bad}");
-        }
-        assert!(window("0.1").is_err() && share("1.1").is_err() && precision("0").is_err());
-    }
 
     #[derive(clap::Parser)]
     struct Command {

@@ -1,6 +1,7 @@
 //! A demand as CSV: a line for each step and size.
 
-use super::{Demand, DemandClass, is_rate, size};
+use super::{Demand, DemandClass, is_rate};
+use crate::args::content_bytes;
 use anyhow::anyhow;
 use headroom_control::placement::advisor::MAX_STEPS;
 use headroom_units::{PerSecond, Seconds};
@@ -29,7 +30,7 @@ impl Header {
     fn read(fields: &[&str]) -> Result<Option<(Self, Vec<String>)>, String> {
         if fields
             .iter()
-            .any(|field| size(field).is_ok() || field.parse::<f64>().is_ok())
+            .any(|field| content_bytes(field).is_ok() || field.parse::<f64>().is_ok())
         {
             return Ok(None);
         }
@@ -95,7 +96,7 @@ pub(super) fn csv(text: &str, step: Option<f64>) -> Result<Demand, anyhow::Error
                 MAX_STEPS - 1
             )
         })?;
-        let bytes = size(of_size).map_err(|error| anyhow!("line {number}: {error}"))?;
+        let bytes = content_bytes(of_size).map_err(|error| anyhow!("line {number}: {error}"))?;
         let parsed = rate
             .parse()
             .map_err(|_| "is no number; give requests a second".to_owned());

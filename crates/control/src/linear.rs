@@ -1,16 +1,16 @@
-//! The little dense linear algebra that the identification needs: a least-squares fit of some tens of parameters through its normal
+//! The little dense linear algebra that fits need: least squares of some tens of parameters through their normal
 //! equations. A factorisation by Cholesky is some thirty lines, and a library for it would bring ten crates.
 
 /// The lower triangle L of a symmetric positive definite matrix L L', row by row.
 #[derive(Clone, Debug)]
-pub(super) struct Cholesky {
+pub(crate) struct Cholesky {
     n: usize,
     lower: Vec<f64>,
 }
 
 impl Cholesky {
     /// Factorises a matrix of `n` rows, given row by row; `None` where it is not positive definite.
-    pub(super) fn of(matrix: &[f64], n: usize) -> Option<Self> {
+    pub(crate) fn of(matrix: &[f64], n: usize) -> Option<Self> {
         let mut lower = vec![0.0; n * n];
         for row in 0..n {
             for column in 0..=row {
@@ -29,8 +29,14 @@ impl Cholesky {
         Some(Self { n, lower })
     }
 
+    /// The least of the squared pivots: of a matrix whose diagonal is ones, near 0 where one column nearly is what others make.
+    pub(crate) fn least_pivot(&self) -> f64 {
+        let pivots = (0..self.n).map(|at| self.lower[at * self.n + at].powi(2));
+        pivots.fold(f64::INFINITY, f64::min)
+    }
+
     /// The x of L L' x = `right`.
-    pub(super) fn solve(&self, right: &[f64]) -> Vec<f64> {
+    pub(crate) fn solve(&self, right: &[f64]) -> Vec<f64> {
         let (n, lower) = (self.n, &self.lower);
         let mut x = right.to_vec();
         for row in 0..n {
@@ -45,7 +51,7 @@ impl Cholesky {
     }
 
     /// The inverse, row by row.
-    pub(super) fn inverse(&self) -> Vec<f64> {
+    pub(crate) fn inverse(&self) -> Vec<f64> {
         let n = self.n;
         let mut inverse = Vec::with_capacity(n * n);
         for row in 0..n {
@@ -64,7 +70,7 @@ impl Cholesky {
 }
 
 /// The product of two vectors.
-pub(super) fn dot(one: &[f64], two: &[f64]) -> f64 {
+pub(crate) fn dot(one: &[f64], two: &[f64]) -> f64 {
     one.iter().zip(two).map(|(one, two)| one * two).sum()
 }
 
@@ -74,7 +80,7 @@ const RIDGE: f64 = 1e-6;
 
 /// A least-squares fit in the making: X'X and X'y.
 #[derive(Clone, Debug)]
-pub(super) struct LeastSquares {
+pub(crate) struct LeastSquares {
     n: usize,
     gram: Vec<f64>,
     moment: Vec<f64>,
@@ -82,16 +88,16 @@ pub(super) struct LeastSquares {
 
 /// What was fitted.
 #[derive(Clone, Debug)]
-pub(super) struct Fit {
+pub(crate) struct Fit {
     /// The parameters.
-    pub(super) parameters: Vec<f64>,
+    pub(crate) parameters: Vec<f64>,
     /// (X'X)^-1, row by row.
-    pub(super) covariance: Vec<f64>,
+    pub(crate) covariance: Vec<f64>,
 }
 
 impl LeastSquares {
     /// Of `n` parameters.
-    pub(super) fn new(n: usize) -> Self {
+    pub(crate) fn new(n: usize) -> Self {
         Self {
             n,
             gram: vec![0.0; n * n],
@@ -100,7 +106,7 @@ impl LeastSquares {
     }
 
     /// Takes a row of X and its y.
-    pub(super) fn add(&mut self, row: &[f64], y: f64) {
+    pub(crate) fn add(&mut self, row: &[f64], y: f64) {
         for (at, one) in row.iter().enumerate() {
             self.moment[at] += one * y;
             for (entry, two) in self.gram[at * self.n..][..self.n].iter_mut().zip(row) {
@@ -110,7 +116,7 @@ impl LeastSquares {
     }
 
     /// The parameters of the least sum of squares; `None` where the rows hold what is no number, or there are none.
-    pub(super) fn solve(mut self) -> Option<Fit> {
+    pub(crate) fn solve(mut self) -> Option<Fit> {
         let n = self.n;
         let trace: f64 = (0..n).map(|at| self.gram[at * n + at]).sum();
         for at in 0..n {
@@ -135,6 +141,13 @@ mod tests {
     fn what_is_not_positive_definite_is_refused() {
         assert!(Cholesky::of(&[1.0, 2.0, 2.0, 1.0], 2).is_none());
         assert!(Cholesky::of(&[f64::NAN], 1).is_none());
+        // The second column is nearly the first.
+        let nearly = Cholesky::of(&[1.0, 0.9999, 0.9999, 1.0], 2).unwrap();
+        assert!(
+            (nearly.least_pivot() - 2e-4).abs() < 1e-6,
+            "{}",
+            nearly.least_pivot()
+        );
         assert!(LeastSquares::new(2).solve().is_none());
     }
 
