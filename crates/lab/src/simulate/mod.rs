@@ -18,7 +18,7 @@ pub use progress::{Progress, bar, overwrite};
 pub use recorded::{Watched, recorded, unrecorded};
 pub use replay::recorded_arrivals;
 pub use setting::{Setting, example, named_trace};
-pub use table::{Table, sheet_text, write_sheet};
+pub use table::{Table, sheet_text, sheet_text_within, wrap, write_sheet};
 
 /// As many runs at once as asked, else as there are processors.
 pub fn jobs(asked: Option<usize>) -> usize {

@@ -27,6 +27,8 @@ pub enum Stroke {
     Step,
     /// From point to point, each marked: few points, each of its own measurement.
     Marked,
+    /// From point to point, dashed and in the colour of the curve before it: the same from another source.
+    Beside,
 }
 
 /// A curve.
@@ -63,8 +65,12 @@ impl Chart {
         let drawn: Vec<(Vec<Moment>, Column)> =
             self.curves.iter().map(|curve| of_points(&curve.points)).collect();
         let (mut colours, mut patterns) = (COLOURS.iter().cycle(), PATTERNS.iter().cycle());
+        let mut last = "c0";
         let lines = self.curves.iter().zip(&drawn).map(|(curve, (moments, column))| {
-            let mut colour = || *colours.next().unwrap_or(&"c0");
+            let mut colour = || {
+                last = colours.next().unwrap_or(&"c0");
+                last
+            };
             let (class, shape) = match curve.stroke {
                 Stroke::Quiet => ("muted thin".to_owned(), Shape::Line),
                 Stroke::Line => {
@@ -73,6 +79,7 @@ impl Chart {
                 }
                 Stroke::Step => (colour().to_owned(), Shape::Step),
                 Stroke::Marked => (colour().to_owned(), Shape::Marked),
+                Stroke::Beside => (format!("{last} dashed"), Shape::Line),
             };
             Line {
                 label: curve.label.clone(),
@@ -231,6 +238,19 @@ mod tests {
         for class in ["mark guard\"", "mark c3 dashed\"", "mark c4 dotted\""] {
             assert!(html.contains(class), "{class}: {html}");
         }
+    }
+
+    #[test]
+    fn the_same_from_another_source_has_the_colour_of_what_it_is_beside() {
+        let mut chart = chart();
+        chart.curves[0].stroke = Stroke::Marked;
+        chart.curves[1].stroke = Stroke::Beside;
+        let html = chart.render();
+        assert!(
+            html.contains("line dots c1") && html.contains("line c1 dashed"),
+            "{html}"
+        );
+        assert!(html.contains("line dots c2"), "{html}");
     }
 
     #[test]

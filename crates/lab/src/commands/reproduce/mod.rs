@@ -11,7 +11,7 @@ mod why;
 
 use crate::args::{jobs_at_once, seeds};
 use crate::origin;
-use crate::simulate::{Progress, Watched, figures, jobs, recorded, sheet_text, write_sheet};
+use crate::simulate::{Progress, Watched, figures, jobs, recorded, sheet_text_within, wrap, write_sheet};
 use batching::BatchingPaperArgs;
 use capacity::CapacityPaperArgs;
 use cases::{Plan, Traces};
@@ -31,6 +31,9 @@ use serde_json::json;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::Instant;
+
+/// How wide tables and texts are printed, where no figure or word is longer.
+const COLUMNS: usize = 100;
 
 /// `headroom reproduce`.
 #[derive(Debug, Args)]
@@ -207,8 +210,8 @@ fn calibration_json(lines: Vec<[String; 3]>) -> serde_json::Value {
 fn show(sheet: &Sheet, page: &Path) -> Result<(), Failure> {
     say::result(format_args!(
         "{}\n\n{}report: {}",
-        sheet.lead,
-        sheet_text(sheet),
+        wrap(&sheet.lead, COLUMNS).join("\n"),
+        sheet_text_within(sheet, COLUMNS),
         page.display()
     ))
 }

@@ -1,10 +1,15 @@
 //! `headroom reproduce profiles`: Sections 3 to 6 of the paper on power by request size, on simulated machines.
 
+mod calibration;
 mod cells;
+mod charts;
+mod claims;
 mod conclusions;
 mod fleet;
+mod grids;
 mod page;
 mod paper;
+mod straight;
 
 use super::{calibration_json, say_runs, show};
 use crate::args::{jobs_at_once, seeds};
@@ -71,7 +76,8 @@ pub fn reproduce(args: &ProfilesPaperArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let cells = measure(args)?;
     let concluded = conclusions(&cells);
-    let mut sheet = page::sheet(&cells, &concluded, args);
+    let errors = straight::errors(&cells);
+    let mut sheet = page::sheet(&cells, &errors, &concluded, args);
     let provenance = provenance(args)?;
     sheet.provenance = Some(provenance.clone());
     write_sheet(&sheet, None, out)?;
@@ -82,8 +88,9 @@ pub fn reproduce(args: &ProfilesPaperArgs) -> Result<(), Failure> {
             "provenance": provenance,
             "seed": args.seed,
             "windows": args.windows,
-            "calibration": calibration_json(page::calibration()),
+            "calibration": calibration_json(calibration::lines()),
             "cells": cells,
+            "errors": errors,
             "conclusions": concluded,
         }));
     }
@@ -162,13 +169,14 @@ mod tests {
         reproduce(&args).unwrap();
         let html = std::fs::read_to_string(args.out.as_ref().unwrap()).unwrap();
         for part in [
+            "What the simulation adds to a straight line",
             "Table 1",
             "Figure 1",
             "Figure 2",
             "Table 2",
             "Figure 3",
             "Figure 4",
-            "does not hold",
+            "idle watts",
             "5567.51",
         ] {
             assert!(html.contains(part), "{part}");
