@@ -507,6 +507,35 @@ fn what_cannot_be_profiled_is_said_with_the_remedy() {
 }
 
 #[test]
+fn what_would_fail_later_is_said_before_anything_is_measured() {
+    let (server, written) = (Sizes::start(Wrong::default()), Written::new());
+    let plain = written.file("plain");
+    fs::write(&plain, "").unwrap();
+    let shell = |limits: &str, words: &str| {
+        let line = format!(
+            "{limits} exec {} profile --url {} --no-baselines --meter model --sizes 1KB {words}",
+            env!("CARGO_BIN_EXE_headroom"),
+            server.url()
+        );
+        let mut command = std::process::Command::new("sh");
+        command.env_remove("RUST_LOG").args(["-c", &line]);
+        command
+    };
+    // Folders that cannot be: a file is in the way, which stops root too.
+    let inside = plain.join("p.json").display().to_string();
+    refused(
+        shell("", &format!("--out {inside}")),
+        &[&inside, "cannot be written"],
+    );
+    let out = written.file("p.json").display().to_string();
+    refused(
+        shell("ulimit -n 64 &&", &format!("--out {out} --concurrency 100")),
+        &["may open only 64 files", "ulimit -n"],
+    );
+    assert!(!written.file("p.json").exists());
+}
+
+#[test]
 fn the_far_end_keeps_cores_busy_and_fills_a_link_for_those_that_ask() {
     let mut far = Program::start(headroom("profile far-end --listen 127.0.0.1:0"));
     let address: SocketAddr = far.said("listening on ").trim().parse().unwrap();

@@ -53,7 +53,7 @@ pub enum ProfileError {
         file: PathBuf,
     },
     /// It cannot be written.
-    #[error("{}: cannot be written: {source}. Free its disk, or name another file (--out)", file.display())]
+    #[error("{}: cannot be written: {source}. Name another file (--out), or make room on its disk", file.display())]
     Write {
         /// The file.
         file: PathBuf,
