@@ -3,6 +3,13 @@
 //! At each period the factor on the processor time is sought at which the model predicts the mean latency that was observed there, over all
 //! its classes. It is M/G/k processor sharing with that factor on both the work of a request and the load, so a backend at half its speed
 //! and one with figures that are wrong are alike found as 2. What the network and the gateway take is subtracted first.
+//!
+//! That mean is of a steady state. In a rush and after it a queue stands that the period's own arrivals do not explain, and by latency alone
+//! a machine at full speed would be found several times as slow. Three things keep it from that:
+//! - no machine serves more work than its cores have time for (the utilisation law), so the factor is at most their time for the work that was
+//!   completed, by the figures;
+//! - nothing is learned until twice as many were completed as were in flight at first, so that it is not those which were seen;
+//! - while the requests in flight grow or shrink a lot, and where the link was full, no slowness is learned.
 
 use crate::placement::population::present;
 use headroom_physics::serving::{RequestCost, ServingMachine};
@@ -12,6 +19,10 @@ use headroom_units::{PerSecond, Seconds};
 pub const FACTORS: [f64; 2] = [0.7, 8.0];
 /// Requests that say something of a mean.
 const MIN_REQUESTS: u64 = 20;
+/// And how many times those in flight at first.
+const SOJOURNS: u64 = 2;
+/// The requests in flight may have changed by this part of those that were completed, in a steady state.
+const CHANGES: u64 = 4;
 /// Periods for which fewer are gathered.
 const MAX_PERIODS: u32 = 60;
 /// The share of a slowness that is forgotten in each period in which nothing was asked of a backend: what is avoided is never seen to be
@@ -21,6 +32,8 @@ const FORGETS: f64 = 0.002;
 const MAX_BUSY: f64 = 0.999;
 /// Halvings in which a factor is sought.
 const HALVINGS: usize = 20;
+/// A link that carried more than this share of what it can is what its requests waited for.
+const FULL_LINK: f64 = 0.9;
 /// The share of what a period says that counts, where it says slower, and where it says quicker.
 const LEARNS: [f64; 2] = [0.3, 0.1];
 
@@ -31,6 +44,8 @@ pub(super) struct Seen {
     pub(super) cost: RequestCost,
     /// Arrivals.
     pub(super) rate: PerSecond,
+    /// Answers.
+    pub(super) served: PerSecond,
     /// Requests answered.
     pub(super) completions: u64,
     /// Their mean latency.
@@ -43,8 +58,14 @@ fn stretch(cores: usize, busy: f64) -> f64 {
     present(cores, busy) / (cores as f64 * busy)
 }
 
-/// The factor after this period, from the one before it.
-pub(super) fn learned(before: f64, machine: &ServingMachine, seen: &[Seen], path: Seconds) -> f64 {
+/// The factor after these periods, from the one before them. `settled`: that about as many were in flight at their end as at their start.
+pub(super) fn learned(
+    before: f64,
+    machine: &ServingMachine,
+    seen: &[Seen],
+    path: Seconds,
+    settled: bool,
+) -> f64 {
     let told: Vec<&Seen> = seen
         .iter()
         .filter(|seen| seen.completions > 0 && seen.mean.is_some())
@@ -85,8 +106,22 @@ pub(super) fn learned(before: f64, machine: &ServingMachine, seen: &[Seen], path
             high = middle
         }
     }
-    let share = if low > before { LEARNS[0] } else { LEARNS[1] };
-    (before.ln() * (1.0 - share) + low.ln() * share)
+    let served = machine.load(seen.iter().map(|seen| (seen.cost, seen.served)));
+    // What was completed of what came before the period counts too, so it does not tell that a machine is quicker.
+    let at_most = served.cpu.get().recip().max(1.0);
+    // Where even so more came than it serves, their mean latency is that of the beginning of a queue.
+    let has_no_mean = load.cpu.get() * low > MAX_BUSY || load.link.get() > MAX_BUSY;
+    let by_latency = match has_no_mean && low < before {
+        true => before,
+        false => low,
+    };
+    let factor = by_latency.min(at_most);
+    let share = match factor > before {
+        true if served.link.get() > FULL_LINK || !settled => return before,
+        true => LEARNS[0],
+        false => LEARNS[1],
+    };
+    (before.ln() * (1.0 - share) + factor.ln() * share)
         .exp()
         .clamp(least, most)
 }
@@ -103,21 +138,34 @@ pub(super) fn forgotten(before: f64) -> f64 {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gathered {
     periods: u32,
+    /// Requests in flight at the start of the first of them, and at the end of the last.
+    in_flight: [u64; 2],
     /// Of each class, with rates that are the sums of the periods'.
     seen: Vec<Seen>,
 }
 
+/// Enough to learn from.
+#[derive(Clone, Debug)]
+pub(super) struct Enough {
+    /// Of each class, as of one period.
+    pub(super) seen: Vec<Seen>,
+    /// That about as many requests were in flight at the end as at the start.
+    pub(super) settled: bool,
+}
+
 impl Gathered {
-    /// Adds a period, each class at its place.
-    pub(super) fn add(&mut self, period: Vec<Seen>) {
+    /// Adds a period, each class at its place, and what was in flight at its end.
+    pub(super) fn add(&mut self, period: Vec<Seen>, in_flight: u64) {
         if self.periods == 0 || self.seen.len() != period.len() {
             *self = Self {
                 periods: 1,
+                in_flight: [self.in_flight[1], in_flight],
                 seen: period,
             };
             return;
         }
         self.periods += 1;
+        self.in_flight[1] = in_flight;
         for (sum, new) in self.seen.iter_mut().zip(period) {
             let part = |of: &Seen| of.mean.map_or(0.0, Seconds::get) * of.completions as f64;
             let completions = sum.completions + new.completions;
@@ -125,26 +173,39 @@ impl Gathered {
             *sum = Seen {
                 cost: new.cost,
                 rate: sum.rate + new.rate,
+                served: sum.served + new.served,
                 completions,
                 mean,
             };
         }
     }
 
-    /// What there is, as of one period, where it is enough.
-    pub(super) fn take(&mut self) -> Option<Vec<Seen>> {
+    /// What there is, where it is enough; gathering begins anew then, and where it has taken too long.
+    pub(super) fn take(&mut self) -> Option<Enough> {
         let requests: u64 = self.seen.iter().map(|seen| seen.completions).sum();
-        if requests < MIN_REQUESTS {
+        let [first, last] = self.in_flight;
+        let next = Self {
+            in_flight: [last; 2],
+            ..Self::default()
+        };
+        if requests < MIN_REQUESTS.max(first.saturating_mul(SOJOURNS)) {
             if self.periods >= MAX_PERIODS {
-                *self = Self::default();
+                *self = next;
             }
             return None;
         }
-        let Self { periods, mut seen } = std::mem::take(self);
+        let Self {
+            periods, mut seen, ..
+        } = std::mem::replace(self, next);
         for one in &mut seen {
             one.rate = one.rate / f64::from(periods);
+            one.served = one.served / f64::from(periods);
         }
-        Some(seen)
+        let most = requests / CHANGES;
+        Some(Enough {
+            seen,
+            settled: first.abs_diff(last) <= most,
+        })
     }
 
     /// Whether nothing was asked of it.
@@ -197,6 +258,7 @@ mod tests {
                 bytes: 1e3,
             },
             rate: PerSecond::new(50.0),
+            served: PerSecond::new(50.0),
             completions,
             mean: Some(Seconds::from_millis(mean_ms)),
         }
@@ -207,16 +269,71 @@ mod tests {
         // At half the speed 20 ms at a utilisation of 0.5 of two cores: 1/(1 - 0.25) times that.
         let observed = seen(20.0 / 0.75 + 0.008, 50);
         let factor = (0..20).fold(1.0, |before, _| {
-            learned(before, &machine(), &[observed], Seconds::ZERO)
+            learned(before, &machine(), &[observed], Seconds::ZERO, true)
         });
         assert!((factor - 2.0).abs() < 0.02, "{factor}");
     }
 
+    /// So many came and were answered in a second, after a queue that stood.
+    fn in_a_rush(mean_ms: f64, came: f64, answered: f64) -> Seen {
+        Seen {
+            rate: PerSecond::new(came),
+            served: PerSecond::new(answered),
+            ..seen(mean_ms, answered as u64)
+        }
+    }
+
+    #[test]
+    fn a_queue_is_no_slowness() {
+        let after = |before, seen| {
+            (0..40).fold(before, |one, _| {
+                learned(one, &machine(), &[seen], Seconds::ZERO, true)
+            })
+        };
+        // Its two cores serve 200/s of 10 ms; 150/s come after a queue that stood.
+        let healthy = after(1.0, in_a_rush(900.0, 150.0, 200.0));
+        assert!((1.0..1.01).contains(&healthy), "{healthy}");
+        // The queue goes on growing, and the first second of it.
+        for mean_ms in [40.0, 4_000.0] {
+            let healthy = after(1.0, in_a_rush(mean_ms, 600.0, 195.0));
+            assert!((0.99..1.03).contains(&healthy), "{healthy}");
+        }
+        // A factor that was believed is not, once it serves more than it could.
+        let believed = after(4.7, in_a_rush(900.0, 150.0, 190.0));
+        assert!(believed < 1.2, "{believed}");
+        // A machine at a third of its speed is found where it has a queue, too, but not while that grows.
+        let slow = in_a_rush(2_000.0, 66.0, 66.0);
+        let found = after(1.0, slow);
+        assert!((found - 3.0).abs() < 0.1, "{found}");
+        assert_eq!(learned(1.0, &machine(), &[slow], Seconds::ZERO, false), 1.0);
+    }
+
+    #[test]
+    fn what_waits_for_a_full_link_says_nothing_of_the_cores() {
+        let large = Seen {
+            cost: RequestCost {
+                cpu: Seconds::from_millis(1.0),
+                bytes: 1e6,
+            },
+            ..in_a_rush(900.0, 110.0, 120.0)
+        };
+        assert_eq!(learned(1.2, &machine(), &[large], Seconds::ZERO, true), 1.2);
+    }
+
     #[test]
     fn no_requests_and_a_path_that_takes_all_say_nothing() {
-        assert_eq!(learned(1.0, &machine(), &[seen(500.0, 0)], Seconds::ZERO), 1.0);
         assert_eq!(
-            learned(1.0, &machine(), &[seen(6.0, 500)], Seconds::from_millis(5.0)),
+            learned(1.0, &machine(), &[seen(500.0, 0)], Seconds::ZERO, true),
+            1.0
+        );
+        assert_eq!(
+            learned(
+                1.0,
+                &machine(),
+                &[seen(6.0, 500)],
+                Seconds::from_millis(5.0),
+                true
+            ),
             1.0
         );
     }
@@ -227,9 +344,9 @@ mod tests {
         assert!(gathered.is_empty());
         let mut taken = Vec::new();
         for period in 1..=6 {
-            gathered.add(vec![seen(10.0 * f64::from(period), 7)]);
+            gathered.add(vec![seen(10.0 * f64::from(period), 7)], 5);
             assert!(!gathered.is_empty());
-            taken.extend(gathered.take().map(|seen| (period, seen[0])));
+            taken.extend(gathered.take().map(|enough| (period, enough.seen[0])));
         }
         let [(3, one), (6, two)] = taken[..] else {
             panic!("{taken:?}")
@@ -239,11 +356,32 @@ mod tests {
         assert_eq!(one.rate, seen(1.0, 7).rate);
         // What is too old is forgotten.
         for _ in 0..MAX_PERIODS {
-            gathered.add(vec![seen(10.0, 0)]);
+            gathered.add(vec![seen(10.0, 0)], 5);
             assert!(gathered.take().is_none());
         }
-        gathered.add(vec![seen(30.0, 20)]);
-        assert_eq!(gathered.take().unwrap()[0].rate, seen(1.0, 7).rate);
+        gathered.add(vec![seen(30.0, 20)], 5);
+        assert_eq!(gathered.take().unwrap().seen[0].rate, seen(1.0, 7).rate);
+    }
+
+    #[test]
+    fn what_was_in_flight_at_first_is_waited_for_and_a_queue_that_grows_or_drains_is_told() {
+        let after = |in_flight: &[u64]| {
+            let mut gathered = Gathered::default();
+            gathered.add(vec![seen(10.0, 50)], in_flight[0]);
+            gathered.take();
+            let mut taken = None;
+            for (period, now) in in_flight[1..].iter().enumerate() {
+                gathered.add(vec![seen(10.0, 50)], *now);
+                taken = taken.or_else(|| gathered.take().map(|enough| (period + 1, enough.settled)));
+            }
+            taken
+        };
+        assert_eq!(after(&[4, 5]), Some((1, true)));
+        assert_eq!(after(&[25, 5]), Some((1, false)));
+        assert_eq!(after(&[100, 90, 80, 80, 75]), Some((4, true)));
+        assert_eq!(after(&[100, 90, 60, 30, 1]), Some((4, false)));
+        assert_eq!(after(&[4, 60]), Some((1, false)));
+        assert_eq!(after(&[500, 400, 400]), None);
     }
 
     #[test]
@@ -257,7 +395,7 @@ mod tests {
     fn it_is_bounded_both_ways() {
         let after = |mean_ms| {
             (0..100).fold(1.0, |before, _| {
-                learned(before, &machine(), &[seen(mean_ms, 50)], Seconds::ZERO)
+                learned(before, &machine(), &[seen(mean_ms, 50)], Seconds::ZERO, true)
             })
         };
         assert!(after(1e5) > 1.9 && after(1e5) <= FACTORS[1]);

@@ -205,15 +205,18 @@ impl State {
                 Seen {
                     cost: service.of(class.mean_bytes().unwrap_or(*bytes)),
                     rate: PerSecond::new(at.arrivals as f64 / length.get()),
+                    served: PerSecond::new(at.completions as f64 / length.get()),
                     completions: at.completions,
                     mean: at.mean,
                 }
             });
-            backend.gathered.add(seen.collect());
+            backend
+                .gathered
+                .add(seen.collect(), sizes.backends[index].in_flight);
             let machine = backend.figures.machine(&backend.kind);
             let path = Seconds::from_millis(tuning.path_ms);
             backend.factor = match backend.gathered.take() {
-                Some(seen) => speed::learned(backend.factor, &machine, &seen, path),
+                Some(enough) => speed::learned(backend.factor, &machine, &enough.seen, path, enough.settled),
                 None if backend.gathered.is_empty() => speed::forgotten(backend.factor),
                 None => backend.factor,
             };

@@ -192,6 +192,28 @@ fn a_rush_goes_where_there_is_room_before_the_law_has_seen_it() {
 }
 
 #[test]
+fn a_rush_that_nothing_can_serve_is_no_slowness_of_machines() {
+    let mut world = World::new(&DAY);
+    let mut law = law(tuning());
+    world.under(&mut law, 30);
+    let calm = world.classes.clone();
+    let mut slowest: f64 = 0.0;
+    for period in 0..100 {
+        world.classes.clone_from(&calm);
+        if period < 10 {
+            world.classes.iter_mut().for_each(|class| class.1 *= 4.0);
+        }
+        world.under(&mut law, 1);
+        let factors = law.state.backends.iter().map(|one| one.factor);
+        slowest = factors.fold(slowest, f64::max);
+    }
+    assert!(slowest < 1.2, "{slowest}");
+    let _ = world.p95_ms();
+    world.under(&mut law, 20);
+    assert!(world.p95_ms() < TARGET_MS);
+}
+
+#[test]
 fn sizes_that_drift_are_followed() {
     let mut world = World::new(&[(1024.0, 400.0), (25_600.0, 150.0)]);
     let mut law = law(tuning());
