@@ -9,7 +9,8 @@
 //! - no machine serves more work than its cores have time for (the utilisation law), so the factor is at most their time for the work that was
 //!   completed, by the figures;
 //! - nothing is learned until twice as many were completed as were in flight at first, so that it is not those which were seen;
-//! - while the requests in flight grow or shrink a lot, and where the link was full, no slowness is learned.
+//! - where the requests in flight grew or shrank a lot, where many more came than in the period before, and where the link was full, no slowness
+//!   is learned.
 
 use crate::placement::population::present;
 use headroom_physics::serving::{RequestCost, ServingMachine};
@@ -23,6 +24,10 @@ const MIN_REQUESTS: u64 = 20;
 const SOJOURNS: u64 = 2;
 /// The requests in flight may have changed by this part of those that were completed, in a steady state.
 const CHANGES: u64 = 4;
+/// What comes may be so many times what came in the period before, in a steady state: a mean over a step is of neither side.
+const RISES: f64 = 1.5;
+/// And so many deviations of a count more.
+const DEVIATIONS: f64 = 3.0;
 /// Periods for which fewer are gathered.
 const MAX_PERIODS: u32 = 60;
 /// The share of a slowness that is forgotten in each period in which nothing was asked of a backend: what is avoided is never seen to be
@@ -58,7 +63,7 @@ fn stretch(cores: usize, busy: f64) -> f64 {
     present(cores, busy) / (cores as f64 * busy)
 }
 
-/// The factor after these periods, from the one before them. `settled`: that about as many were in flight at their end as at their start.
+/// The factor after these periods, from the one before them. `settled`: as [`Enough::settled`].
 pub(super) fn learned(
     before: f64,
     machine: &ServingMachine,
@@ -140,6 +145,10 @@ pub(super) struct Gathered {
     periods: u32,
     /// Requests in flight at the start of the first of them, and at the end of the last.
     in_flight: [u64; 2],
+    /// What came in the last period.
+    came: u64,
+    /// Whether many more came in one of them than in the one before.
+    rose: bool,
     /// Of each class, with rates that are the sums of the periods'.
     seen: Vec<Seen>,
 }
@@ -149,21 +158,27 @@ pub(super) struct Gathered {
 pub(super) struct Enough {
     /// Of each class, as of one period.
     pub(super) seen: Vec<Seen>,
-    /// That about as many requests were in flight at the end as at the start.
+    /// That about as many requests were in flight at the end as at the start, and never many more came than in the period before.
     pub(super) settled: bool,
 }
 
 impl Gathered {
-    /// Adds a period, each class at its place, and what was in flight at its end.
-    pub(super) fn add(&mut self, period: Vec<Seen>, in_flight: u64) {
+    /// Adds a period, each class at its place: how many came in it, and were in flight at its end.
+    pub(super) fn add(&mut self, period: Vec<Seen>, came: u64, in_flight: u64) {
+        let before = self.came as f64;
+        let rose = came as f64 > before * RISES + DEVIATIONS * before.sqrt().max(1.0);
+        self.came = came;
         if self.periods == 0 || self.seen.len() != period.len() {
             *self = Self {
                 periods: 1,
                 in_flight: [self.in_flight[1], in_flight],
+                came,
+                rose,
                 seen: period,
             };
             return;
         }
+        self.rose |= rose;
         self.periods += 1;
         self.in_flight[1] = in_flight;
         for (sum, new) in self.seen.iter_mut().zip(period) {
@@ -186,6 +201,7 @@ impl Gathered {
         let [first, last] = self.in_flight;
         let next = Self {
             in_flight: [last; 2],
+            came: self.came,
             ..Self::default()
         };
         if requests < MIN_REQUESTS.max(first.saturating_mul(SOJOURNS)) {
@@ -195,7 +211,10 @@ impl Gathered {
             return None;
         }
         let Self {
-            periods, mut seen, ..
+            periods,
+            mut seen,
+            rose,
+            ..
         } = std::mem::replace(self, next);
         for one in &mut seen {
             one.rate = one.rate / f64::from(periods);
@@ -204,7 +223,7 @@ impl Gathered {
         let most = requests / CHANGES;
         Some(Enough {
             seen,
-            settled: first.abs_diff(last) <= most,
+            settled: !rose && first.abs_diff(last) <= most,
         })
     }
 
@@ -344,7 +363,7 @@ mod tests {
         assert!(gathered.is_empty());
         let mut taken = Vec::new();
         for period in 1..=6 {
-            gathered.add(vec![seen(10.0 * f64::from(period), 7)], 5);
+            gathered.add(vec![seen(10.0 * f64::from(period), 7)], 7, 5);
             assert!(!gathered.is_empty());
             taken.extend(gathered.take().map(|enough| (period, enough.seen[0])));
         }
@@ -356,10 +375,10 @@ mod tests {
         assert_eq!(one.rate, seen(1.0, 7).rate);
         // What is too old is forgotten.
         for _ in 0..MAX_PERIODS {
-            gathered.add(vec![seen(10.0, 0)], 5);
+            gathered.add(vec![seen(10.0, 0)], 0, 5);
             assert!(gathered.take().is_none());
         }
-        gathered.add(vec![seen(30.0, 20)], 5);
+        gathered.add(vec![seen(30.0, 20)], 20, 5);
         assert_eq!(gathered.take().unwrap().seen[0].rate, seen(1.0, 7).rate);
     }
 
@@ -367,11 +386,11 @@ mod tests {
     fn what_was_in_flight_at_first_is_waited_for_and_a_queue_that_grows_or_drains_is_told() {
         let after = |in_flight: &[u64]| {
             let mut gathered = Gathered::default();
-            gathered.add(vec![seen(10.0, 50)], in_flight[0]);
+            gathered.add(vec![seen(10.0, 50)], 50, in_flight[0]);
             gathered.take();
             let mut taken = None;
             for (period, now) in in_flight[1..].iter().enumerate() {
-                gathered.add(vec![seen(10.0, 50)], *now);
+                gathered.add(vec![seen(10.0, 50)], 50, *now);
                 taken = taken.or_else(|| gathered.take().map(|enough| (period + 1, enough.settled)));
             }
             taken
@@ -382,6 +401,14 @@ mod tests {
         assert_eq!(after(&[100, 90, 60, 30, 1]), Some((4, false)));
         assert_eq!(after(&[4, 60]), Some((1, false)));
         assert_eq!(after(&[500, 400, 400]), None);
+        let mut gathered = Gathered::default();
+        let mut settled = |came| {
+            gathered.add(vec![seen(10.0, 50)], came, 4);
+            gathered.take().map(|enough| enough.settled)
+        };
+        // What came before the first period is not known.
+        let told = [50, 60, 180, 170, 40, 70].map(&mut settled);
+        assert_eq!(told, [false, true, false, true, true, true].map(Some));
     }
 
     #[test]

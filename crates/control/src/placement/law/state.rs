@@ -210,9 +210,11 @@ impl State {
                     mean: at.mean,
                 }
             });
+            let parts = sizes.classes.iter().filter_map(|class| class.backends.get(index));
+            let came = parts.map(|part| part.arrivals).sum();
             backend
                 .gathered
-                .add(seen.collect(), sizes.backends[index].in_flight);
+                .add(seen.collect(), came, sizes.backends[index].in_flight);
             let machine = backend.figures.machine(&backend.kind);
             let path = Seconds::from_millis(tuning.path_ms);
             backend.factor = match backend.gathered.take() {
