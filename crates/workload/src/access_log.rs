@@ -41,6 +41,9 @@ pub use replay::{Due, Replay};
 /// The most requests that are read from a log.
 pub const MAX_REQUESTS: usize = 20_000_000;
 
+/// A line that goes on for so long, bytes, is of something else: a device, a file of another kind.
+const MAX_SKIPPED: u64 = 64 << 20;
+
 /// The most different paths of the requests to be sent again.
 pub const MAX_PATHS: usize = 1_000_000;
 
@@ -299,7 +302,12 @@ fn next_line(lines: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<bool>
     let most = MAX_LINE as u64 + 1;
     let read = lines.by_ref().take(most).read_until(b'\n', buffer)?;
     if read as u64 == most && buffer.last() != Some(&b'\n') {
-        lines.skip_until(b'\n')?;
+        let skipped = lines.by_ref().take(MAX_SKIPPED).skip_until(b'\n')?;
+        if skipped as u64 == MAX_SKIPPED {
+            return Err(io::Error::other(format!(
+                "a line is longer than {MAX_SKIPPED} bytes, as in no log of requests"
+            )));
+        }
     }
     Ok(read == 0)
 }

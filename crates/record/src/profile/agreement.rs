@@ -6,13 +6,33 @@ use super::size_text;
 use crate::statistics::Estimate;
 use serde::Serialize;
 
+/// A figure whose difference is not known to within this share of its mean says nothing of whether two profiles agree: what is apart by so
+/// much is another machine to whoever plans with it.
+pub const TOO_WIDE: f64 = 0.2;
+/// The share of the figures that may be so, for the others to speak for all.
+const MOST_UNKNOWN: f64 = 0.25;
+
 /// How far two profiles of the same are apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agreement {
-    /// Figures that both have with an interval: throughput and power of each cell.
+    /// Figures that both have with an interval narrow enough to tell, or that are apart all the same: throughput and power of each cell.
     pub figures: usize,
+    /// Those whose intervals are too wide to tell ([`TOO_WIDE`]), and do not count.
+    pub unknown: Vec<String>,
     /// Those whose difference is more than its 95 % interval (the two half widths, as the root of the sum of their squares).
     pub apart: Vec<Apart>,
+}
+
+/// What two profiles say of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// The same, as well as two measurements of the same do.
+    Agree,
+    /// Not the same.
+    Differ,
+    /// Too little is known to tell.
+    CannotTell,
 }
 
 /// One figure that differs.
@@ -41,9 +61,16 @@ impl Agreement {
         count as usize
     }
 
-    /// Whether they agree as well as two measurements of the same do.
-    pub fn holds(&self) -> bool {
-        self.figures > 0 && self.apart.len() <= self.by_chance()
+    /// Whether they agree.
+    pub fn answer(&self) -> Answer {
+        let all = self.figures + self.unknown.len();
+        if self.apart.len() > self.by_chance() {
+            Answer::Differ
+        } else if all == 0 || self.unknown.len() as f64 > MOST_UNKNOWN * all as f64 {
+            Answer::CannotTell
+        } else {
+            Answer::Agree
+        }
     }
 }
 
@@ -69,13 +96,16 @@ pub fn agreement(one: &Profile, two: &Profile) -> Agreement {
             let (Some(first), Some(second)) = (one.half_width, two.half_width) else {
                 continue;
             };
+            let what = format!("{}: {name}", cell_name(cell));
+            let half = first.hypot(second);
+            let is_apart = (one.mean - two.mean).abs() > half;
+            if !is_apart && half > TOO_WIDE * one.mean.abs().max(two.mean.abs()) {
+                found.unknown.push(what);
+                continue;
+            }
             found.figures += 1;
-            if (one.mean - two.mean).abs() > first.hypot(second) {
-                found.apart.push(Apart {
-                    what: format!("{}: {name}", cell_name(cell)),
-                    one,
-                    two,
-                });
+            if is_apart {
+                found.apart.push(Apart { what, one, two });
             }
         }
     }

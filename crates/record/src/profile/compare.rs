@@ -1,6 +1,6 @@
 //! Profiles beside each other: the paper's tables and plots, and whether two of one machine agree.
 
-use super::agreement::{Agreement, agreement, cell_name, percent};
+use super::agreement::{Agreement, Answer, TOO_WIDE, agreement, cell_name, percent};
 use super::cell::{Cell, Mark};
 use super::file::{BaselineKind, Profile};
 use super::{KB, size_text};
@@ -540,16 +540,30 @@ fn agreeing(found: &Agreement, names: &[String]) -> Section {
         .apart
         .iter()
         .map(|apart| vec![apart.what.clone(), apart.one.written(1), apart.two.written(1)]);
+    let verdict = format!(
+        "{} of {} figures (throughput and power of each cell) are further apart than the 95 % interval of their difference; by chance alone it \
+         may be {}: {}.",
+        found.apart.len(),
+        found.figures,
+        found.by_chance(),
+        match found.answer() {
+            Answer::Agree => "they agree",
+            Answer::Differ => "they do not agree",
+            Answer::CannotTell =>
+                "too few are known to tell whether they agree. Measure for longer (--within), on a machine that does nothing else",
+        }
+    );
+    let unknown = format!(
+        "{} more cannot be judged, for their difference is known to no better than {:.0} %: {}.",
+        found.unknown.len(),
+        TOO_WIDE * 100.0,
+        found.unknown.join(", ")
+    );
     Section {
         title: "Whether the two agree".to_owned(),
-        text: vec![format!(
-            "{} of {} figures (throughput and power of each cell) are further apart than the 95 % interval of their difference; by chance alone it \
-             may be {}: they {}.",
-            found.apart.len(),
-            found.figures,
-            found.by_chance(),
-            if found.holds() { "agree" } else { "do not agree" }
-        )],
+        text: std::iter::once(verdict)
+            .chain((!found.unknown.is_empty()).then_some(unknown))
+            .collect(),
         tables: match found.apart.is_empty() {
             true => Vec::new(),
             false => vec![Grid {

@@ -74,17 +74,47 @@ fn two_of_the_same_agree_within_their_intervals_and_others_do_not() {
     let one = profile("a", 50_000.0, 75.0);
     let same = agreement(&one, &profile("a", 50_200.0, 75.2));
     assert_eq!((same.figures, same.apart.len(), same.by_chance()), (4, 0, 1));
-    assert!(same.holds());
+    assert_eq!((same.answer(), same.unknown.len()), (Answer::Agree, 0));
     let other = agreement(&one, &profile("a", 60_000.0, 75.0));
     assert_eq!(other.apart.len(), 2);
-    assert!(!other.holds());
+    assert_eq!(other.answer(), Answer::Differ);
     assert_eq!(other.apart[0].what, "1 KB at 100 %: throughput");
     let text = sheet(&[&one, &profile("a", 60_000.0, 75.0)])
         .sections
         .pop()
         .unwrap();
     assert!(text.text[0].contains("do not agree"), "{:?}", text.text);
-    assert!(!Agreement::default().holds(), "nothing in common is no agreement");
+    let nothing = Agreement::default().answer();
+    assert_eq!(nothing, Answer::CannotTell, "nothing in common is no agreement");
+}
+
+#[test]
+fn figures_that_are_hardly_known_do_not_count_as_agreeing() {
+    let one = profile("a", 50_000.0, 75.0);
+    let mut other = profile("a", 50_200.0, 75.2);
+    for (at, window) in other.cells[0].windows.iter_mut().enumerate() {
+        // One of three is a tenth of the others.
+        if at % 2 == 1 {
+            window.content_bytes /= 10;
+        }
+    }
+    let found = agreement(&one, &other);
+    assert_eq!(
+        (found.answer(), found.figures, &found.unknown[..]),
+        (Answer::Agree, 3, &["1 KB at 100 %: throughput".to_owned()][..])
+    );
+    let text = sheet(&[&one, &other]).sections.pop().unwrap().text;
+    assert!(
+        text[1].starts_with("1 more cannot be judged") && text[1].contains("1 KB at 100 %: throughput"),
+        "{text:?}"
+    );
+    other.cells[1] = other.cells[0].clone();
+    other.cells[1].density = 0.5;
+    let told = serde_json::to_value(crate::profile::Comparison::of(&[&one, &other])).unwrap();
+    assert_eq!(told["agreement"]["answer"], "cannot-tell");
+    assert_eq!(told["agreement"]["agree"], false);
+    let text = sheet(&[&one, &other]).sections.pop().unwrap().text;
+    assert!(text[0].contains("too few are known"), "{text:?}");
 }
 
 #[test]

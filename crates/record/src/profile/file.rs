@@ -1,10 +1,11 @@
 //! The file of a profile: what it says of the machine, the service and the measurement; read, written, and gone on with.
 
 use super::cell::Cell;
+use super::check::{check, plain};
 use crate::provenance::Provenance;
 use headroom_units::Source;
 use serde::{Deserialize, Serialize};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
@@ -280,15 +281,21 @@ impl Profile {
             file: file.to_owned(),
             why,
         };
-        let length = fs::metadata(file).map_err(cannot)?.len();
-        if length > MAX_BYTES {
+        // A device or a pipe has no length, and may have no end.
+        let mut text = String::new();
+        let opened = fs::File::open(file).map_err(cannot)?;
+        opened
+            .take(MAX_BYTES + 1)
+            .read_to_string(&mut text)
+            .map_err(cannot)?;
+        if text.len() as u64 > MAX_BYTES {
             return Err(no_profile(format!(
-                "it has {length} bytes, and a profile at most {MAX_BYTES}"
+                "it has more than {MAX_BYTES} bytes, which no profile has"
             )));
         }
-        let text = fs::read_to_string(file).map_err(cannot)?;
-        let value: serde_json::Value =
+        let mut value: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| no_profile(error.to_string()))?;
+        plain(&mut value);
         let schema = value.get("schema").and_then(serde_json::Value::as_str);
         match schema {
             Some(Self::SCHEMA) => {}
@@ -304,56 +311,8 @@ impl Profile {
             }
         }
         let profile: Self = serde_json::from_value(value).map_err(|error| no_profile(error.to_string()))?;
-        profile.check().map_err(no_profile)?;
+        check(&profile).map_err(no_profile)?;
         Ok(profile)
-    }
-
-    /// Figures that cannot be, as by a hand that changed the file.
-    fn check(&self) -> Result<(), String> {
-        for cell in &self.cells {
-            if !(cell.density > 0.0 && cell.density <= 1.0) {
-                return Err(format!(
-                    "a cell's density is {}: it must be above 0 and at most 1",
-                    cell.density
-                ));
-            }
-            for window in &cell.windows {
-                let here = || {
-                    format!(
-                        "a window of {} bytes at density {}",
-                        cell.size_bytes, cell.density
-                    )
-                };
-                if !(window.length_s > 0.0 && window.length_s.is_finite()) {
-                    return Err(format!("{} is {} s long", here(), window.length_s));
-                }
-                if !(window.sending_share > 0.0 && window.sending_share <= 1.0) {
-                    return Err(format!(
-                        "{} sends for a share of {}",
-                        here(),
-                        window.sending_share
-                    ));
-                }
-                let figures = [
-                    ("power_w", window.power_w),
-                    ("busy_cores", window.busy_cores),
-                    ("softirq_cores", window.softirq_cores),
-                    ("received_per_s", window.received_per_s),
-                    ("sent_per_s", window.sent_per_s),
-                    ("client_cores", Some(window.client_cores)),
-                ];
-                for (name, value) in figures {
-                    if value.is_some_and(|value| !(value >= 0.0 && value.is_finite())) {
-                        return Err(format!(
-                            "{} has a {name} of {}",
-                            here(),
-                            value.unwrap_or(f64::NAN)
-                        ));
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Writes it: whole, or what was there before stays.

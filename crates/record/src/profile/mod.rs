@@ -27,12 +27,13 @@
 mod agreement;
 mod bound;
 mod cell;
+mod check;
 pub mod compare;
 mod file;
 mod lock;
 mod rows;
 
-pub use agreement::{Agreement, Apart, agreement};
+pub use agreement::{Agreement, Answer, Apart, agreement};
 pub use bound::{Bound, FULL};
 pub use cell::{Cell, Latencies, Mark, Window};
 pub use file::{

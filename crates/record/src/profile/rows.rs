@@ -1,6 +1,6 @@
 //! Profiles as rows of figures, for programs.
 
-use super::agreement::Apart;
+use super::agreement::{Answer, Apart};
 use super::bound::Bound;
 use super::cell::{Cell, Mark};
 use super::compare::{agreed, names};
@@ -68,8 +68,12 @@ pub struct Comparison {
 pub struct Verdict {
     /// As well as two measurements of the same do.
     pub agree: bool,
-    /// Figures that both have with an interval: throughput and power of each cell.
+    /// The same, and whether it could be told.
+    pub answer: Answer,
+    /// Figures that both have with an interval narrow enough to tell: throughput and power of each cell.
     pub figures: usize,
+    /// Those whose intervals are too wide to tell.
+    pub unknown: Vec<String>,
     /// How many of these may be apart by chance.
     pub by_chance: usize,
     /// Those that are apart.
@@ -86,8 +90,10 @@ impl Comparison {
             schema: Self::SCHEMA,
             rows: rows(profiles),
             agreement: agreed(profiles).map(|found| Verdict {
-                agree: found.holds(),
+                agree: found.answer() == Answer::Agree,
+                answer: found.answer(),
                 figures: found.figures,
+                unknown: found.unknown.clone(),
                 by_chance: found.by_chance(),
                 apart: found.apart,
             }),

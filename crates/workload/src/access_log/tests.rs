@@ -122,3 +122,14 @@ proptest! {
         prop_assert!(trace.duration() >= log.duration());
     }
 }
+
+#[test]
+fn a_file_without_lines_ends_in_an_error() {
+    // As a device of zeros, which has no end.
+    let endless = BufReader::new(io::repeat(0));
+    let error = AccessLog::read("/dev/zero", endless).unwrap_err().to_string();
+    assert!(
+        error.contains("/dev/zero") && error.contains("a line is longer than"),
+        "{error}"
+    );
+}

@@ -12,6 +12,7 @@ use headroom_record::profile::size_text;
 use headroom_units::{PerSecond, Ratio, Seconds};
 use serde::Deserialize;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use toml::Spanned;
 
@@ -91,13 +92,17 @@ enum Text {
 /// A file that cannot be read, with the line and the value that is wrong.
 pub fn read(file: &Path, step: Option<f64>) -> Result<Demand, Failure> {
     let text = || {
-        let length = fs::metadata(file)?.len();
-        if length > MAX_BYTES {
+        // A device or a pipe has no length, and may have no end.
+        let mut text = String::new();
+        fs::File::open(file)?
+            .take(MAX_BYTES + 1)
+            .read_to_string(&mut text)?;
+        if text.len() as u64 > MAX_BYTES {
             return Err(std::io::Error::other(format!(
-                "it has {length} bytes, and {MAX_BYTES} are read"
+                "it has more than {MAX_BYTES} bytes, which are read at most"
             )));
         }
-        fs::read_to_string(file)
+        Ok(text)
     };
     let text = text()
         .with_context(|| {
@@ -197,6 +202,15 @@ mod tests {
         assert_eq!(
             one.classes.iter().map(DemandClass::name).collect::<Vec<_>>(),
             ["1 KB", "100 KB"]
+        );
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read_for_ever() {
+        let error = read(Path::new("/dev/zero"), None).unwrap_err().to_string();
+        assert!(
+            error.contains("/dev/zero") && error.contains("has more than"),
+            "{error}"
         );
     }
 
