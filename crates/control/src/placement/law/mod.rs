@@ -21,7 +21,9 @@
 //!
 //! **Where it does not hold.** What "least connections" stands for here is how the gateway is configured to balance. Requests that a hung
 //! backend has up to its bound, or on trial, wait for as long as the gateway lets them. Clients that read slowly keep requests in flight, so that
-//! bounds send more away than the machines are in need of, which costs energy and no latency.
+//! bounds send more away than the machines are in need of, which costs energy and no latency. A backend that pauses counts as a slow one, and its
+//! load as larger than it is. Where the backends cannot serve all under the guard by the model, it goes on placing however late that is. Failures
+//! say nothing to it: a backend that fails at once is for health checks to take out.
 //!
 //! Routes change only where the present ones put a backend over a limit, a class or backend came or went, or others save
 //! [`least_gain`](PlacementTuning::least_gain) of what the work draws.
