@@ -152,7 +152,7 @@ pub struct Fitted {
 pub enum FitError {
     /// None is left.
     #[error(
-        "none of {given} cells can be used: all are marked or without a request; measure again with a quicker client"
+        "none of {given} cells can be used: all are marked or without a request; `headroom profile compare` says why each is: mend that, and measure again"
     )]
     NoCells {
         /// How many there were.

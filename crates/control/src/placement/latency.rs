@@ -6,8 +6,8 @@
 //!
 //! - the others count as of the class's own size where it is said how fast the congestion that it meets passes, so a small request among
 //!   large ones is somewhat later than predicted, and a large one among small ones somewhat earlier;
-//! - the percentile of the sum of both is taken as the sum of the percentiles, which is at least what it is where congestion at one goes
-//!   with no less at the other;
+//! - the percentile of the sum of both is taken as the sum of the percentiles, which is about what it is (simulated at their limits, up to 4 % more on
+//!   machines of the paper): the guard is for that too;
 //! - a limit holds for both resources alike: the latency at the limit is that with cores and link as busy as it allows.
 
 use crate::plant::Slo;

@@ -12,6 +12,9 @@ const LOOPBACK: &str = "lo";
 /// From this share of a resource on it counts as full.
 pub const FULL: f64 = 0.9;
 
+/// More than this share of the cores are not busy while requests are sent, but for what times are off by.
+const MORE_THAN_ALL: f64 = 1.05;
+
 /// The resource that is full while a cell's requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -52,7 +55,8 @@ impl Profile {
     ///
     /// What a window used is divided by the share of it in which requests were sent, since in its pause nothing is full
     /// ([`Self::busy_while_sending`]). A link is full
-    /// at [`FULL`] of what the network baseline reached, or of its nominal speed where there is no baseline.
+    /// at [`FULL`] of what the network baseline reached, or of its nominal speed where there is no baseline. `None` too where others were
+    /// at work ([`Self::is_disturbed`]).
     pub fn bound(&self, cell: &Cell) -> Option<Bound> {
         if cell.marks.contains(&Mark::ClientBound) {
             return Some(Bound::Client);
@@ -67,7 +71,7 @@ impl Profile {
             .zip(self.link_limit_bytes_per_s())
             .map(|(used, limit)| used / limit);
         let shared = self.client_is_local && busy.is_some_and(|busy| busy + client >= FULL * cores);
-        if busy.is_none() && link.is_none() {
+        if (busy.is_none() && link.is_none()) || self.is_disturbed(cell) {
             return None;
         }
         Some(match (busy, link) {
@@ -96,6 +100,13 @@ impl Profile {
     pub fn busy_while_sending(&self, cell: &Cell) -> Option<f64> {
         let busy = self.while_sending(cell, cell.busy_cores(), |idle| idle.busy_cores)?;
         Some(busy / f64::from(self.machine.cores.max(1)))
+    }
+
+    /// Whether more cores were busy than there are, were it the service that used them while requests were sent: something else did, in
+    /// the pauses.
+    pub fn is_disturbed(&self, cell: &Cell) -> bool {
+        self.busy_while_sending(cell)
+            .is_some_and(|busy| busy > MORE_THAN_ALL)
     }
 
     /// The share of its cores that is busy in software interrupts then.
@@ -162,6 +173,8 @@ mod tests {
     fn the_first_full_resource_bounds_and_pauses_do_not_count() {
         let bound = |cell: &Cell| profile(Some(100e6)).bound(cell);
         assert_eq!(bound(&cell(1.0, 3.8, 20e6, 0.5)), Some(Bound::Cpu));
+        // 1.9 cores in the mean are 7.6 of four in a quarter of the time: others were at work in the pauses.
+        assert_eq!(bound(&cell(0.25, 1.9, 20e6, 0.2)), None);
         // Half of the time: 1.9 cores in the mean are 3.8 while requests are sent.
         assert_eq!(bound(&cell(0.5, 1.9, 20e6, 0.2)), Some(Bound::Cpu));
         assert_eq!(bound(&cell(1.0, 1.0, 95e6, 0.5)), Some(Bound::Network));

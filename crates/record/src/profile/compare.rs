@@ -216,6 +216,19 @@ fn remarks(profiles: &[&Profile], names: &[String]) -> Vec<String> {
                 profile.machine.cores
             ));
         }
+        let disturbed: Vec<String> = profile
+            .cells
+            .iter()
+            .filter(|cell| profile.is_disturbed(cell))
+            .map(cell_name)
+            .collect();
+        if !disturbed.is_empty() {
+            remarks.push(format!(
+                "{name}: something else kept cores busy in the pauses of {}: more than all would have been busy while requests were sent. Its watts \
+                 and use there are not its service's alone, and what bounds it is not known.",
+                disturbed.join(", ")
+            ));
+        }
         let missing = profile
             .cells
             .iter()

@@ -194,6 +194,22 @@ impl Plan {
         })
     }
 
+    /// The machines of each kind that are on in no step, and of its energy what these draw: in a fleet without them it takes so much less.
+    pub fn never_on(&self, problem: &Problem) -> (Vec<u32>, Joules) {
+        let on = |kind: usize| self.steps.iter().map(|step| step.on[kind]).max().unwrap_or(0);
+        let counts = problem.kinds.iter().enumerate();
+        let never: Vec<u32> = counts.map(|(at, kind)| kind.count - on(at)).collect();
+        let kinds = problem.kinds.iter().zip(&never);
+        let off = kinds.fold(Watts::ZERO, |sum, (kind, never)| {
+            sum + kind.machine.server.off * f64::from(*never)
+        });
+        let length = problem
+            .steps
+            .iter()
+            .fold(Seconds::ZERO, |sum, step| sum + step.length);
+        (never, off * length)
+    }
+
     /// How far it may be from the best plan, as a share of its own energy; 0 where none is better.
     pub fn gap(&self) -> Ratio {
         Ratio::new(((self.energy - self.bound).get() / self.energy.get().max(1e-9)).max(0.0))

@@ -2,8 +2,8 @@
 //!
 //! Weights say where a class goes on the whole; they do not see that a backend hangs, is slower than its figures, or that more comes in than a
 //! period ago. What all of these have in common is that more requests are present than the model says. So each class's routes go with
-//! a bound for each backend, above which the gateways send on: the number that is exceeded once in [`SELDOM`] at the load that is
-//! planned, and no more than there can be without a request of the class being late that shares its machine with them. A backend that
+//! a bound for each backend, above which the gateways send on: the number that is exceeded at most once in [`SELDOM`] at the load that is
+//! planned (of cores and link apart, added up, so that it is exceeded less often), and no more than there can be without a request of the class being late that shares its machine with them. A backend that
 //! the class is not planned for takes some of what is sent on while it has no more than there are, at the SLO's percentile, where it is as
 //! busy as it may be for the class.
 

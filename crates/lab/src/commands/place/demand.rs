@@ -25,6 +25,9 @@ pub const MAX_RATE: f64 = 1e9;
 /// The largest file of a demand, bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// A class of which the size that nearly all are within is more than so many times its mean is one of mixed sizes.
+const MIXED: f64 = 2.0;
+
 /// A demand.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
@@ -42,16 +45,23 @@ pub struct Demand {
 /// A class of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DemandClass {
-    /// Content of an answer, bytes.
+    /// Content of an answer, bytes: the mean, where they are not all alike.
     pub size_bytes: f64,
+    /// The size that the class must be in time with: no smaller than as many of its answers as the SLO's percentile says; the mean where no
+    /// single answer is known.
+    pub late_bytes: f64,
     /// Arrivals in each step.
     pub rates: Vec<PerSecond>,
 }
 
 impl DemandClass {
-    /// Its name in tables.
+    /// Its name in tables: its mean size, and how large nearly all are where that is far from it.
     pub fn name(&self) -> String {
-        size_text(self.size_bytes.round() as u64)
+        let [mean, late] = [self.size_bytes, self.late_bytes].map(|bytes| size_text(bytes.round() as u64));
+        match self.late_bytes > MIXED * self.size_bytes {
+            true => format!("{mean} (to {late})"),
+            false => mean,
+        }
     }
 }
 
@@ -145,6 +155,7 @@ fn toml(text: &str, step: Option<f64>) -> Result<Demand, anyhow::Error> {
         });
         Ok(DemandClass {
             size_bytes,
+            late_bytes: size_bytes,
             rates: rates.collect::<Result<_, anyhow::Error>>()?,
         })
     });

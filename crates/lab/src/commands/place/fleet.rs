@@ -245,6 +245,9 @@ fn built_in(name: &str, service: StudiedService) -> Option<FleetKind> {
     })
 }
 
+/// Where others keep more than this share of the cores busy, what a service uses beside them is a guess.
+const MOST_OTHERS: f64 = 0.25;
+
 /// A machine as it was profiled.
 fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
     let name = &profile.name;
@@ -257,6 +260,12 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
     let idle = profile.baseline(BaselineKind::Idle);
     let others = idle.and_then(|idle| idle.busy_cores).unwrap_or(0.0);
     let passes = idle.and_then(|idle| idle.link_bytes_per_s).unwrap_or(0.0);
+    anyhow::ensure!(
+        others <= MOST_OTHERS * f64::from(profile.machine.cores.max(1)),
+        "other programs kept {others:.2} of {} cores busy while the machine was to be idle, so that its service's use and watts are not known: \
+         measure {name} again on a quiet machine (`headroom profile` with --fresh)",
+        profile.machine.cores
+    );
     // A real meter counts what a generator on the same machine draws; a model does not.
     let has_generator = profile.client_is_local && meter.source == Source::Measured;
     let generator = |cell: &headroom_record::profile::Cell| match has_generator {
@@ -284,7 +293,8 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
                 generator_cores: generator(cell)?,
                 link_bytes_per_s: (cell.link_bytes_per_s()?.mean - passes).max(0.0),
                 power: Watts::new(cell.power_w()?.mean),
-                marked: !cell.is_true(),
+                // In whose pauses something else was at work: what it used is not known.
+                marked: !cell.is_true() || profile.is_disturbed(cell),
             })
         };
         let read = read();

@@ -25,41 +25,46 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+/// What the help teaches by example.
+const EXAMPLES: &str = "\
+Examples:
+  headroom place --fleet xeon=2,atom=4,arm=20 --demand examples/placement/day.csv --slo P95=250ms
+                                           (the paper's machines, a day of mixed sizes)
+  headroom place --profile big.json small.json --fleet big=4,small=20 --access-log access.log --slo P99=100ms
+                                           (machines that `headroom profile` measured, a day that was logged)
+  headroom place --profile big.json small.json --fleet big=4,small=20 --run latest --step 900 --slo P95=250ms
+                                           (a run of ours whose gateway tells sizes apart: gateway.sizes)
+  headroom place --fleet xeon=2,arm=20 --demand day.toml --slo P95=250ms --server arm:boot_s=30,booting_w=7,off_w=0.5 --spare
+                                           (what a start takes; any one machine may be lost)
+  headroom place --profile big.json small.json --fleet big=4,small=20 --demand day.csv --slo P95=250ms --law >> headroom.toml
+                                           (what the law `placement` routes by; --speed for emulated machines)
+
+A demand is CSV, a line for each step (from 0) and size of answers, with the mean requests a second in that step; the columns in any order
+by the names of a header, in this one without:
+
+  step,size,requests_per_s
+  0,1K,8500
+  0,100K,442
+  1,1K,5808
+  1,100K,272
+
+or TOML:
+
+  step_s = 3600
+  [[class]]
+  size = \"10K\"
+  rates_per_s = [120, 90, 60]
+
+A kind is named as its profile is: the host, or what --name said when it was measured.";
+
 /// `headroom place`.
 ///
 /// Takes a fleet, what its machines are (from profiles, or built in), and what comes in over a day, and finds the cheapest mix of machines on
 /// and its assignment of requests by size, step by step, that keeps the SLO. Prints the plan, its kWh beside those of other ways to run the
 /// same machines, and what the figures say of the questions that the paper leaves open: how many small machines equal a large one, whether to
 /// consolidate or to spread, when work moves between kinds.
-///
-///   headroom place --fleet xeon=2,atom=4,arm=20 --demand examples/placement/day.csv --slo P95=250ms
-///                                            (the paper's machines, a day of mixed sizes)
-///   headroom place --profile big.json small.json --fleet big=4,small=20 --access-log access.log --slo P99=100ms
-///                                            (machines that `headroom profile` measured, a day that was logged)
-///   headroom place --profile big.json small.json --fleet big=4,small=20 --run latest --step 900 --slo P95=250ms
-///                                            (a run of ours whose gateway tells sizes apart: gateway.sizes)
-///   headroom place --fleet xeon=2,arm=20 --demand day.toml --slo P95=250ms --server arm:boot_s=30,booting_w=7,off_w=0.5 --spare
-///                                            (what a start takes; any one machine may be lost)
-///   headroom place --profile big.json small.json --fleet big=4,small=20 --demand day.csv --slo P95=250ms --law >> headroom.toml
-///                                            (what the law `placement` routes by; --speed for emulated machines)
-///
-/// A demand is CSV, a line for each step (from 0) and size of answers, with the mean requests a second in that step; the columns in any order
-/// by the names of a header, in this one without:
-///
-///   step,size,requests_per_s
-///   0,1K,8500
-///   0,100K,442
-///   1,1K,5808
-///   1,100K,272
-///
-/// or TOML:
-///
-///   step_s = 3600
-///   [[class]]
-///   size = "10K"
-///   rates_per_s = [120, 90, 60]
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = EXAMPLES)]
 pub struct PlaceArgs {
     /// How many there are of each kind: the name of a profile's machine, or of a built-in one (xeon, atom, arm: those of the paper).
     #[arg(long, required = true, value_name = "KIND=N", value_delimiter = ',', value_parser = counted)]
@@ -205,7 +210,7 @@ pub fn run(args: &PlaceArgs) -> Result<(), Failure> {
     let step = args.step.unwrap_or(3600.0);
     let demand = match (&args.demand, &args.access_log, &args.run) {
         (Some(file), ..) => read(file, args.step)?,
-        (None, Some(log), _) => logged(log, step, &args.sizes)?,
+        (None, Some(log), _) => logged(log, step, &args.sizes, args.slo.percentile())?,
         (None, None, Some(run)) => recorded::recorded(&args.db, run, step)?,
         (None, None, None) => {
             return Err(Failure::usage(anyhow!(
@@ -272,10 +277,17 @@ fn problem(fleet: &[FleetKind], demand: &Demand, args: &PlaceArgs) -> Problem {
             .iter()
             .zip(most(kind, demand))
             .map(|(class, most)| {
+                // Its load is that of the mean size; in time must be the size that nearly all are within.
                 let cost = kind.cost_of(class.size_bytes);
+                let limit = |cost, most| measured_limit(&kind.machine, cost, most, args.slo, guard);
+                let of_mean = limit(cost, most);
+                let of_late = match class.late_bytes > class.size_bytes {
+                    true => limit(kind.cost_of(class.late_bytes), kind.most_of(class.late_bytes)),
+                    false => of_mean,
+                };
                 Serving {
                     cost,
-                    limit: measured_limit(&kind.machine, cost, most, args.slo, guard),
+                    limit: of_mean.zip(of_late).map(|(mean, late)| mean.min(late)),
                 }
             })
             .collect(),

@@ -123,7 +123,26 @@ fn notes(found: &Found) -> Vec<String> {
             .map(|early| format!("{early}. No plan counts on more."));
         kind.notes.iter().cloned().chain(early)
     });
-    of_kinds.chain(found.demand.notes.iter().cloned()).collect()
+    let of_demand = found.demand.notes.iter().cloned();
+    of_kinds.chain(of_demand).chain(never_on(found)).collect()
+}
+
+/// Which machines no step needs, and what that costs: what any way saves against all of them on is then a figure of the fleet's size.
+fn never_on(found: &Found) -> Option<String> {
+    let (never, energy) = found.plan.never_on(&found.problem);
+    let named = found.fleet.iter().zip(&never).filter(|(_, never)| **never > 0);
+    let named: Vec<String> = named
+        .map(|(kind, never)| format!("{never} {}", kind.machine.name))
+        .collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "Never on: {}. Their standby is {:.3} kWh of the plan, which without them takes {:.3} kWh; beside all machines on it saves as much as it does \
+             for they are there at all. Give a --fleet without them to see what the others save.",
+            named.join(", "),
+            kwh(energy),
+            kwh(found.plan.energy - energy)
+        )
+    })
 }
 
 fn hourly(found: &Found) -> Section {
@@ -454,7 +473,7 @@ pub(super) fn json(found: &Found) -> Value {
         "source": "estimated",
         "fitted_to": found.fleet.first().map(|kind| kind.source.as_str()),
         "energy_j": found.plan.energy.get(), "switching_j": found.plan.switching.get(),
-        "standby_j": found.plan.standby(problem).get(),
+        "standby_j": found.plan.standby(problem).get(), "never_on": found.plan.never_on(problem).0,
         "peaks": found.peaks.of_steps.iter().map(|peak| peak.get()).collect::<Vec<_>>(), "peaks_source": found.peaks.source,
         "kinds": kinds.collect::<Vec<_>>(),
         "bound_j": found.plan.bound.get(), "gap": found.plan.gap().get(),

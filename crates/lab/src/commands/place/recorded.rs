@@ -16,8 +16,10 @@ struct Sum {
     arrivals: BTreeMap<usize, f64>,
     /// Requests of which the mean content is known, and their content.
     sized: (f64, f64),
-    /// Requests of each window.
-    windows: Vec<f64>,
+    /// The mean content of the last period that says one.
+    latest_bytes: f64,
+    /// Requests of each window, and their content.
+    windows: Vec<[f64; 2]>,
 }
 
 /// The demand of a run: the classes of its gateway's `sizes`, each of the mean size of its answers, at the rates of each step.
@@ -58,15 +60,18 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
             has_sizes = true;
             let sum = sums.entry(part.name.clone()).or_default();
             *sum.arrivals.entry(at).or_default() += rate * length;
-            window.add(&mut sum.windows, period.at.get(), rate * length);
             if let Some(Fact::Number(bytes)) = part.facts.get("mean_bytes") {
                 sum.sized.0 += rate * length;
                 sum.sized.1 += rate * length * bytes;
+                sum.latest_bytes = *bytes;
             }
+            let [requests, content] = window.at(&mut sum.windows, period.at.get());
+            *requests += rate * length;
+            *content += rate * length * sum.latest_bytes;
         }
         if has_sizes {
             steps[at] += length;
-            window.add(&mut known, period.at.get(), length);
+            *window.at(&mut known, period.at.get()) += length;
         }
         Ok(())
     })?;
@@ -80,7 +85,7 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
         step: Seconds::new(step),
         ..Demand::default()
     };
-    let (mut without, mut windows) = (0.0, Vec::new());
+    let (mut without, mut came) = (0.0, Vec::<[f64; 2]>::new());
     for sum in sums.into_values() {
         let of_class: f64 = sum.arrivals.values().sum();
         if sum.sized.0 <= 0.0 || sum.sized.1 <= 0.0 {
@@ -94,9 +99,13 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
         };
         demand.classes.push(DemandClass {
             size_bytes: sum.sized.1 / sum.sized.0,
+            late_bytes: sum.sized.1 / sum.sized.0,
             rates: steps.iter().enumerate().map(rate).map(PerSecond::new).collect(),
         });
-        windows.push(sum.windows);
+        came.resize(came.len().max(sum.windows.len()), [0.0; 2]);
+        for (all, of_class) in came.iter_mut().zip(sum.windows) {
+            *all = [all[0] + of_class[0], all[1] + of_class[1]];
+        }
     }
     if demand.classes.is_empty() {
         return Err(wrong(
@@ -104,7 +113,7 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
                 .to_owned(),
         ));
     }
-    demand.peaks = window.measured(&demand.classes, &windows, &known);
+    demand.peaks = window.measured(&demand.classes, &came, &known);
     if without > 0.0 {
         demand.notes.push(format!(
             "{:.1} % of the requests were of no known size, and are left out",
@@ -118,6 +127,11 @@ pub fn recorded(db: &Path, run: &str, step: f64) -> Result<Demand, Failure> {
             steps.len()
         ));
     }
+    demand.notes.push(
+        "a record has the mean size of each class and no single answer: answers that are larger than it may be later than planned; give the \
+         gateway more size bounds where they differ much"
+            .to_owned(),
+    );
     checked(demand).map_err(|error| wrong(error.to_string()))
 }
 

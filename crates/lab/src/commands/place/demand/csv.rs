@@ -114,6 +114,7 @@ pub(super) fn csv(text: &str, step: Option<f64>) -> Result<Demand, anyhow::Error
     notes.extend(missing(&cells, steps));
     let classes = cells.into_iter().map(|(size_bytes, rates)| DemandClass {
         size_bytes: size_bytes as f64,
+        late_bytes: size_bytes as f64,
         rates: (0..steps)
             .map(|at| rates.get(&at).copied().unwrap_or(PerSecond::ZERO))
             .collect(),

@@ -4,15 +4,16 @@ use super::{Demand, DemandClass, Windows, checked};
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_control::placement::advisor::MAX_STEPS;
-use headroom_units::{PerSecond, Seconds};
+use headroom_units::{PerSecond, Ratio, Seconds};
 use headroom_workload::access_log::AccessLog;
 use std::path::Path;
 
-/// The demand of an access log: classes up to each of these sizes and one beyond, each of the mean size of its answers.
+/// The demand of an access log: classes up to each of these sizes and one beyond, each of the mean size of its answers, and of the size that
+/// so large a share of them does not exceed.
 ///
 /// # Errors
 /// A log that cannot be read, or without sizes.
-pub fn logged(file: &Path, step: f64, bounds: &[f64]) -> Result<Demand, Failure> {
+pub fn logged(file: &Path, step: f64, bounds: &[f64], percentile: Ratio) -> Result<Demand, Failure> {
     let log = AccessLog::from_file(file).map_err(Failure::usage)?;
     let steps = (log.duration().get() / step).ceil() as usize;
     let wrong = |why: String| Failure::Usage(anyhow!("{}: {why}", file.display()));
@@ -24,9 +25,9 @@ pub fn logged(file: &Path, step: f64, bounds: &[f64]) -> Result<Demand, Failure>
     }
     let mut bounds = bounds.to_vec();
     bounds.sort_by(f64::total_cmp);
-    let mut sums = vec![(0.0, vec![0.0; steps]); bounds.len() + 1];
+    let mut sums = vec![(Vec::new(), vec![0.0; steps]); bounds.len() + 1];
     let window = Windows::of_step(step);
-    let mut windows: Vec<Vec<f64>> = vec![Vec::new(); sums.len()];
+    let mut came: Vec<[f64; 2]> = Vec::new();
     let mut without = 0u64;
     for request in &log.requests {
         let Some(bytes) = request.bytes.filter(|bytes| *bytes > 0) else {
@@ -35,9 +36,10 @@ pub fn logged(file: &Path, step: f64, bounds: &[f64]) -> Result<Demand, Failure>
         };
         let bytes = bytes as f64;
         let class = bounds.partition_point(|bound| *bound < bytes);
-        let (all, counts) = &mut sums[class];
-        *all += bytes;
-        window.add(&mut windows[class], f64::from(request.second), 1.0);
+        let (sizes, counts) = &mut sums[class];
+        sizes.push(bytes);
+        let [requests, content] = window.at(&mut came, f64::from(request.second));
+        (*requests, *content) = (*requests + 1.0, *content + bytes);
         counts[((f64::from(request.second) / step) as usize).min(steps - 1)] += 1.0;
     }
     let mut notes = Vec::new();
@@ -58,23 +60,28 @@ pub fn logged(file: &Path, step: f64, bounds: &[f64]) -> Result<Demand, Failure>
     }
     let mut known = Vec::new();
     for second in 0..log.duration().get().ceil() as u32 {
-        window.add(&mut known, f64::from(second), 1.0);
+        *window.at(&mut known, f64::from(second)) += 1.0;
     }
-    let classes = sums
-        .into_iter()
-        .zip(windows)
-        .filter_map(|((bytes, counts), windows)| {
-            let all: f64 = counts.iter().sum();
-            let class = || DemandClass {
-                size_bytes: bytes / all,
-                rates: counts.iter().map(|count| PerSecond::new(count / step)).collect(),
-            };
-            (all > 0.0).then(|| (class(), windows))
-        });
-    let (classes, windows): (Vec<DemandClass>, Vec<Vec<f64>>) = classes.unzip();
+    let classes = sums.into_iter().filter_map(|(mut sizes, counts)| {
+        if sizes.is_empty() {
+            return None;
+        }
+        let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+        // The least of which at least this share of the answers are no larger.
+        let at = (sizes.len() as f64 * percentile.get()).ceil() as usize;
+        let at = at.clamp(1, sizes.len()) - 1;
+        let (_, late_bytes, _) = sizes.select_nth_unstable_by(at, f64::total_cmp);
+        let late_bytes = late_bytes.max(mean);
+        Some(DemandClass {
+            size_bytes: mean,
+            late_bytes,
+            rates: counts.iter().map(|count| PerSecond::new(count / step)).collect(),
+        })
+    });
+    let classes: Vec<DemandClass> = classes.collect();
     let demand = Demand {
         step: Seconds::new(step),
-        peaks: window.measured(&classes, &windows, &known),
+        peaks: window.measured(&classes, &came, &known),
         classes,
         notes,
     };
@@ -107,9 +114,11 @@ mod tests {
         ]
         .concat();
         fs::write(&file, lines).unwrap();
-        let demand = logged(&file, 60.0, &[1024.0, 102_400.0]).unwrap();
+        let demand = logged(&file, 60.0, &[1024.0, 102_400.0], Ratio::new(0.95)).unwrap();
         let sizes: Vec<f64> = demand.classes.iter().map(|class| class.size_bytes).collect();
         assert_eq!(sizes, [750.0, 1500.0, 300_000.0]);
+        let late = demand.classes.iter().map(|class| class.late_bytes);
+        assert_eq!(late.collect::<Vec<_>>(), [1000.0, 1500.0, 300_000.0]);
         let per_minute = |class: usize| {
             demand.classes[class]
                 .rates
@@ -126,6 +135,6 @@ mod tests {
         );
         // A step of a minute has windows of a second. Of the first one two requests of 0 s are all; of the second, of which the log has a
         // second, the peak is not known.
-        assert_eq!(demand.peaks, [Some(headroom_units::Ratio::new(60.0)), None]);
+        assert_eq!(demand.peaks, [Some(Ratio::new(60.0)), None]);
     }
 }

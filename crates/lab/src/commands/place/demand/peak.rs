@@ -32,18 +32,18 @@ impl Windows {
         }
     }
 
-    /// Adds to the window in which this time lies.
-    pub fn add(self, windows: &mut Vec<f64>, at_s: f64, what: f64) {
+    /// The window in which this time lies.
+    pub fn at<T: Clone + Default>(self, windows: &mut Vec<T>, at_s: f64) -> &mut T {
         let index = (at_s / self.window_s) as usize;
         if windows.len() <= index {
-            windows.resize(index + 1, 0.0);
+            windows.resize(index + 1, T::default());
         }
-        windows[index] += what;
+        &mut windows[index]
     }
 
-    /// The peak of each step over its mean, from the requests of each class in each window and the seconds of it that are known; `None` where
-    /// too few windows are.
-    pub fn measured(self, classes: &[DemandClass], counts: &[Vec<f64>], known: &[f64]) -> Vec<Option<Ratio>> {
+    /// The peak of each step over its mean, from the requests and their content in each window and the seconds of it that are known; `None`
+    /// where too few windows are.
+    pub fn measured(self, classes: &[DemandClass], came: &[[f64; 2]], known: &[f64]) -> Vec<Option<Ratio>> {
         let steps = classes.first().map_or(0, |class| class.rates.len());
         let (mut peaks, mut windows) = (vec![1.0_f64; steps], vec![0; steps]);
         for (index, seconds) in known.iter().enumerate() {
@@ -53,10 +53,13 @@ impl Windows {
                 continue;
             }
             windows[step] += 1;
-            let rate = |class: usize| counts[class].get(index).copied().unwrap_or(0.0) / seconds;
-            let rates: Vec<f64> = (0..classes.len()).map(rate).collect();
+            let rates = came
+                .get(index)
+                .copied()
+                .unwrap_or_default()
+                .map(|sum| sum / seconds);
             let mean: Vec<f64> = classes.iter().map(|class| class.rates[step].get()).collect();
-            peaks[step] = peaks[step].max(ratio(classes, &rates, &mean));
+            peaks[step] = peaks[step].max(ratio(rates, sums(classes, &mean)));
         }
         let enough = |(peak, windows): (f64, usize)| {
             (windows >= LEAST_WINDOWS).then(|| Ratio::new(peak).min(MAX_PEAK))
@@ -65,16 +68,17 @@ impl Windows {
     }
 }
 
+/// Requests and bytes of these rates, a second.
+fn sums(classes: &[DemandClass], rates: &[f64]) -> [f64; 2] {
+    let bytes = classes
+        .iter()
+        .zip(rates)
+        .map(|(class, rate)| class.size_bytes * rate);
+    [rates.iter().sum(), bytes.sum()]
+}
+
 /// By how much the requests, or the bytes, of one are more than those of the other; 1 where there are none to compare with.
-fn ratio(classes: &[DemandClass], rates: &[f64], beside: &[f64]) -> f64 {
-    let sums = |rates: &[f64]| -> [f64; 2] {
-        let bytes = classes
-            .iter()
-            .zip(rates)
-            .map(|(class, rate)| class.size_bytes * rate);
-        [rates.iter().sum(), bytes.sum()]
-    };
-    let (these, those) = (sums(rates), sums(beside));
+fn ratio(these: [f64; 2], those: [f64; 2]) -> f64 {
     let ratios = these.iter().zip(&those).filter(|(_, those)| **those > 0.0);
     ratios.map(|(these, those)| these / those).fold(1.0, f64::max)
 }
@@ -157,7 +161,7 @@ fn assumed(demand: &Demand, step: usize) -> Ratio {
             .zip(&mean)
             .map(|(other, own)| f64::midpoint(*other, *own))
             .collect();
-        ratio(classes, &halfway, &mean)
+        ratio(sums(classes, &halfway), sums(classes, &mean))
     });
     let course = course.fold(1.0, f64::max);
     let window = Windows::of_step(demand.step.get()).window_s;
@@ -189,6 +193,7 @@ mod tests {
     fn class(size_bytes: f64, rates: &[f64]) -> DemandClass {
         DemandClass {
             size_bytes,
+            late_bytes: size_bytes,
             rates: rates.iter().map(|rate| PerSecond::new(*rate)).collect(),
         }
     }
@@ -205,18 +210,18 @@ mod tests {
     fn the_peak_is_that_of_the_requests_or_of_the_bytes() {
         // A step of ten minutes has windows of ten seconds. Requests are alike in all; of the last one half are large.
         let windows = Windows::of_step(600.0);
-        let mut counts = vec![vec![100.0; 60], vec![0.0; 60]];
-        (counts[0][59], counts[1][59]) = (50.0, 50.0);
+        let mut came = vec![[100.0, 100.0 * 1e3]; 60];
+        came[59] = [100.0, 50.0 * 1e3 + 50.0 * 1e5];
         let classes = [class(1e3, &[5_950.0 / 600.0]), class(1e5, &[50.0 / 600.0])];
         let known = vec![10.0; 60];
         let bytes = (5_950.0 * 1e3 + 50.0 * 1e5) / 600.0;
         let most = (50.0 * 1e3 + 50.0 * 1e5) / 10.0;
-        let peaks = windows.measured(&classes, &counts, &known);
+        let peaks = windows.measured(&classes, &came, &known);
         assert!((peaks[0].unwrap().get() - most / bytes).abs() < 1e-9, "{peaks:?}");
         // Where nine windows are known, none is said; nor of windows known for less than half.
-        assert_eq!(windows.measured(&classes, &counts, &known[..9]), [None]);
-        assert_eq!(windows.measured(&classes, &counts, &[4.9; 60]), [None]);
-        assert!(windows.measured(&classes, &counts, &[5.1; 60])[0].is_some());
+        assert_eq!(windows.measured(&classes, &came, &known[..9]), [None]);
+        assert_eq!(windows.measured(&classes, &came, &[4.9; 60]), [None]);
+        assert!(windows.measured(&classes, &came, &[5.1; 60])[0].is_some());
     }
 
     #[test]
@@ -280,7 +285,9 @@ mod tests {
             prop_assume!(counts.iter().flatten().sum::<f64>() > 0.0);
             let mean = |class: usize| counts[class].iter().sum::<f64>() / length;
             let classes = [class(1e3, &[mean(0)]), class(1e6, &[mean(1)])];
-            let peak = windows.measured(&classes, &counts, &vec![1.0; counts[0].len()])[0].unwrap().get();
+            let came: Vec<[f64; 2]> =
+                counts[0].iter().zip(&counts[1]).map(|(small, large)| [small + large, small * 1e3 + large * 1e6]).collect();
+            let peak = windows.measured(&classes, &came, &vec![1.0; came.len()])[0].unwrap().get();
             let load = |small: f64, large: f64| small * (head + byte * 1e3) + large * (head + byte * 1e6);
             for (small, large) in counts[0].iter().zip(&counts[1]) {
                 prop_assert!(load(*small, *large) <= load(mean(0), mean(1)) * peak * (1.0 + 1e-9));

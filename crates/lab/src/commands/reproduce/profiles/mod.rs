@@ -161,6 +161,7 @@ mod tests {
             said,
             [
                 "Apache, 1 KB: with falling density the Xeon's throughput per watt falls below the Arm's at that density",
+                "Apache, 1 KB: the Atom's throughput is no other than the Arm's, at 100 %",
                 "Memcached: CPU use is not as high as with Apache, at 1 and 10 KB",
                 "Memcached: every case is bound by the network (the Arm by its driver)",
             ],
