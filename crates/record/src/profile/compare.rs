@@ -84,6 +84,7 @@ pub fn sheet(profiles: &[&Profile]) -> Sheet {
             .map(|(profile, name)| cells(profile, name)),
     );
     sections.extend(agreed(profiles).map(|found| agreeing(&found, &names)));
+    sections.extend(no_verdict(profiles));
     remarks.extend(
         profiles
             .iter()
@@ -543,9 +544,24 @@ fn scaled(estimate: Option<Estimate>, factor: f64) -> Option<Estimate> {
 /// How two profiles of one machine, service and plan agree; `None` of different ones, and of one or three.
 pub(super) fn agreed(profiles: &[&Profile]) -> Option<Agreement> {
     match profiles {
-        [one, two] if one.differs_from(two).is_none() => Some(agreement(one, two)),
+        [one, two] if one.cannot_be_held_against(two).is_none() => Some(agreement(one, two)),
         _ => None,
     }
+}
+
+/// Why two profiles of one machine and service have no verdict.
+fn no_verdict(profiles: &[&Profile]) -> Option<Section> {
+    let [one, two] = profiles else { return None };
+    let differing = one
+        .cannot_be_held_against(two)
+        .filter(|_| one.is_of_the_same(two))?;
+    Some(Section {
+        title: "Whether the two agree".to_owned(),
+        text: vec![format!(
+            "It cannot be told, for they are not of the same: {differing}."
+        )],
+        ..Section::default()
+    })
 }
 
 fn agreeing(found: &Agreement, names: &[String]) -> Section {

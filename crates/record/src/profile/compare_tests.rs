@@ -229,3 +229,23 @@ fn windows_that_are_set_aside_are_said() {
     let row = &crate::profile::rows(&[&one])[0];
     assert_eq!((row.windows, row.windows_set_aside), (3, 2));
 }
+
+#[test]
+fn two_that_differ_in_their_seed_alone_are_held_against_each_other_and_others_are_told_why_not() {
+    let (one, mut two) = (profile("a", 50_000.0, 75.0), profile("a", 50_000.0, 75.0));
+    two.plan.seed = 9;
+    let last = |two: &Profile| sheet(&[&one, two]).sections.pop().unwrap();
+    assert!(
+        last(&two).text[0].ends_with("they agree."),
+        "{:?}",
+        last(&two).text
+    );
+    two.plan.concurrency = 50;
+    let text = &last(&two).text[0];
+    assert!(
+        text.contains("cannot be told") && text.contains("the plan"),
+        "{text}"
+    );
+    two.machine.cores = 2;
+    assert_ne!(last(&two).title, "Whether the two agree");
+}

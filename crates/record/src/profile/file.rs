@@ -372,6 +372,25 @@ impl Profile {
             .count()
     }
 
+    /// Whether both are of one machine and service.
+    pub fn is_of_the_same(&self, other: &Self) -> bool {
+        let machine = |profile: &Self| {
+            let machine = profile.machine.clone();
+            (machine.processor, machine.cores, machine.agent)
+        };
+        machine(self) == machine(other)
+            && self.service.url == other.service.url
+            && self.service.software == other.service.software
+    }
+
+    /// Why what both say cannot be held against each other, in words: what of one is another, but for the order of its windows, which its seed
+    /// says.
+    pub fn cannot_be_held_against(&self, other: &Self) -> Option<String> {
+        let mut other = other.clone();
+        other.plan.seed = self.plan.seed;
+        self.differs_from(&other)
+    }
+
     /// Why a measurement cannot go on in this one, in words: what of it is another; `None` where it can.
     pub fn differs_from(&self, other: &Self) -> Option<String> {
         let meter = |profile: &Self| {
