@@ -10,8 +10,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -26,19 +26,17 @@ struct Wrong {
     short: u64,
     /// While more requests than this are answered, others get a 503.
     busy_from: usize,
-    /// One request is served after the other, each for so long.
-    each: Duration,
 }
 
 impl Sizes {
     fn start(wrong: Wrong) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let at_once = Arc::new((AtomicUsize::new(0), Mutex::new(())));
+        let at_once = Arc::new(AtomicUsize::new(0));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, at_once) = (stream.unwrap(), Arc::clone(&at_once));
-                std::thread::spawn(move || serve(&stream, wrong, &at_once.0, &at_once.1));
+                std::thread::spawn(move || serve(&stream, wrong, &at_once));
             }
         });
         Self { address }
@@ -49,7 +47,7 @@ impl Sizes {
     }
 }
 
-fn serve(mut stream: &TcpStream, wrong: Wrong, at_once: &AtomicUsize, turn: &Mutex<()>) {
+fn serve(mut stream: &TcpStream, wrong: Wrong, at_once: &AtomicUsize) {
     let mut lines = BufReader::new(stream).lines();
     while let Some(Ok(first)) = lines.next() {
         let size: u64 = first
@@ -77,10 +75,6 @@ fn serve(mut stream: &TcpStream, wrong: Wrong, at_once: &AtomicUsize, turn: &Mut
         };
         if wrong.busy_from > 0 {
             std::thread::sleep(Duration::from_millis(5));
-        }
-        if !wrong.each.is_zero() {
-            let _mine = turn.lock().unwrap();
-            std::thread::sleep(wrong.each);
         }
         at_once.fetch_sub(1, Ordering::SeqCst);
         if stream.write_all(&answer).is_err() {
@@ -189,33 +183,6 @@ fn a_grid_says_what_was_served_at_which_watts_and_goes_on_where_it_ended() {
         &["p.json", "not of the same: the plan", "--fresh"],
     );
     succeeds(written.command(&format!("{words} --seed 2 --fresh --within 3s")));
-}
-
-#[test]
-fn a_pause_credits_no_server_with_more_than_it_can_serve() {
-    // 250/s at most, whether it is asked all the time or half of it: of 64 connections that pause, the last has its answer a quarter of a
-    // second after it asked.
-    let each = Duration::from_millis(4);
-    let (server, written) = (
-        Sizes::start(Wrong {
-            each,
-            ..Wrong::default()
-        }),
-        Written::new(),
-    );
-    succeeds(headroom(format!(
-        "profile --url {} --out {} --report {} --no-baselines --meter model --sizes 1KB --densities 50 --window 1 --precision 50 --concurrency 64",
-        server.url(),
-        written.file("p.json").display(),
-        written.file("p.html").display()
-    )));
-    let profile = written.profile();
-    for window in windows(cell(&profile, 1024, 0.5)) {
-        let of = |key: &str| window[key].as_f64().unwrap();
-        let rate = of("completed") / (of("length_s") * of("sending_share"));
-        assert!(rate <= 1.02 / each.as_secs_f64(), "{rate}/s: {window}");
-        assert!(of("sending_share") > 0.55, "{window}");
-    }
 }
 
 #[test]
