@@ -374,13 +374,13 @@ impl Profile {
 
     /// Whether both are of one machine and service.
     pub fn is_of_the_same(&self, other: &Self) -> bool {
-        let machine = |profile: &Self| {
-            let machine = profile.machine.clone();
-            (machine.processor, machine.cores, machine.agent)
-        };
-        machine(self) == machine(other)
-            && self.service.url == other.service.url
-            && self.service.software == other.service.software
+        let (one, two) = (&self.service, &other.service);
+        self.is_of_the_machine_of(other) && (&one.url, &one.software) == (&two.url, &two.software)
+    }
+
+    fn is_of_the_machine_of(&self, other: &Self) -> bool {
+        let (one, two) = (&self.machine, &other.machine);
+        (&one.processor, one.cores, &one.agent) == (&two.processor, two.cores, &two.agent)
     }
 
     /// Why what both say cannot be held against each other, in words: what of one is another, but for the order of its windows, which its seed
@@ -409,15 +409,7 @@ impl Profile {
                 "the service's software",
                 self.service.software == other.service.software,
             ),
-            (
-                "the machine",
-                (&self.machine.processor, self.machine.cores, &self.machine.agent)
-                    == (
-                        &other.machine.processor,
-                        other.machine.cores,
-                        &other.machine.agent,
-                    ),
-            ),
+            ("the machine", self.is_of_the_machine_of(other)),
             ("the meter", meter(self) == meter(other)),
             (
                 "where the generator runs",

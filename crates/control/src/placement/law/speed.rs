@@ -47,10 +47,8 @@ const LEARNS: [f64; 2] = [0.3, 0.1];
 pub(super) struct Seen {
     /// What a request takes by the figures.
     pub(super) cost: RequestCost,
-    /// Arrivals.
-    pub(super) rate: PerSecond,
-    /// Answers.
-    pub(super) served: PerSecond,
+    /// Requests that came.
+    pub(super) arrivals: u64,
     /// Requests answered.
     pub(super) completions: u64,
     /// Their mean latency.
@@ -63,14 +61,9 @@ fn stretch(cores: usize, busy: f64) -> f64 {
     present(cores, busy) / (cores as f64 * busy)
 }
 
-/// The factor after these periods, from the one before them. `settled`: as [`Enough::settled`].
-pub(super) fn learned(
-    before: f64,
-    machine: &ServingMachine,
-    seen: &[Seen],
-    path: Seconds,
-    settled: bool,
-) -> f64 {
+/// The factor after these periods, from the one before them.
+pub(super) fn learned(before: f64, machine: &ServingMachine, enough: &Enough, path: Seconds) -> f64 {
+    let seen = &enough.seen;
     let told: Vec<&Seen> = seen
         .iter()
         .filter(|seen| seen.completions > 0 && seen.mean.is_some())
@@ -86,7 +79,11 @@ pub(super) fn learned(
         .sum::<f64>()
         / requests;
     let path = path.get();
-    let load = machine.load(seen.iter().map(|seen| (seen.cost, seen.rate)));
+    let load_of = |count: fn(&Seen) -> u64| {
+        let rate = |seen: &Seen| PerSecond::new(count(seen) as f64 / enough.length.get());
+        machine.load(seen.iter().map(|seen| (seen.cost, rate(seen))))
+    };
+    let load = load_of(|seen| seen.arrivals);
     let at_link = stretch(1, load.link.get());
     let predicted = |factor: f64| {
         let at_cores = stretch(machine.cores, load.cpu.get() * factor);
@@ -111,7 +108,7 @@ pub(super) fn learned(
             high = middle
         }
     }
-    let served = machine.load(seen.iter().map(|seen| (seen.cost, seen.served)));
+    let served = load_of(|seen| seen.completions);
     // What was completed of what came before the period counts too, so it does not tell that a machine is quicker.
     let at_most = served.cpu.get().recip().max(1.0);
     // Where even so more came than it serves, their mean latency is that of the beginning of a queue.
@@ -122,7 +119,7 @@ pub(super) fn learned(
     };
     let factor = by_latency.min(at_most);
     let share = match factor > before {
-        true if served.link.get() > FULL_LINK || !settled => return before,
+        true if served.link.get() > FULL_LINK || !enough.settled => return before,
         true => LEARNS[0],
         false => LEARNS[1],
     };
@@ -143,34 +140,40 @@ pub(super) fn forgotten(before: f64) -> f64 {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gathered {
     periods: u32,
+    /// Their length together.
+    length: Seconds,
     /// Requests in flight at the start of the first of them, and at the end of the last.
     in_flight: [u64; 2],
     /// What came in the last period.
     came: u64,
     /// Whether many more came in one of them than in the one before.
     rose: bool,
-    /// Of each class, with rates that are the sums of the periods'.
+    /// Of each class.
     seen: Vec<Seen>,
 }
 
 /// Enough to learn from.
 #[derive(Clone, Debug)]
 pub(super) struct Enough {
-    /// Of each class, as of one period.
+    /// Of each class.
     pub(super) seen: Vec<Seen>,
+    /// In how long.
+    pub(super) length: Seconds,
     /// That about as many requests were in flight at the end as at the start, and never many more came than in the period before.
     pub(super) settled: bool,
 }
 
 impl Gathered {
-    /// Adds a period, each class at its place: how many came in it, and were in flight at its end.
-    pub(super) fn add(&mut self, period: Vec<Seen>, came: u64, in_flight: u64) {
+    /// Adds a period, each class at its place, and how many requests were in flight at its end.
+    pub(super) fn add(&mut self, period: Vec<Seen>, length: Seconds, in_flight: u64) {
+        let came = period.iter().map(|seen| seen.arrivals).sum();
         let before = self.came as f64;
         let rose = came as f64 > before * RISES + DEVIATIONS * before.sqrt().max(1.0);
         self.came = came;
         if self.periods == 0 || self.seen.len() != period.len() {
             *self = Self {
                 periods: 1,
+                length,
                 in_flight: [self.in_flight[1], in_flight],
                 came,
                 rose,
@@ -180,6 +183,7 @@ impl Gathered {
         }
         self.rose |= rose;
         self.periods += 1;
+        self.length += length;
         self.in_flight[1] = in_flight;
         for (sum, new) in self.seen.iter_mut().zip(period) {
             let part = |of: &Seen| of.mean.map_or(0.0, Seconds::get) * of.completions as f64;
@@ -187,8 +191,7 @@ impl Gathered {
             let mean = (completions > 0).then(|| Seconds::new((part(sum) + part(&new)) / completions as f64));
             *sum = Seen {
                 cost: new.cost,
-                rate: sum.rate + new.rate,
-                served: sum.served + new.served,
+                arrivals: sum.arrivals + new.arrivals,
                 completions,
                 mean,
             };
@@ -211,25 +214,18 @@ impl Gathered {
             return None;
         }
         let Self {
-            periods,
-            mut seen,
-            rose,
-            ..
+            seen, length, rose, ..
         } = std::mem::replace(self, next);
-        for one in &mut seen {
-            one.rate = one.rate / f64::from(periods);
-            one.served = one.served / f64::from(periods);
-        }
-        let most = requests / CHANGES;
         Some(Enough {
             seen,
-            settled: !rose && first.abs_diff(last) <= most,
+            length,
+            settled: !rose && first.abs_diff(last) <= requests / CHANGES,
         })
     }
 
     /// Whether nothing was asked of it.
     pub(super) fn is_empty(&self) -> bool {
-        let idle = |seen: &Seen| seen.completions == 0 && seen.rate <= PerSecond::ZERO;
+        let idle = |seen: &Seen| seen.completions == 0 && seen.arrivals == 0;
         self.seen.iter().all(idle)
     }
 }
@@ -276,55 +272,66 @@ mod tests {
                 cpu: Seconds::from_millis(10.0),
                 bytes: 1e3,
             },
-            rate: PerSecond::new(50.0),
-            served: PerSecond::new(50.0),
+            arrivals: 50,
             completions,
             mean: Some(Seconds::from_millis(mean_ms)),
         }
+    }
+
+    /// A steady second.
+    fn second(seen: Seen) -> Enough {
+        Enough {
+            seen: vec![seen],
+            length: Seconds::new(1.0),
+            settled: true,
+        }
+    }
+
+    /// The factor after so many of them, without a path.
+    fn after(before: f64, periods: usize, seen: Seen) -> f64 {
+        (0..periods).fold(before, |one, _| {
+            learned(one, &machine(), &second(seen), Seconds::ZERO)
+        })
     }
 
     #[test]
     fn a_backend_at_half_its_speed_is_found_as_two() {
         // At half the speed 20 ms at a utilisation of 0.5 of two cores: 1/(1 - 0.25) times that.
         let observed = seen(20.0 / 0.75 + 0.008, 50);
-        let factor = (0..20).fold(1.0, |before, _| {
-            learned(before, &machine(), &[observed], Seconds::ZERO, true)
-        });
+        let factor = after(1.0, 20, observed);
         assert!((factor - 2.0).abs() < 0.02, "{factor}");
     }
 
     /// So many came and were answered in a second, after a queue that stood.
-    fn in_a_rush(mean_ms: f64, came: f64, answered: f64) -> Seen {
+    fn in_a_rush(mean_ms: f64, arrivals: u64, answered: u64) -> Seen {
         Seen {
-            rate: PerSecond::new(came),
-            served: PerSecond::new(answered),
-            ..seen(mean_ms, answered as u64)
+            arrivals,
+            ..seen(mean_ms, answered)
         }
     }
 
     #[test]
     fn a_queue_is_no_slowness() {
-        let after = |before, seen| {
-            (0..40).fold(before, |one, _| {
-                learned(one, &machine(), &[seen], Seconds::ZERO, true)
-            })
-        };
         // Its two cores serve 200/s of 10 ms; 150/s come after a queue that stood.
-        let healthy = after(1.0, in_a_rush(900.0, 150.0, 200.0));
+        let healthy = after(1.0, 40, in_a_rush(900.0, 150, 200));
         assert!((1.0..1.01).contains(&healthy), "{healthy}");
         // The queue goes on growing, and the first second of it.
         for mean_ms in [40.0, 4_000.0] {
-            let healthy = after(1.0, in_a_rush(mean_ms, 600.0, 195.0));
+            let healthy = after(1.0, 40, in_a_rush(mean_ms, 600, 195));
             assert!((0.99..1.03).contains(&healthy), "{healthy}");
         }
         // A factor that was believed is not, once it serves more than it could.
-        let believed = after(4.7, in_a_rush(900.0, 150.0, 190.0));
+        let believed = after(4.7, 40, in_a_rush(900.0, 150, 190));
         assert!(believed < 1.2, "{believed}");
         // A machine at a third of its speed is found where it has a queue, too, but not while that grows.
-        let slow = in_a_rush(2_000.0, 66.0, 66.0);
-        let found = after(1.0, slow);
+        let slow = in_a_rush(2_000.0, 66, 66);
+        let found = after(1.0, 40, slow);
         assert!((found - 3.0).abs() < 0.1, "{found}");
-        assert_eq!(learned(1.0, &machine(), &[slow], Seconds::ZERO, false), 1.0);
+        let grows = Enough {
+            settled: false,
+            ..second(slow)
+        };
+        assert_eq!(learned(1.0, &machine(), &grows, Seconds::ZERO), 1.0);
     }
 
     #[test]
@@ -334,27 +341,16 @@ mod tests {
                 cpu: Seconds::from_millis(1.0),
                 bytes: 1e6,
             },
-            ..in_a_rush(900.0, 110.0, 120.0)
+            ..in_a_rush(900.0, 110, 120)
         };
-        assert_eq!(learned(1.2, &machine(), &[large], Seconds::ZERO, true), 1.2);
+        assert_eq!(after(1.2, 1, large), 1.2);
     }
 
     #[test]
     fn no_requests_and_a_path_that_takes_all_say_nothing() {
-        assert_eq!(
-            learned(1.0, &machine(), &[seen(500.0, 0)], Seconds::ZERO, true),
-            1.0
-        );
-        assert_eq!(
-            learned(
-                1.0,
-                &machine(),
-                &[seen(6.0, 500)],
-                Seconds::from_millis(5.0),
-                true
-            ),
-            1.0
-        );
+        assert_eq!(after(1.0, 1, seen(500.0, 0)), 1.0);
+        let quick = second(seen(6.0, 500));
+        assert_eq!(learned(1.0, &machine(), &quick, Seconds::from_millis(5.0)), 1.0);
     }
 
     #[test]
@@ -363,47 +359,51 @@ mod tests {
         assert!(gathered.is_empty());
         let mut taken = Vec::new();
         for period in 1..=6 {
-            gathered.add(vec![seen(10.0 * f64::from(period), 7)], 7, 5);
+            gathered.add(vec![seen(10.0 * f64::from(period), 7)], Seconds::new(1.0), 5);
             assert!(!gathered.is_empty());
-            taken.extend(gathered.take().map(|enough| (period, enough.seen[0])));
+            taken.extend(
+                gathered
+                    .take()
+                    .map(|enough| (period, enough.length.get(), enough.seen[0])),
+            );
         }
-        let [(3, one), (6, two)] = taken[..] else {
+        let [(3, 3.0, one), (6, 3.0, two)] = taken[..] else {
             panic!("{taken:?}")
         };
         assert_eq!((one.completions, two.completions), (21, 21));
         assert!((one.mean.unwrap().as_millis() - 20.0).abs() < 1e-9);
-        assert_eq!(one.rate, seen(1.0, 7).rate);
+        assert_eq!(one.arrivals, 150);
         // What is too old is forgotten.
         for _ in 0..MAX_PERIODS {
-            gathered.add(vec![seen(10.0, 0)], 0, 5);
+            gathered.add(vec![seen(10.0, 0)], Seconds::new(1.0), 5);
             assert!(gathered.take().is_none());
         }
-        gathered.add(vec![seen(30.0, 20)], 20, 5);
-        assert_eq!(gathered.take().unwrap().seen[0].rate, seen(1.0, 7).rate);
+        gathered.add(vec![seen(30.0, 20)], Seconds::new(1.0), 5);
+        assert_eq!(gathered.take().unwrap().seen[0].arrivals, 50);
     }
 
     #[test]
     fn what_was_in_flight_at_first_is_waited_for_and_a_queue_that_grows_or_drains_is_told() {
-        let after = |in_flight: &[u64]| {
+        let taken = |in_flight: &[u64]| {
             let mut gathered = Gathered::default();
-            gathered.add(vec![seen(10.0, 50)], 50, in_flight[0]);
+            gathered.add(vec![seen(10.0, 50)], Seconds::new(1.0), in_flight[0]);
             gathered.take();
-            let mut taken = None;
+            let mut first = None;
             for (period, now) in in_flight[1..].iter().enumerate() {
-                gathered.add(vec![seen(10.0, 50)], 50, *now);
-                taken = taken.or_else(|| gathered.take().map(|enough| (period + 1, enough.settled)));
+                gathered.add(vec![seen(10.0, 50)], Seconds::new(1.0), *now);
+                first = first.or_else(|| gathered.take().map(|enough| (period + 1, enough.settled)));
             }
-            taken
+            first
         };
-        assert_eq!(after(&[4, 5]), Some((1, true)));
-        assert_eq!(after(&[25, 5]), Some((1, false)));
-        assert_eq!(after(&[100, 90, 80, 80, 75]), Some((4, true)));
-        assert_eq!(after(&[100, 90, 60, 30, 1]), Some((4, false)));
-        assert_eq!(after(&[4, 60]), Some((1, false)));
-        assert_eq!(after(&[500, 400, 400]), None);
+        assert_eq!(taken(&[4, 5]), Some((1, true)));
+        assert_eq!(taken(&[25, 5]), Some((1, false)));
+        assert_eq!(taken(&[100, 90, 80, 80, 75]), Some((4, true)));
+        assert_eq!(taken(&[100, 90, 60, 30, 1]), Some((4, false)));
+        assert_eq!(taken(&[4, 60]), Some((1, false)));
+        assert_eq!(taken(&[500, 400, 400]), None);
         let mut gathered = Gathered::default();
         let mut settled = |came| {
-            gathered.add(vec![seen(10.0, 50)], came, 4);
+            gathered.add(vec![in_a_rush(10.0, came, 50)], Seconds::new(1.0), 4);
             gathered.take().map(|enough| enough.settled)
         };
         // What came before the first period is not known.
@@ -413,19 +413,15 @@ mod tests {
 
     #[test]
     fn a_slowness_that_nobody_sees_any_more_fades_and_a_quickness_does_not() {
-        let after = (0..2000).fold(8.0, |before, _| forgotten(before));
-        assert!((1.0..1.05).contains(&after), "{after}");
+        let faded = (0..2000).fold(8.0, |before, _| forgotten(before));
+        assert!((1.0..1.05).contains(&faded), "{faded}");
         assert_eq!(forgotten(0.8), 0.8);
     }
 
     #[test]
     fn it_is_bounded_both_ways() {
-        let after = |mean_ms| {
-            (0..100).fold(1.0, |before, _| {
-                learned(before, &machine(), &[seen(mean_ms, 50)], Seconds::ZERO, true)
-            })
-        };
-        assert!(after(1e5) > 1.9 && after(1e5) <= FACTORS[1]);
-        assert!((after(0.1) - FACTORS[0]).abs() < 0.01);
+        let slowest = after(1.0, 100, seen(1e5, 50));
+        assert!(slowest > 1.9 && slowest <= FACTORS[1], "{slowest}");
+        assert!((after(1.0, 100, seen(0.1, 50)) - FACTORS[0]).abs() < 0.01);
     }
 }

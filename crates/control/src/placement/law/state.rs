@@ -4,7 +4,7 @@ use super::silence::Silence;
 use super::speed::{self, Gathered, Seen};
 use super::tuning::{KindFigures, PlacementTuning};
 use crate::placement::SizesObservation;
-use headroom_units::{PerSecond, Seconds};
+use headroom_units::Seconds;
 
 /// Classes that come in less often than this do not come in.
 const LEAST_RATE: f64 = 1e-3;
@@ -204,21 +204,18 @@ impl State {
                 let at = class.backends.get(index).copied().unwrap_or_default();
                 Seen {
                     cost: service.of(class.mean_bytes().unwrap_or(*bytes)),
-                    rate: PerSecond::new(at.arrivals as f64 / length.get()),
-                    served: PerSecond::new(at.completions as f64 / length.get()),
+                    arrivals: at.arrivals,
                     completions: at.completions,
                     mean: at.mean,
                 }
             });
-            let parts = sizes.classes.iter().filter_map(|class| class.backends.get(index));
-            let came = parts.map(|part| part.arrivals).sum();
             backend
                 .gathered
-                .add(seen.collect(), came, sizes.backends[index].in_flight);
+                .add(seen.collect(), length, sizes.backends[index].in_flight);
             let machine = backend.figures.machine(&backend.kind);
             let path = Seconds::from_millis(tuning.path_ms);
             backend.factor = match backend.gathered.take() {
-                Some(enough) => speed::learned(backend.factor, &machine, &enough.seen, path, enough.settled),
+                Some(enough) => speed::learned(backend.factor, &machine, &enough, path),
                 None if backend.gathered.is_empty() => speed::forgotten(backend.factor),
                 None => backend.factor,
             };

@@ -136,8 +136,8 @@ fn never_on(found: &Found) -> Option<String> {
         .collect();
     (!named.is_empty()).then(|| {
         format!(
-            "Never on: {}. Their standby is {:.3} kWh of the plan, which without them takes {:.3} kWh; beside all machines on it saves as much as it does \
-             for they are there at all. Give a --fleet without them to see what the others save.",
+            "Never on: {}. Their standby is {:.3} kWh of the plan, which without them takes {:.3} kWh, and their idle watts are a part of what it saves \
+             beside all machines on. A --fleet without them shows what the others save.",
             named.join(", "),
             kwh(energy),
             kwh(found.plan.energy - energy)

@@ -376,3 +376,69 @@ fn what_a_generator_on_the_same_machine_drew_is_taken_off_a_real_meters_watts_or
         "{refused}"
     );
 }
+
+#[test]
+fn a_class_of_mixed_sizes_is_in_time_at_its_large_answers() {
+    let line = [
+        "--fleet",
+        "arm=40",
+        "--slo",
+        "P95=250ms",
+        "--demand",
+        "x",
+        "--margin",
+        "0",
+    ];
+    let args = args(&line).unwrap();
+    // 30 MB take an idle Arm about a second; the mean of the class a tenth of that.
+    let planned = |late_bytes| {
+        let demand = Demand {
+            step: Seconds::new(3600.0),
+            classes: vec![demand::DemandClass {
+                size_bytes: 3e6,
+                late_bytes,
+                rates: vec![PerSecond::new(5.0)],
+            }],
+            ..Demand::default()
+        };
+        let fleet = fleet(&args.fleet, &[], StudiedService::Apache, &[]).ok().unwrap();
+        find(fleet, demand, &args).map(|found| found.problem.classes)
+    };
+    assert_eq!(planned(3e6).ok().unwrap(), ["2.9 MB"]);
+    let refused = planned(3e7).err().unwrap().to_string();
+    assert!(
+        refused.contains("2.9 MB (to 28.6 MB)") && refused.contains("within the SLO"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_profile_beside_other_programs_is_refused_or_its_cells_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("m.json");
+    let of = |profile: &Profile| {
+        profile.write(&file).unwrap();
+        fleet(
+            &[("m".to_owned(), 1)],
+            std::slice::from_ref(&file),
+            StudiedService::Apache,
+            &[],
+        )
+    };
+    let mut busy = one_thread("m", Protocol::Http, Some(1e9));
+    busy.baselines[0].busy_cores = Some(3.0);
+    let why = of(&busy).err().unwrap().to_string();
+    assert!(
+        why.contains("m.json") && why.contains("3.00 of 8 cores") && why.contains("--fresh"),
+        "{why}"
+    );
+    // In a tenth of the time 24 cores of 8: a cell that says so is none of the service's.
+    let mut disturbed = one_thread("m", Protocol::Http, Some(1e9));
+    for cell in &mut disturbed.cells {
+        for window in &mut cell.windows {
+            (window.sending_share, window.busy_cores) = (0.1, Some(2.4));
+        }
+    }
+    let why = of(&disturbed).err().unwrap().to_string();
+    assert!(why.contains("none of 2 cells can be used"), "{why}");
+}
