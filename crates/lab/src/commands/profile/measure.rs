@@ -258,7 +258,7 @@ impl Measurement<'_> {
                 .flat_map(|one| one.windows.last())
                 .any(|last| last.failed > 0);
         let seed = plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(count as u64);
-        let (window_s, concurrency) = (plan.window_s, plan.concurrency);
+        let window_s = plan.window_s;
         let load = match self.target.start(plan, size, density, seed, fills) {
             Ok(load) => load,
             // Nothing was measured yet: that is no outage.
@@ -280,7 +280,7 @@ impl Measurement<'_> {
         if stop.is_raised() {
             return Ok(());
         }
-        let shape = Shape::of(&result, window_s, density, concurrency);
+        let shape = Shape::of(&result, window_s, density);
         // A window ends with its pause: what was outstanding was answered within it.
         stop.wait_until(begun + Duration::from_secs_f64(shape.length_s));
         let after = self.machine.read();
@@ -384,27 +384,20 @@ impl Measurement<'_> {
 struct Shape {
     /// With its pause.
     length_s: f64,
-    /// For how long connections sent or waited, in the mean.
+    /// From the first request to the last answer.
     sending_s: f64,
     /// The busiest thread of the generator had no time left while they did.
     client_is_full: bool,
 }
 
 impl Shape {
-    /// A connection sends for `density` of the window, waits for its last answer, and pauses for the rest of the window's length: the window
-    /// is longer than asked by what that answer took beyond.
-    fn of(result: &LoadResult, window_s: f64, density: f64, connections: usize) -> Self {
-        let asked_s = window_s * density;
-        let duration_s = result.duration_s.get();
-        // The time that connections were busy, over their number; failed requests have no time, so that it may be too short.
-        let busy_s = result.busy_connections * duration_s / connections.max(1) as f64;
-        let over_s = match density < 1.0 {
-            true => (busy_s - asked_s).max(0.0),
-            false => (duration_s - window_s).max(0.0),
-        };
-        let sending_s = asked_s + over_s;
+    /// Connections send for `density` of the window, wait for their last answers, and pause for the rest of the window's length: the window
+    /// is longer than asked by what the last answer of all took beyond. Until then the server is at work, and what it completed is of
+    /// that time: were it the connections' mean, a server with a long queue that it works off would seem quicker than it is.
+    fn of(result: &LoadResult, window_s: f64, density: f64) -> Self {
+        let sending_s = result.duration_s.get();
         Self {
-            length_s: window_s + over_s,
+            length_s: window_s + (sending_s - window_s * density).max(0.0),
             sending_s,
             client_is_full: result.whole.busiest_thread_cpu.get() >= CLIENT_FULL * sending_s,
         }

@@ -129,7 +129,7 @@ impl Target {
         self.url.replace(SIZE, &size.to_string())
     }
 
-    /// A load on it of one size, for as long as one window.
+    /// A load on it of one size, for as long as one window sends.
     ///
     /// # Errors
     /// It cannot be started, or a memcached cannot be filled.
@@ -180,12 +180,12 @@ impl Target {
             threads: self.threads.min(plan.concurrency),
             timeout: self.timeout,
             seed,
-            ..http::LoadConfig::new(self.url_of(size), http::Pacing::Bursts(bursts(plan, density)))
+            ..http::LoadConfig::new(self.url_of(size), http::Pacing::Bursts(sending(plan, density)))
         }
     }
 
     fn memcached(&self, plan: &Plan, size: u64, density: f64) -> memcached::LoadConfig {
-        let pacing = memcached::Pacing::Bursts(bursts(plan, density));
+        let pacing = memcached::Pacing::Bursts(sending(plan, density));
         let mut config = memcached::LoadConfig::new(&*self.url, pacing, size as usize);
         config.keys = self.keys.unwrap_or(config.keys);
         memcached::LoadConfig {
@@ -282,15 +282,10 @@ impl Target {
     }
 }
 
-/// One window of a plan.
-fn bursts(plan: &Plan, density: f64) -> Bursts {
-    Bursts {
-        connections: plan.concurrency,
-        window: Seconds::new(plan.window_s),
-        density: Ratio::new(density),
-        duration: Seconds::new(plan.window_s),
-        grid: false,
-    }
+/// The part of one window in which requests are sent: its pause is waited for by who measures, so that the load's duration ends with its
+/// last answer.
+fn sending(plan: &Plan, density: f64) -> Bursts {
+    Bursts::closed(plan.concurrency, Seconds::new(plan.window_s * density))
 }
 
 /// What is read of a first answer.
