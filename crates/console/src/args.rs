@@ -38,6 +38,46 @@ pub fn size(text: &str) -> Result<ByteSize, String> {
     }
 }
 
+/// The content of an answer in bytes: as they are, or with K, KB or KiB, or M, MB or MiB, of 1024 as papers on web servers have them.
+///
+/// # Errors
+/// What it must be, for clap to say.
+pub fn content_bytes(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 7] = [
+        ("KIB", 1024.0),
+        ("KB", 1024.0),
+        ("K", 1024.0),
+        ("MIB", 1_048_576.0),
+        ("MB", 1_048_576.0),
+        ("M", 1_048_576.0),
+        ("B", 1.0),
+    ];
+    let upper = text.trim().to_ascii_uppercase();
+    let with_unit = UNITS
+        .iter()
+        .find_map(|(unit, factor)| Some((upper.strip_suffix(unit)?, *factor)));
+    let (number, factor) = with_unit.unwrap_or((&upper, 1.0));
+    let number = number.trim().parse().unwrap_or(f64::NAN);
+    match (1.0..=1e12).contains(&(number * factor)) {
+        true => Ok(number * factor),
+        false => Err(format!(
+            "{text:?} is no size: give bytes, or K or M of 1024, as 10K or 999KB"
+        )),
+    }
+}
+
+/// The same in whole bytes, at most a gigabyte.
+///
+/// # Errors
+/// As [`content_bytes`].
+pub fn whole_content_bytes(text: &str) -> Result<u64, String> {
+    let bytes = content_bytes(text)?;
+    match bytes.fract() == 0.0 && bytes <= 1_073_741_824.0 {
+        true => Ok(bytes as u64),
+        false => Err(format!("{text:?} is no size: give whole bytes, at most 1 GB")),
+    }
+}
+
 /// A name by which something can be found again.
 ///
 /// # Errors
@@ -96,6 +136,19 @@ mod tests {
             assert!(why.contains("64MiB"), "{text}: {why}");
         }
         assert!(size("64").unwrap_err().contains("no unit"));
+    }
+
+    #[test]
+    fn content_is_in_bytes_or_in_units_of_1024() {
+        let sizes =
+            ["1KB", "999 KB", "1.5kb", "2MiB", "700", "700B"].map(|text| whole_content_bytes(text).unwrap());
+        assert_eq!(sizes, [1024, 999 * 1024, 1536, 2 << 20, 700, 700]);
+        for bad in ["", "KB", "-1KB", "0", "1.3", "2000MB", "1GB2"] {
+            assert!(
+                whole_content_bytes(bad).unwrap_err().contains("is no size"),
+                "{bad}"
+            );
+        }
     }
 
     #[test]

@@ -23,7 +23,12 @@ pub fn write(file: &Path, text: &str) -> Result<(), Failure> {
 pub fn will_write(file: &Path) -> Result<(), Failure> {
     make_folder(file)?;
     let opened = OpenOptions::new().append(true).create(true).open(file);
-    opened.with_context(|| format!("{} cannot be written", file.display()))?;
+    opened.with_context(|| {
+        format!(
+            "{} cannot be written: give another file, or see that its folder may be written to",
+            file.display()
+        )
+    })?;
     Ok(())
 }
 

@@ -126,34 +126,6 @@ pub(crate) fn jobs_at_once(text: &str) -> Result<usize, String> {
     jobs.ok_or_else(|| "give a number of runs at once, 1 to 1024".to_owned())
 }
 
-/// The content of an answer in bytes: as they are, or with K, KB or KiB, or M, MB or MiB, of 1024 as papers on web servers have them.
-///
-/// # Errors
-/// What it must be, for clap to say.
-pub fn content_bytes(text: &str) -> Result<f64, String> {
-    const UNITS: [(&str, f64); 7] = [
-        ("KIB", 1024.0),
-        ("KB", 1024.0),
-        ("K", 1024.0),
-        ("MIB", 1_048_576.0),
-        ("MB", 1_048_576.0),
-        ("M", 1_048_576.0),
-        ("B", 1.0),
-    ];
-    let upper = text.trim().to_ascii_uppercase();
-    let with_unit = UNITS
-        .iter()
-        .find_map(|(unit, factor)| Some((upper.strip_suffix(unit)?, *factor)));
-    let (number, factor) = with_unit.unwrap_or((&upper, 1.0));
-    let number = number.trim().parse().unwrap_or(f64::NAN);
-    match (1.0..=1e12).contains(&(number * factor)) {
-        true => Ok(number * factor),
-        false => Err(format!(
-            "{text:?} is no size: give bytes, or K or M of 1024, as 10K or 999KB"
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use headroom_console::Failure;
 use headroom_console::Stop;
-use headroom_console::args::{milliseconds, seconds_or_none, size};
+use headroom_console::args::{milliseconds, seconds_or_none, size, whole_content_bytes};
 use headroom_console::say;
 use headroom_gateway::{
     BackendConfig, BatchConfig, BatchKey, CacheConfig, CachePolicy, Gateway, GatewayConfig, GatewayError,
@@ -103,10 +103,10 @@ pub struct GatewayArgs {
     /// What those have in common that go together, beside method and host.
     #[arg(long, value_enum, default_value_t = Key::Target, value_name = "KEY", requires = "batch")]
     pub batch_key: Key,
-    /// Tell requests apart by the size of their answers: the largest content of each class but the last, in bytes, growing, with commas
-    /// between them (4096,65536 makes three classes; at most 7). Each thread learns what the answers of a method, host and path have, and a
+    /// Tell requests apart by the size of their answers: the largest content of each class but the last, growing, with commas
+    /// between them (4K,64K or 4096,65536 makes three classes; at most 7). Each thread learns what the answers of a method, host and path have, and a
     /// controller's law may send each class to backends of its own, over --control. By default sizes are not looked at.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = whole_content_bytes)]
     pub size_bounds: Vec<u64>,
     /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
     /// and 5xx, and single statuses, with commas between them.

@@ -274,6 +274,11 @@ fn what_a_server_does_wrong_marks_its_cell_and_the_rest_stands() {
         marks(cell).contains(&"failing") && sum(cell, "completed") > 0.0,
         "{cell}"
     );
+    let notes = profile["notes"].to_string();
+    assert_has(
+        &notes,
+        &["1 KB at 100 %: requests failed: answered with an error"],
+    );
 }
 
 #[test]

@@ -109,6 +109,17 @@ impl Profile {
             .is_some_and(|busy| busy > MORE_THAN_ALL)
     }
 
+    /// The cells whose power is below that of the idle machine, beyond their intervals.
+    pub fn below_idle(&self) -> impl Iterator<Item = &Cell> {
+        let idle = self.baseline(BaselineKind::Idle).and_then(|idle| idle.power_w);
+        self.cells.iter().filter(move |cell| {
+            let most = cell
+                .power_w()
+                .map(|power| power.mean + power.half_width.unwrap_or(0.0));
+            most.zip(idle).is_some_and(|(most, idle)| most < idle)
+        })
+    }
+
     /// The share of its cores that is busy in software interrupts then.
     pub fn softirq_while_sending(&self, cell: &Cell) -> Option<f64> {
         let busy = self.while_sending(cell, cell.softirq_cores(), |idle| idle.softirq_cores)?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Window {
     /// From its beginning to its end, seconds.
     pub length_s: f64,
-    /// The share of it in which clients waited for answers: the density, and more where much was outstanding at the end of the sending.
+    /// The share of it from the first request to the last answer: the density, and more where much was outstanding at the end of the sending.
     pub sending_share: f64,
     /// Requests answered as they should be.
     pub completed: u64,
@@ -213,7 +213,7 @@ impl Cell {
         self.of(|window| Some(which(window.latency.as_ref()?)))
     }
 
-    /// The share of the time in which clients waited for answers.
+    /// The share of the time from a window's first request to its last answer.
     pub fn sending_share(&self) -> Option<f64> {
         Some(self.of(|window| Some(window.sending_share))?.mean)
     }

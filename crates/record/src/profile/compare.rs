@@ -95,7 +95,7 @@ pub fn sheet(profiles: &[&Profile]) -> Sheet {
         kind: "profile".to_owned(),
         title: "Throughput per power by request size and density".to_owned(),
         lead: lead(profiles, &names, &sizes),
-        facts: facts(profiles),
+        facts: facts(profiles, &names),
         remarks,
         sections,
         provenance: match profiles {
@@ -161,9 +161,10 @@ fn best_at(profiles: &[&Profile], names: &[String], size: u64) -> Option<String>
     })
 }
 
-fn facts(profiles: &[&Profile]) -> Vec<String> {
-    profiles.first().map_or_else(Vec::new, |first| {
-        let plan = &first.plan;
+/// How they were measured: in a line for all where it is the same, else in one for each.
+fn facts(profiles: &[&Profile], names: &[String]) -> Vec<String> {
+    let of = |profile: &Profile| {
+        let plan = &profile.plan;
         vec![
             format!("{} connections", plan.concurrency),
             format!("windows of {} s", plan.window_s),
@@ -173,7 +174,36 @@ fn facts(profiles: &[&Profile]) -> Vec<String> {
                 false => "a connection for each request".to_owned(),
             },
         ]
-    })
+    };
+    let all: Vec<Vec<String>> = profiles.iter().map(|profile| of(profile)).collect();
+    match all.first() {
+        Some(first) if all.iter().any(|one| one != first) => names
+            .iter()
+            .zip(&all)
+            .map(|(name, facts)| format!("{name}: {}", facts.join(", ")))
+            .collect(),
+        first => first.cloned().unwrap_or_default(),
+    }
+}
+
+/// When, by which command and program each of several was measured.
+fn origins(profiles: &[&Profile], names: &[String]) -> Vec<String> {
+    let of = |(profile, name): (&&Profile, &String)| {
+        let origin = &profile.provenance;
+        let commit = origin.commit.as_ref().map(|commit| format!(", {commit}"));
+        format!(
+            "{name}: {}, by `{}` ({}{})",
+            origin.date,
+            origin.command,
+            origin.version,
+            commit.unwrap_or_default()
+        )
+    };
+    match profiles.len() {
+        // The page's own origin.
+        0 | 1 => Vec::new(),
+        _ => profiles.iter().zip(names).map(of).collect(),
+    }
 }
 
 fn remarks(profiles: &[&Profile], names: &[String]) -> Vec<String> {
@@ -228,6 +258,13 @@ fn remarks(profiles: &[&Profile], names: &[String]) -> Vec<String> {
                 "{name}: something else kept cores busy in the pauses of {}: more than all would have been busy while requests were sent. Its watts \
                  and use there are not its service's alone, and what bounds it is not known.",
                 disturbed.join(", ")
+            ));
+        }
+        let below: Vec<String> = profile.below_idle().map(cell_name).collect();
+        if !below.is_empty() {
+            remarks.push(format!(
+                "{name}: less power than idle at {}: others were at work while it was to be idle, or the meter is not of this machine alone.",
+                below.join(", ")
             ));
         }
         let missing = profile
@@ -289,6 +326,7 @@ fn machines(profiles: &[&Profile], names: &[String]) -> Section {
             words: vec![0, 1, 3, 4],
             ..Grid::default()
         }],
+        text: origins(profiles, names),
         ..Section::default()
     }
 }
@@ -463,6 +501,8 @@ fn cells(profile: &Profile, name: &str) -> Section {
                 .map_or_else(|| "-".to_owned(), |one| format!("{:.2}", one.mean)),
             cell.latency_ms(|latency| latency.p99_ms)
                 .map_or_else(|| "-".to_owned(), |one| format!("{:.2}", one.mean)),
+            cell.latency_ms(|latency| latency.p999_ms)
+                .map_or_else(|| "-".to_owned(), |one| format!("{:.2}", one.mean)),
             profile
                 .bound(cell)
                 .map_or_else(|| "-".to_owned(), |bound| bound.to_string()),
@@ -485,11 +525,12 @@ fn cells(profile: &Profile, name: &str) -> Section {
                 "P50, ms",
                 "P95, ms",
                 "P99, ms",
+                "P99.9, ms",
                 "bound by",
                 "windows",
             ]),
             rows: rows.collect(),
-            words: vec![0, 1, 11],
+            words: vec![0, 1, 12],
             ..Grid::default()
         }],
         ..Section::default()

@@ -1,5 +1,6 @@
 //! The file of a profile: what it says of the machine, the service and the measurement; read, written, and gone on with.
 
+use super::agreement::cell_name;
 use super::cell::Cell;
 use super::check::{check, plain};
 use crate::provenance::Provenance;
@@ -248,6 +249,11 @@ impl Baseline {
     }
 }
 
+/// How the notes begin that say why requests of a cell failed.
+fn failures_of(cell: &Cell) -> String {
+    format!("{}: requests failed: ", cell_name(cell))
+}
+
 impl Profile {
     /// The layout of the file. Keys may be added, and none is renamed under one number.
     pub const SCHEMA: &str = "headroom-profile/1";
@@ -366,10 +372,23 @@ impl Profile {
     /// Takes away the windows of cells of which failures spoilt at least half, so that a measurement that goes on measures them anew; of how many
     /// cells.
     pub fn forget_failing(&mut self) -> usize {
-        let failing = self.cells.iter_mut().filter(|cell| cell.is_failing());
-        failing
-            .map(|cell| *cell = Cell::new(cell.size_bytes, cell.density))
-            .count()
+        let mut count = 0;
+        for cell in self.cells.iter_mut().filter(|cell| cell.is_failing()) {
+            let said = failures_of(cell);
+            self.notes.retain(|note| !note.starts_with(&said));
+            *cell = Cell::new(cell.size_bytes, cell.density);
+            count += 1;
+        }
+        count
+    }
+
+    /// Notes why requests of a cell failed, once; not where so much is noted that one more says little.
+    pub fn note_failures(&mut self, cell: usize, why: &str) {
+        const MOST: usize = 50;
+        let note = format!("{}{why}", failures_of(&self.cells[cell]));
+        if self.notes.len() < MOST && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// Whether both are of one machine and service.
@@ -537,7 +556,13 @@ mod tests {
         failed.cells[1].windows = vec![away.clone(); 2];
         failed.cells[1].judge(None);
         failed.cells[2].windows = vec![good.clone(), away, good];
+        failed.notes = vec!["of the meter".to_owned()];
+        for why in ["no connection", "no connection", "answered with an error"] {
+            failed.note_failures(1, why);
+        }
+        assert_eq!(failed.notes.len(), 3);
         assert_eq!(failed.forget_failing(), 1);
+        assert_eq!(failed.notes, ["of the meter"]);
         assert_eq!(failed.cells[1], Cell::new(1024, 0.25));
         assert_eq!(failed.cells[0].windows.len(), 1);
         let kept = &failed.cells[2];

@@ -49,6 +49,14 @@ pub enum ListenError {
         /// The path.
         path: PathBuf,
     },
+    /// There is nowhere to put a socket.
+    #[error("there is no folder {folder} for the socket {path}: make it first, or give another path", folder = folder.display(), path = path.display())]
+    NoFolder {
+        /// Where it would be.
+        folder: PathBuf,
+        /// The socket.
+        path: PathBuf,
+    },
     /// The system refused.
     #[error("cannot {action} {address}: {cause}")]
     Io {
@@ -59,6 +67,19 @@ pub enum ListenError {
         /// The answer.
         cause: io::Error,
     },
+}
+
+/// The folder that a socket is in.
+fn folder_of(path: &Path) -> Result<&Path, ListenError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    match folder.exists() {
+        true => Ok(folder),
+        false => Err(ListenError::NoFolder {
+            folder: folder.to_owned(),
+            path: path.to_owned(),
+        }),
+    }
 }
 
 impl Listen {
@@ -73,8 +94,7 @@ impl Listen {
                 .map_err(|cause| tcp_error(*address, cause)),
             Self::Unix { path } => {
                 let name = format!("unix:{}", path.display());
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                let folder = folder.unwrap_or(Path::new("."));
+                let folder = folder_of(path)?;
                 fs::read_dir(folder).map_err(io("lock", &name))?;
                 rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
                     .map_err(|errno| io("lock", &name)(errno.into()))?;
@@ -207,6 +227,7 @@ fn tcp_error(address: SocketAddr, cause: io::Error) -> ListenError {
 
 fn open_unix(path: &Path) -> Result<(UnixListener, Socket), ListenError> {
     let name = format!("unix:{}", path.display());
+    folder_of(path)?;
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
     let lock = OpenOptions::new()

@@ -4,9 +4,9 @@ mod csv;
 mod logged;
 mod peak;
 
-use crate::args::content_bytes;
 use anyhow::{Context, anyhow};
 use headroom_console::Failure;
+use headroom_console::args::content_bytes;
 use headroom_control::placement::advisor::{MAX_CLASSES, MAX_STEPS};
 use headroom_record::profile::size_text;
 use headroom_units::{PerSecond, Ratio, Seconds};
@@ -171,7 +171,12 @@ pub(super) fn checked(mut demand: Demand) -> Result<Demand, anyhow::Error> {
         .classes
         .sort_by(|one, two| one.size_bytes.total_cmp(&two.size_bytes));
     let count = demand.classes.len();
-    if !(1..=MAX_CLASSES).contains(&count) {
+    if count == 0 {
+        return Err(anyhow!(
+            "it holds no demand: give lines of a step, a size and requests a second, as in `headroom place --help`"
+        ));
+    }
+    if count > MAX_CLASSES {
         return Err(anyhow!("{count} sizes: give 1 to {MAX_CLASSES}"));
     }
     let steps = demand.classes[0].rates.len();

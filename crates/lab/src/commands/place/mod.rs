@@ -5,14 +5,13 @@ mod fleet;
 mod page;
 mod recorded;
 
-use crate::args::content_bytes;
-use crate::simulate::{sheet_text, write_sheet};
+use crate::simulate::{narrow_text, write_sheet};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use demand::{Demand, Peaks, logged, read};
 use fleet::{FleetKind, counted, fleet, server};
-use headroom_console::args::seconds;
-use headroom_console::{Failure, file, say};
+use headroom_console::args::{content_bytes, seconds};
+use headroom_console::{Failure, file, say, terminal};
 use headroom_control::Slo;
 use headroom_control::placement::advisor::{
     self, Alternative, Bounds, DemandLevel, Equivalence, Kind, Migration, Plan, Problem, Serving, Step,
@@ -57,6 +56,11 @@ or TOML:
 
 A kind is named as its profile is: the host, or what --name said when it was measured.";
 
+/// What is needed, which options that stand for each other do not say.
+const USAGE: &str = "\
+headroom place --fleet KIND=N,... --slo P95=250ms (--demand FILE | --access-log FILE | --run RUN) [--profile FILE...] [OPTIONS]
+       headroom place --fleet KIND=N,... --slo P95=250ms --law [--profile FILE...]";
+
 /// `headroom place`.
 ///
 /// Takes a fleet, what its machines are (from profiles, or built in), and what comes in over a day, and finds the cheapest mix of machines on
@@ -64,7 +68,7 @@ A kind is named as its profile is: the host, or what --name said when it was mea
 /// same machines, and what the figures say of the questions that the paper leaves open: how many small machines equal a large one, whether to
 /// consolidate or to spread, when work moves between kinds.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, override_usage = USAGE)]
 pub struct PlaceArgs {
     /// How many there are of each kind: the name of a profile's machine, or of a built-in one (xeon, atom, arm: those of the paper).
     #[arg(long, required = true, value_name = "KIND=N", value_delimiter = ',', value_parser = counted)]
@@ -93,10 +97,15 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "RUN", conflicts_with = "access_log")]
     pub run: Option<String>,
     /// With --run: the flight recorder's database.
-    #[arg(long, default_value = "out/headroom.db", value_name = "FILE")]
+    #[arg(
+        long,
+        default_value = "out/headroom.db",
+        value_name = "FILE",
+        requires = "run"
+    )]
     pub db: PathBuf,
     /// The classes of an access log: answers up to each of these sizes, and all larger ones; each class counts as its mean size.
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "2K,20K,200K", value_parser = content_bytes)]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "2K,20K,200K", requires = "access_log", value_parser = content_bytes)]
     pub sizes: Vec<f64>,
     /// The length of a step, seconds; by default an hour, or what a demand in TOML says.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -225,9 +234,8 @@ pub fn run(args: &PlaceArgs) -> Result<(), Failure> {
     let sheet = sheet(&found, args);
     write_sheet(&sheet, None, &args.out)?;
     say::result(format_args!(
-        "{}\n{}the report is in {}",
-        sheet.lead,
-        sheet_text(&sheet),
+        "{}the report is in {}",
+        narrow_text(&sheet, terminal::columns()),
         args.out.display()
     ))
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::simulate::sheet_text;
 use clap::Parser;
 use headroom_control::placement::FirstFull;
 use headroom_record::profile::{Baseline, BaselineKind, Link, Meter, Profile, Protocol, Window};

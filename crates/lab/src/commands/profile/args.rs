@@ -1,9 +1,8 @@
 //! What `headroom profile` is told.
 
 use super::{compare, far_end};
-use crate::args::content_bytes;
 use clap::{Args, Subcommand};
-use headroom_console::args::seconds;
+use headroom_console::args::{seconds, whole_content_bytes};
 use headroom_node::power::MeterPreference;
 use headroom_wire::Address;
 use std::net::SocketAddr;
@@ -41,7 +40,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "URL", required = true)]
     pub url: Option<String>,
     /// The sizes: 1KB,10KB,100KB by default, of a memcached 1KB,10KB,999KB. A KB is 1024 bytes.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = whole_content_bytes)]
     pub sizes: Vec<u64>,
     /// The densities, in percent of each window.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "100,75,50,25", value_parser = density)]
@@ -119,12 +118,27 @@ pub struct ProfileArgs {
     /// Begin anew where the file has a profile already; a file that is something else is left alone.
     #[arg(long)]
     pub fresh: bool,
-    /// The report to write.
-    #[arg(long, value_name = "FILE", default_value = "out/profile.html")]
-    pub report: PathBuf,
+    /// The report to write; by default beside the profile, as NAME.html.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Print the profile as JSON on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
+}
+
+impl ProfileArgs {
+    /// Where the report goes: beside the profile, so that that of another machine is no other's, unless it was said.
+    pub fn report(&self) -> PathBuf {
+        self.report.clone().unwrap_or_else(|| {
+            let mut name = self.out.file_stem().unwrap_or_default().to_owned();
+            // A profile that is called so itself is not written over.
+            if self.out.extension().is_some_and(|extension| extension == "html") {
+                name.push(".report");
+            }
+            name.push(".html");
+            self.out.with_file_name(name)
+        })
+    }
 }
 
 /// What `headroom profile` does besides measuring.
@@ -135,15 +149,6 @@ pub enum What {
     Compare(compare::CompareArgs),
     /// On the machine that serves: keep all cores busy, or fill the link, when `headroom profile --far-end` asks for it.
     FarEnd(far_end::FarEndArgs),
-}
-
-/// A size that is asked for: whole bytes, at most a gigabyte.
-fn size(text: &str) -> Result<u64, String> {
-    let bytes = content_bytes(text)?;
-    match bytes.fract() == 0.0 && bytes <= 1_073_741_824.0 {
-        true => Ok(bytes as u64),
-        false => Err(format!("{text:?} is no size: give whole bytes, at most 1 GB")),
-    }
 }
 
 fn density(text: &str) -> Result<f64, String> {
@@ -177,12 +182,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_densities_are_read_as_people_write_them() {
-        let sizes = ["1KB", "999 KB", "1.5kb", "2MiB", "700", "700B"].map(|text| size(text).unwrap());
-        assert_eq!(sizes, [1024, 999 * 1024, 1536, 2 << 20, 700, 700]);
-        for bad in ["", "KB", "-1KB", "0", "1.3", "2000MB", "1GB2"] {
-            assert!(size(bad).unwrap_err().contains("is no size"), "{bad}");
+    fn a_report_goes_beside_its_profile() {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            profile: ProfileArgs,
         }
+        let report = |words: &str| {
+            let words = format!("profile --url http://web1/ {words}");
+            let args = <Command as clap::Parser>::try_parse_from(words.split_whitespace()).unwrap();
+            args.profile.report().display().to_string()
+        };
+        for (words, at) in [
+            ("", "out/profile.html"),
+            ("--out web1.json", "web1.html"),
+            ("--out a.b/web1", "a.b/web1.html"),
+            ("--out x/web1.html", "x/web1.report.html"),
+            ("--out web1.json --report r.html", "r.html"),
+        ] {
+            assert_eq!(report(words), at, "{words}");
+        }
+    }
+
+    #[test]
+    fn densities_are_read_as_people_write_them() {
         assert_eq!((density("75").unwrap(), density("25%").unwrap()), (0.75, 0.25));
         for bad in ["0", "101", "x"] {
             assert!(density(bad).unwrap_err().contains("1 to 100"), "{bad}");

@@ -1,9 +1,11 @@
 //! `headroom profile compare`: profiles beside each other.
 
+use crate::origin;
 use crate::simulate::{narrow_text, write_sheet};
 use clap::Args;
 use headroom_console::{Failure, say, terminal};
 use headroom_record::profile::{Comparison, Profile, compare};
+use headroom_record::report::Sheet;
 use std::path::PathBuf;
 
 /// `headroom profile compare`.
@@ -28,7 +30,10 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let profiles = args.files.iter().map(|file| Profile::read(file));
     let profiles = profiles.collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
     let all: Vec<&Profile> = profiles.iter().collect();
-    let sheet = compare::sheet(&all);
+    let sheet = Sheet {
+        provenance: Some(origin::provenance()),
+        ..compare::sheet(&all)
+    };
     write_sheet(&sheet, None, &args.out)?;
     if args.json {
         return say::result(serde_json::to_string(&Comparison::of(&all))?);

@@ -1,6 +1,7 @@
 //! The measurement: baselines, then round after round a window of each cell that is not precise enough yet, in an order that a seed
 //! shuffles, so that a machine which drifts drifts in all cells alike.
 
+use super::failures;
 use super::far_end::{FarEnd, Work};
 use super::machine::{Machine, Reading, Used};
 use super::target::Target;
@@ -306,7 +307,7 @@ impl Measurement<'_> {
 
     fn keep(
         &mut self,
-        cell: usize,
+        index: usize,
         result: &LoadResult,
         shape: &Shape,
         (before, after): (&Reading, &Reading),
@@ -336,7 +337,7 @@ impl Measurement<'_> {
         let latency = &result.latency_ms;
         let ms = |value: Option<f64>| value.unwrap_or(0.0);
         let busy_cores = self.without_client(&used, client_cores);
-        let cell = &mut self.profile.cells[cell];
+        let cell = &mut self.profile.cells[index];
         let size_bytes = cell.size_bytes;
         cell.windows.push(Window {
             length_s: used.length_s,
@@ -362,6 +363,10 @@ impl Measurement<'_> {
             client_is_full: shape.client_is_full,
         });
         cell.judge(None);
+        let spoilt = cell.windows.last().is_some_and(Window::is_spoilt);
+        if let Some(why) = failures::reasons(result).filter(|_| spoilt) {
+            self.profile.note_failures(index, &why);
+        }
         self.save()
     }
 

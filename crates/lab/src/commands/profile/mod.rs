@@ -3,6 +3,7 @@
 mod args;
 mod bar;
 mod compare;
+mod failures;
 mod far_end;
 mod machine;
 mod measure;
@@ -69,7 +70,8 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
     }
     // Better now than after the first baseline.
     profile.write(&args.out).map_err(Failure::usage)?;
-    file::will_write(&args.report)?;
+    let report = args.report();
+    file::will_write(&report)?;
     let far_end = far_end(args, here, &mut profile);
     let stop = Stop::at_signals()?;
     say_plan(&profile, args);
@@ -92,7 +94,7 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
     bar.clear();
     let profile = profile?;
     let sheet = compared::sheet(&[&profile]);
-    write_sheet(&sheet, None, &args.report)?;
+    write_sheet(&sheet, None, &report)?;
     if stop.is_raised() {
         say::note!("interrupted: the same command goes on where this ended");
     }
@@ -106,7 +108,7 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
         false => say::result(format_args!(
             "{}report: {}",
             narrow_text(&sheet, terminal::columns()),
-            args.report.display()
+            report.display()
         )),
     }?;
     match profile
@@ -258,7 +260,12 @@ fn model(file: Option<&Path>, roots: &Roots) -> Result<PowerModel, Failure> {
     };
     let at = || file.display().to_string();
     let text = std::fs::read_to_string(file)
-        .with_context(at)
+        .with_context(|| {
+            format!(
+                "--machine {}: give a TOML file with the table [machine], as `headroom up --example` shows it",
+                file.display()
+            )
+        })
         .map_err(Failure::usage)?;
     let read: MachineFile = toml::from_str(&text).with_context(at).map_err(Failure::usage)?;
     let figures = read
@@ -419,16 +426,31 @@ fn note(text: &str) {
     say::line(lines.trim_end().to_owned());
 }
 
-/// Files of these sizes, of bytes that no compression makes fewer.
+/// Files of these sizes, of bytes that no compression makes fewer. The folder is made where there is none, but not the one that it is in:
+/// a server's is there, and one that is not is a slip of the pen.
 fn write_files(folder: &Path, sizes: &[u64]) -> Result<(), Failure> {
     use rand::{Rng, SeedableRng};
+    if let Some(above) = folder.parent().filter(|above| !above.as_os_str().is_empty())
+        && !above.exists()
+    {
+        return Err(Failure::usage(anyhow!(
+            "--write-files {}: there is no folder {}: give one that the server serves, or make it first",
+            folder.display(),
+            above.display()
+        )));
+    }
     for size in sizes {
         let mut bytes = vec![0; *size as usize];
         rand_chacha::ChaCha8Rng::seed_from_u64(*size).fill_bytes(&mut bytes);
         let file = folder.join(size.to_string());
         std::fs::create_dir_all(folder)
             .and_then(|()| std::fs::write(&file, &bytes))
-            .with_context(|| format!("{}: cannot be written", file.display()))
+            .with_context(|| {
+                format!(
+                    "{}: cannot be written: give a folder that you may write to, or run as its owner",
+                    file.display()
+                )
+            })
             .map_err(Failure::usage)?;
     }
     say::note!("{}: {} files", folder.display(), sizes.len());
@@ -483,5 +505,8 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(none.contains("700/1: cannot be written"), "{none}");
+        let typo = folder.path().join("htlm/sizes");
+        let none = write_files(&typo, &[1]).unwrap_err().to_string();
+        assert!(none.contains("there is no folder") && !typo.exists(), "{none}");
     }
 }

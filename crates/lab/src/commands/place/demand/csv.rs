@@ -1,8 +1,8 @@
 //! A demand as CSV: a line for each step and size.
 
 use super::{Demand, DemandClass, is_rate};
-use crate::args::content_bytes;
 use anyhow::anyhow;
+use headroom_console::args::content_bytes;
 use headroom_control::placement::advisor::MAX_STEPS;
 use headroom_units::{PerSecond, Seconds};
 use std::collections::BTreeMap;
