@@ -242,6 +242,34 @@ fn a_machine_at_half_its_figures_speed() {
     }
 }
 
+/// Taken for slow cores, the links of the Xeon and of the Atoms made the large answers late in 48 and in 221 periods.
+#[test]
+fn links_of_a_quarter_of_their_figures_speed() {
+    let more_large = || world([&[3_000.0], &[500.0], &[800.0]]);
+    for (name, scenario, slow) in [
+        ("an Arm", moderate(), &[0][..]),
+        ("the Xeon", moderate(), &[4]),
+        ("the Xeon and the Atoms", moderate(), &[4, 5, 6]),
+        ("an Arm, more large answers", more_large(), &[0]),
+        (
+            "the Xeon and the Atoms, more large answers",
+            more_large(),
+            &[4, 5, 6],
+        ),
+    ] {
+        let mut scenario = scenario;
+        for at in slow {
+            scenario.machines[*at].machine.link_bytes_per_s /= 4.0;
+        }
+        as_well(
+            &format!("links at a quarter of their speed: {name}"),
+            &scenario,
+            tuning(),
+            24,
+        );
+    }
+}
+
 #[test]
 fn a_lost_machine_and_its_return() {
     for machine in [0, 4] {

@@ -1,6 +1,6 @@
 //! Which classes go to which backends: the programme of one step of the advisor, with the backends that are in service as the machines on.
 
-use super::speed::{of_step, slower, step};
+use super::speed::Slowness;
 use super::state::State;
 use crate::placement::advisor::{Kind, Problem, Serving, Step, cheapest, needed};
 use crate::placement::{MAX_LIMIT, Routes, limit};
@@ -24,9 +24,9 @@ const SHARES_SERVED: [f64; 3] = [0.95, 0.9, 0.8];
 /// A share of a class below this is none.
 const LEAST_SHARE: f64 = 0.005;
 
-/// Limits by kind, step of the factor, and size and tail in steps.
+/// Limits by kind, steps of its slowness, and size and tail in steps.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Limits(BTreeMap<(String, i32, i32, i32), Option<f64>>);
+pub(super) struct Limits(BTreeMap<(String, [i32; 2], i32, i32), Option<f64>>);
 
 /// Routes, and what is expected of them.
 #[derive(Clone, Debug)]
@@ -70,14 +70,14 @@ pub(super) struct Model {
 impl Model {
     /// The model of what is known, of the backends that are in service and answer; `None` where there is none.
     pub(super) fn new(state: &State, slo: Slo, guard: f64, limits: &mut Limits) -> Option<Self> {
-        let mut groups: BTreeMap<(String, i32), Vec<usize>> = BTreeMap::new();
+        let mut groups: BTreeMap<(String, [i32; 2]), Vec<usize>> = BTreeMap::new();
         for (index, backend) in state
             .backends
             .iter()
             .enumerate()
             .filter(|(_, one)| one.is_relied_on())
         {
-            let group = (backend.kind.clone(), step(backend.factor));
+            let group = (backend.kind.clone(), backend.slow.steps());
             groups.entry(group).or_default().push(index);
         }
         let in_service: usize = groups.values().map(Vec::len).sum();
@@ -93,7 +93,7 @@ impl Model {
             let (machine, service) = (figures.machine(name), figures.service());
             let serves = all.iter().map(|class| {
                 let class = &state.classes[*class];
-                let cost = slower(service.of(class.mean_bytes.unwrap_or(0.0)), of_step(*slow));
+                let cost = Slowness::of_steps(*slow).of(service.of(class.mean_bytes.unwrap_or(0.0)));
                 let tail = class.tail;
                 let steps = |value: f64| (value.max(1.0).ln() / 1.05f64.ln()).ceil() as i32;
                 let key = (name.clone(), *slow, steps(cost.bytes), steps(tail));
@@ -132,7 +132,7 @@ impl Model {
         for (kind, ((_, slow), members)) in kinds.iter_mut().zip(&groups) {
             let service = state.backends[members[0]].figures.service();
             let requests = spread.iter().map(|(bytes, rate)| {
-                let cost = slower(service.of(*bytes), of_step(*slow));
+                let cost = Slowness::of_steps(*slow).of(service.of(*bytes));
                 (cost, PerSecond::new(rate / in_service as f64))
             });
             let load = kind.machine.load(requests);

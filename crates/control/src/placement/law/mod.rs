@@ -3,8 +3,8 @@
 //! The idle watts of what is on are drawn in any case; what routing decides is the energy of the work. Each period the classes' rates and
 //! mean sizes are taken from what the gateways observed, each class's cost at each backend from the figures of its kind, and the shares of
 //! least watts found that keep every backend under the limits of the classes it serves (the advisor's programme of one step). Corrected by
-//! what is observed: how much slower a backend is than its figures ([`speed`]), and how much longer a class's percentile is than the model
-//! says for its mean size.
+//! what is observed: how much slower the cores and the link of a backend are than its figures ([`speed`]), and how much longer a
+//! class's percentile is than the model says for its mean size.
 //!
 //! Least connections, which needs no figures, is in force wherever the law does not know: without sizes, while it warms up, where a backend
 //! has no figures, where the backends are overloaded, and for a while after the SLO was missed several periods in a row and the model did not
@@ -22,15 +22,18 @@
 //! **Where it does not hold.** What "least connections" stands for here is how the gateway is configured to balance. Requests that a hung
 //! backend has up to its bound, or on trial, wait for as long as the gateway lets them. Clients that read slowly keep requests in flight, so that
 //! bounds send more away than the machines are in need of, which costs energy and no latency. A backend that pauses counts as a slow one, and its
-//! load as larger than it is. Where the backends cannot serve all under the guard by the model, it goes on placing however late that is. Failures
-//! say nothing to it: a backend that fails at once is for health checks to take out.
+//! load as larger than it is. Where the backends cannot serve all under the guard by the model, it goes on placing however late that is. Of a
+//! backend that is asked for one size alone a slow link counts as slow cores. Failures say nothing to it: a backend that fails at once is for
+//! health checks to take out.
 //!
 //! Routes change only where the present ones put a backend over a limit, a class or backend came or went, or others save
 //! [`least_gain`](PlacementTuning::least_gain) of what the work draws.
 
 mod bounds;
 mod choose;
+mod gathered;
 mod silence;
+mod slow_link;
 mod speed;
 mod state;
 mod tuning;
@@ -47,6 +50,7 @@ use crate::registry::LawError;
 use crate::stack;
 use choose::{Limits, Model};
 use headroom_units::{Lever, Seconds, Setting};
+use speed::Slowness;
 use state::State;
 
 /// Routes over the guard stay unless others strain the busiest backend less by this factor.
@@ -230,13 +234,10 @@ impl Placement {
         let even_w = model.work_w(&Routes::default());
         let busiest = model.busiest(&routes);
         let (not_needed, idle_w) = model.not_needed();
-        let slowest = self
-            .state
-            .backends
-            .iter()
-            .filter(|one| one.in_service)
-            .map(|one| one.factor)
-            .fold(0.0, f64::max);
+        let slowest = |factor: fn(&Slowness) -> f64| {
+            let in_service = self.state.backends.iter().filter(|one| one.in_service);
+            in_service.map(|one| factor(&one.slow)).fold(0.0, f64::max)
+        };
         let silent = self.silent();
         let text = format!(
             "{}: the work draws {work_w:.1} W, spread evenly {even_w:.1} W; the busiest backend is {:.0} % busy, and {not_needed} could be off, \
@@ -269,7 +270,8 @@ impl Placement {
             ("busiest", busiest),
             ("could_be_off", f64::from(not_needed)),
             ("could_be_off_idle_w", idle_w),
-            ("slowest_factor", slowest),
+            ("slowest_factor", slowest(|slow| slow.cpu)),
+            ("slowest_link_factor", slowest(|slow| slow.link)),
             ("silent", silent.len() as f64),
         ];
         let path = Seconds::from_millis(self.tuning.path_ms);

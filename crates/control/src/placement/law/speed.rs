@@ -1,8 +1,10 @@
-//! How much slower a backend is than its figures say, from what its requests took.
+//! How much slower a backend is than its figures say, from what its requests took: by one factor on the time of its cores, and one on that
+//! of its link.
 //!
 //! At each period the factor on the processor time is sought at which the model predicts the mean latency that was observed there, over all
 //! its classes. It is M/G/k processor sharing with that factor on both the work of a request and the load, so a backend at half its speed
-//! and one with figures that are wrong are alike found as 2. What the network and the gateway take is subtracted first.
+//! and one with figures that are wrong are alike found as 2. What the network and the gateway take is subtracted first. How slow its link is
+//! shows in how the latencies of the classes differ ([`SlowLink`]).
 //!
 //! That mean is of a steady state. In a rush and after it a queue stands that the period's own arrivals do not explain, and by latency alone
 //! a machine at full speed would be found several times as slow. Three things keep it from that:
@@ -12,29 +14,19 @@
 //! - where the requests in flight grew or shrank a lot, where many more came than in the period before, and where the link was full, no slowness
 //!   is learned.
 
+use super::gathered::{Enough, Seen};
+use super::slow_link::SlowLink;
 use crate::placement::population::present;
-use headroom_physics::serving::{RequestCost, ServingMachine};
+use headroom_physics::serving::{RequestCost, ServingLoad, ServingMachine};
 use headroom_units::{PerSecond, Seconds};
 
 /// A backend counts as at most so much slower and quicker than its figures say. What is quicker is believed less: it would be sent more.
 pub const FACTORS: [f64; 2] = [0.7, 8.0];
-/// Requests that say something of a mean.
-const MIN_REQUESTS: u64 = 20;
-/// And how many times those in flight at first.
-const SOJOURNS: u64 = 2;
-/// The requests in flight may have changed by this part of those that were completed, in a steady state.
-const CHANGES: u64 = 4;
-/// What comes may be so many times what came in the period before, in a steady state: a mean over a step is of neither side.
-const RISES: f64 = 1.5;
-/// And so many deviations of a count more.
-const DEVIATIONS: f64 = 3.0;
-/// Periods for which fewer are gathered.
-const MAX_PERIODS: u32 = 60;
 /// The share of a slowness that is forgotten in each period in which nothing was asked of a backend: what is avoided is never seen to be
 /// quick again.
 const FORGETS: f64 = 0.002;
 /// What is busier than this is not told apart: a queue that only grows has no mean.
-const MAX_BUSY: f64 = 0.999;
+pub(super) const MAX_BUSY: f64 = 0.999;
 /// Halvings in which a factor is sought.
 const HALVINGS: usize = 20;
 /// A link that carried more than this share of what it can is what its requests waited for.
@@ -42,17 +34,50 @@ const FULL_LINK: f64 = 0.9;
 /// The share of what a period says that counts, where it says slower, and where it says quicker.
 const LEARNS: [f64; 2] = [0.3, 0.1];
 
-/// What one class was observed to do at a backend.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    /// What a request takes by the figures.
-    pub(super) cost: RequestCost,
-    /// Requests that came.
-    pub(super) arrivals: u64,
-    /// Requests answered.
-    pub(super) completions: u64,
-    /// Their mean latency.
-    pub(super) mean: Option<Seconds>,
+/// How many times longer than by its figures a backend takes: the work of its cores, and the bytes of its link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Slowness {
+    pub(super) cpu: f64,
+    pub(super) link: f64,
+}
+
+impl Default for Slowness {
+    fn default() -> Self {
+        Self { cpu: 1.0, link: 1.0 }
+    }
+}
+
+impl Slowness {
+    /// A request on a machine that is so slow.
+    pub(super) fn of(self, cost: RequestCost) -> RequestCost {
+        RequestCost {
+            cpu: cost.cpu * self.cpu,
+            bytes: cost.bytes * self.link,
+        }
+    }
+
+    /// On a coarse scale, so that machines that are nearly alike are one kind: to the next of steps of 5 %, upwards.
+    pub(super) fn steps(self) -> [i32; 2] {
+        [self.cpu, self.link].map(|factor| (factor.ln() / 1.05f64.ln() - 0.2).ceil() as i32)
+    }
+
+    /// That of steps.
+    pub(super) fn of_steps(steps: [i32; 2]) -> Self {
+        let [cpu, link] = steps.map(|step| 1.05f64.powi(step));
+        Self { cpu, link }
+    }
+
+    /// After a period in which nothing was asked of a backend.
+    pub(super) fn forgotten(self) -> Self {
+        let faded = |before: f64| match before > 1.0 {
+            true => before.powf(1.0 - FORGETS),
+            false => before,
+        };
+        Self {
+            cpu: faded(self.cpu),
+            link: faded(self.link),
+        }
+    }
 }
 
 /// The mean stretch of a request at a station as busy as this, at most as at [`MAX_BUSY`].
@@ -61,200 +86,138 @@ fn stretch(cores: usize, busy: f64) -> f64 {
     present(cores, busy) / (cores as f64 * busy)
 }
 
-/// The factor after these periods, from the one before them.
-pub(super) fn learned(before: f64, machine: &ServingMachine, enough: &Enough, path: Seconds) -> f64 {
-    let seen = &enough.seen;
-    let told: Vec<&Seen> = seen
-        .iter()
-        .filter(|seen| seen.completions > 0 && seen.mean.is_some())
-        .collect();
-    let requests: f64 = told.iter().map(|seen| seen.completions as f64).sum();
-    if requests < 1.0 {
-        return before;
-    }
-    let mean = |seen: &Seen| seen.mean.unwrap_or(Seconds::ZERO).get();
-    let observed: f64 = told
-        .iter()
-        .map(|seen| mean(seen) * seen.completions as f64)
-        .sum::<f64>()
-        / requests;
-    let path = path.get();
-    let load_of = |count: fn(&Seen) -> u64| {
-        let rate = |seen: &Seen| PerSecond::new(count(seen) as f64 / enough.length.get());
-        machine.load(seen.iter().map(|seen| (seen.cost, rate(seen))))
-    };
-    let load = load_of(|seen| seen.arrivals);
-    let at_link = stretch(1, load.link.get());
-    let predicted = |factor: f64| {
-        let at_cores = stretch(machine.cores, load.cpu.get() * factor);
-        let one = |seen: &&Seen| {
-            let link = seen.cost.bytes / machine.link_bytes_per_s * at_link;
-            (seen.cost.cpu.get() * factor * at_cores + link) * seen.completions as f64
+/// What is told of a backend, and what the model says of it.
+pub(super) struct Told<'a> {
+    machine: &'a ServingMachine,
+    /// The classes that say something.
+    pub(super) seen: Vec<&'a Seen>,
+    /// What the network and the gateway take.
+    pub(super) path: Seconds,
+    /// What came, by the figures.
+    pub(super) load: ServingLoad,
+    /// What was completed, by the figures.
+    pub(super) served: ServingLoad,
+    /// The mean latency over all of them, less the path.
+    observed: f64,
+}
+
+impl<'a> Told<'a> {
+    /// `None` where nothing was completed.
+    pub(super) fn of(machine: &'a ServingMachine, enough: &'a Enough, path: Seconds) -> Option<Self> {
+        let tells = |seen: &&Seen| seen.completions > 0 && seen.mean.is_some();
+        let seen: Vec<&Seen> = enough.seen.iter().filter(tells).collect();
+        let load_of = |count: fn(&Seen) -> u64| {
+            let rate = |seen: &Seen| PerSecond::new(count(seen) as f64 / enough.length.get());
+            machine.load(enough.seen.iter().map(|seen| (seen.cost, rate(seen))))
         };
-        told.iter().map(one).sum::<f64>() / requests
-    };
-    let [least, most] = FACTORS;
-    // Where the path takes most of it, a latency says nothing of a machine that is quicker than its figures.
-    let sought = match observed - path {
-        left if left < path && predicted(before) > left => return before,
-        left => left,
-    };
-    let (mut low, mut high) = (least, most);
-    for _ in 0..HALVINGS {
-        let middle = (low * high).sqrt();
-        if predicted(middle) < sought {
-            low = middle
-        } else {
-            high = middle
+        let mut told = Self {
+            machine,
+            seen,
+            path,
+            load: load_of(|seen| seen.arrivals),
+            served: load_of(|seen| seen.completions),
+            observed: 0.0,
+        };
+        if told.seen.is_empty() {
+            return None;
+        }
+        told.observed = told.mean_of(|seen| told.latency(seen));
+        Some(told)
+    }
+
+    fn mean_of(&self, value: impl Fn(&Seen) -> f64) -> f64 {
+        let seen = || self.seen.iter();
+        let requests: f64 = seen().map(|seen| seen.completions as f64).sum();
+        seen()
+            .map(|seen| value(seen) * seen.completions as f64)
+            .sum::<f64>()
+            / requests
+    }
+
+    /// What requests of a class took at the backend itself, seconds.
+    pub(super) fn latency(&self, seen: &Seen) -> f64 {
+        seen.mean.unwrap_or(Seconds::ZERO).get() - self.path.get()
+    }
+
+    /// What they would by the model.
+    pub(super) fn predicted(&self, slow: Slowness) -> impl Fn(&Seen) -> f64 {
+        let at_cores = stretch(self.machine.cores, self.load.cpu.get() * slow.cpu);
+        let at_link = stretch(1, self.load.link.get() * slow.link);
+        let link_bytes_per_s = self.machine.link_bytes_per_s;
+        move |seen| {
+            let cost = slow.of(seen.cost);
+            cost.cpu.get() * at_cores + cost.bytes / link_bytes_per_s * at_link
         }
     }
-    let served = load_of(|seen| seen.completions);
+
+    /// The factor on the processor time at which the mean is what was observed, with a link so slow.
+    pub(super) fn cpu(&self, link: f64) -> f64 {
+        let (mut low, mut high) = (FACTORS[0], FACTORS[1]);
+        for _ in 0..HALVINGS {
+            let middle = (low * high).sqrt();
+            if self.mean_of(self.predicted(Slowness { cpu: middle, link })) < self.observed {
+                low = middle
+            } else {
+                high = middle
+            }
+        }
+        low
+    }
+}
+
+/// The slowness after these periods, from the one before them.
+pub(super) fn learned(
+    before: Slowness,
+    links: &mut SlowLink,
+    machine: &ServingMachine,
+    enough: &Enough,
+    path: Seconds,
+) -> Slowness {
+    let Some(told) = Told::of(machine, enough, path) else {
+        return before;
+    };
+    // Where the path takes most of it, a latency says nothing of a machine that is quicker than its figures.
+    if told.observed < path.get() && told.mean_of(told.predicted(before)) > told.observed {
+        return before;
+    }
+    let link = match enough.settled {
+        true => links.learned(before.link, &told),
+        false => before.link,
+    };
+    Slowness {
+        cpu: learned_cpu(before.cpu, link, &told, enough.settled),
+        link,
+    }
+}
+
+fn learned_cpu(before: f64, link: f64, told: &Told, settled: bool) -> f64 {
+    let found = told.cpu(link);
     // What was completed of what came before the period counts too, so it does not tell that a machine is quicker.
-    let at_most = served.cpu.get().recip().max(1.0);
+    let at_most = told.served.cpu.get().recip().max(1.0);
     // Where even so more came than it serves, their mean latency is that of the beginning of a queue.
-    let has_no_mean = load.cpu.get() * low > MAX_BUSY || load.link.get() > MAX_BUSY;
-    let by_latency = match has_no_mean && low < before {
+    let has_no_mean = told.load.cpu.get() * found > MAX_BUSY || told.load.link.get() * link > MAX_BUSY;
+    let by_latency = match has_no_mean && found < before {
         true => before,
-        false => low,
+        false => found,
     };
     let factor = by_latency.min(at_most);
     let share = match factor > before {
-        true if served.link.get() > FULL_LINK || !enough.settled => return before,
+        true if told.served.link.get() * link > FULL_LINK || !settled => return before,
         true => LEARNS[0],
         false => LEARNS[1],
     };
     (before.ln() * (1.0 - share) + factor.ln() * share)
         .exp()
-        .clamp(least, most)
-}
-
-/// The factor after a period in which nothing was asked of a backend.
-pub(super) fn forgotten(before: f64) -> f64 {
-    match before > 1.0 {
-        true => before.powf(1.0 - FORGETS),
-        false => before,
-    }
-}
-
-/// What was seen of a backend in some periods, until it is enough to learn from.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Gathered {
-    periods: u32,
-    /// Their length together.
-    length: Seconds,
-    /// Requests in flight at the start of the first of them, and at the end of the last.
-    in_flight: [u64; 2],
-    /// What came in the last period.
-    came: u64,
-    /// Whether many more came in one of them than in the one before.
-    rose: bool,
-    /// Of each class.
-    seen: Vec<Seen>,
-}
-
-/// Enough to learn from.
-#[derive(Clone, Debug)]
-pub(super) struct Enough {
-    /// Of each class.
-    pub(super) seen: Vec<Seen>,
-    /// In how long.
-    pub(super) length: Seconds,
-    /// That about as many requests were in flight at the end as at the start, and never many more came than in the period before.
-    pub(super) settled: bool,
-}
-
-impl Gathered {
-    /// Adds a period, each class at its place, and how many requests were in flight at its end.
-    pub(super) fn add(&mut self, period: Vec<Seen>, length: Seconds, in_flight: u64) {
-        let came = period.iter().map(|seen| seen.arrivals).sum();
-        let before = self.came as f64;
-        let rose = came as f64 > before * RISES + DEVIATIONS * before.sqrt().max(1.0);
-        self.came = came;
-        if self.periods == 0 || self.seen.len() != period.len() {
-            *self = Self {
-                periods: 1,
-                length,
-                in_flight: [self.in_flight[1], in_flight],
-                came,
-                rose,
-                seen: period,
-            };
-            return;
-        }
-        self.rose |= rose;
-        self.periods += 1;
-        self.length += length;
-        self.in_flight[1] = in_flight;
-        for (sum, new) in self.seen.iter_mut().zip(period) {
-            let part = |of: &Seen| of.mean.map_or(0.0, Seconds::get) * of.completions as f64;
-            let completions = sum.completions + new.completions;
-            let mean = (completions > 0).then(|| Seconds::new((part(sum) + part(&new)) / completions as f64));
-            *sum = Seen {
-                cost: new.cost,
-                arrivals: sum.arrivals + new.arrivals,
-                completions,
-                mean,
-            };
-        }
-    }
-
-    /// What there is, where it is enough; gathering begins anew then, and where it has taken too long.
-    pub(super) fn take(&mut self) -> Option<Enough> {
-        let requests: u64 = self.seen.iter().map(|seen| seen.completions).sum();
-        let [first, last] = self.in_flight;
-        let next = Self {
-            in_flight: [last; 2],
-            came: self.came,
-            ..Self::default()
-        };
-        if requests < MIN_REQUESTS.max(first.saturating_mul(SOJOURNS)) {
-            if self.periods >= MAX_PERIODS {
-                *self = next;
-            }
-            return None;
-        }
-        let Self {
-            seen, length, rose, ..
-        } = std::mem::replace(self, next);
-        Some(Enough {
-            seen,
-            length,
-            settled: !rose && first.abs_diff(last) <= requests / CHANGES,
-        })
-    }
-
-    /// Whether nothing was asked of it.
-    pub(super) fn is_empty(&self) -> bool {
-        let idle = |seen: &Seen| seen.completions == 0 && seen.arrivals == 0;
-        self.seen.iter().all(idle)
-    }
-}
-
-/// A request on a machine that is slower by this factor.
-pub(super) fn slower(cost: RequestCost, factor: f64) -> RequestCost {
-    RequestCost {
-        cpu: cost.cpu * factor,
-        ..cost
-    }
-}
-
-/// The factor on a coarse scale, so that machines that are nearly alike are one kind: to the next of steps of 5 %, upwards.
-pub(super) fn step(factor: f64) -> i32 {
-    (factor.ln() / 1.05f64.ln() - 0.2).ceil() as i32
-}
-
-/// The factor of a step.
-pub(super) fn of_step(step: i32) -> f64 {
-    1.05f64.powi(step)
+        .clamp(FACTORS[0], FACTORS[1])
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use headroom_physics::ServerFigures;
     use headroom_units::Watts;
 
-    fn machine() -> ServingMachine {
+    pub(in super::super) fn machine() -> ServingMachine {
         ServingMachine {
             name: "m".to_owned(),
             cores: 2,
@@ -287,11 +250,18 @@ mod tests {
         }
     }
 
+    /// The factor on the cores' time.
+    fn learned_of(before: f64, enough: &Enough, path: Seconds) -> f64 {
+        let before = Slowness {
+            cpu: before,
+            ..Slowness::default()
+        };
+        learned(before, &mut SlowLink::default(), &machine(), enough, path).cpu
+    }
+
     /// The factor after so many of them, without a path.
     fn after(before: f64, periods: usize, seen: Seen) -> f64 {
-        (0..periods).fold(before, |one, _| {
-            learned(one, &machine(), &second(seen), Seconds::ZERO)
-        })
+        (0..periods).fold(before, |one, _| learned_of(one, &second(seen), Seconds::ZERO))
     }
 
     #[test]
@@ -331,7 +301,7 @@ mod tests {
             settled: false,
             ..second(slow)
         };
-        assert_eq!(learned(1.0, &machine(), &grows, Seconds::ZERO), 1.0);
+        assert_eq!(learned_of(1.0, &grows, Seconds::ZERO), 1.0);
     }
 
     #[test]
@@ -350,72 +320,23 @@ mod tests {
     fn no_requests_and_a_path_that_takes_all_say_nothing() {
         assert_eq!(after(1.0, 1, seen(500.0, 0)), 1.0);
         let quick = second(seen(6.0, 500));
-        assert_eq!(learned(1.0, &machine(), &quick, Seconds::from_millis(5.0)), 1.0);
-    }
-
-    #[test]
-    fn few_requests_are_gathered_until_they_say_something() {
-        let mut gathered = Gathered::default();
-        assert!(gathered.is_empty());
-        let mut taken = Vec::new();
-        for period in 1..=6 {
-            gathered.add(vec![seen(10.0 * f64::from(period), 7)], Seconds::new(1.0), 5);
-            assert!(!gathered.is_empty());
-            taken.extend(
-                gathered
-                    .take()
-                    .map(|enough| (period, enough.length.get(), enough.seen[0])),
-            );
-        }
-        let [(3, 3.0, one), (6, 3.0, two)] = taken[..] else {
-            panic!("{taken:?}")
-        };
-        assert_eq!((one.completions, two.completions), (21, 21));
-        assert!((one.mean.unwrap().as_millis() - 20.0).abs() < 1e-9);
-        assert_eq!(one.arrivals, 150);
-        // What is too old is forgotten.
-        for _ in 0..MAX_PERIODS {
-            gathered.add(vec![seen(10.0, 0)], Seconds::new(1.0), 5);
-            assert!(gathered.take().is_none());
-        }
-        gathered.add(vec![seen(30.0, 20)], Seconds::new(1.0), 5);
-        assert_eq!(gathered.take().unwrap().seen[0].arrivals, 50);
-    }
-
-    #[test]
-    fn what_was_in_flight_at_first_is_waited_for_and_a_queue_that_grows_or_drains_is_told() {
-        let taken = |in_flight: &[u64]| {
-            let mut gathered = Gathered::default();
-            gathered.add(vec![seen(10.0, 50)], Seconds::new(1.0), in_flight[0]);
-            gathered.take();
-            let mut first = None;
-            for (period, now) in in_flight[1..].iter().enumerate() {
-                gathered.add(vec![seen(10.0, 50)], Seconds::new(1.0), *now);
-                first = first.or_else(|| gathered.take().map(|enough| (period + 1, enough.settled)));
-            }
-            first
-        };
-        assert_eq!(taken(&[4, 5]), Some((1, true)));
-        assert_eq!(taken(&[25, 5]), Some((1, false)));
-        assert_eq!(taken(&[100, 90, 80, 80, 75]), Some((4, true)));
-        assert_eq!(taken(&[100, 90, 60, 30, 1]), Some((4, false)));
-        assert_eq!(taken(&[4, 60]), Some((1, false)));
-        assert_eq!(taken(&[500, 400, 400]), None);
-        let mut gathered = Gathered::default();
-        let mut settled = |came| {
-            gathered.add(vec![in_a_rush(10.0, came, 50)], Seconds::new(1.0), 4);
-            gathered.take().map(|enough| enough.settled)
-        };
-        // What came before the first period is not known.
-        let told = [50, 60, 180, 170, 40, 70].map(&mut settled);
-        assert_eq!(told, [false, true, false, true, true, true].map(Some));
+        assert_eq!(learned_of(1.0, &quick, Seconds::from_millis(5.0)), 1.0);
     }
 
     #[test]
     fn a_slowness_that_nobody_sees_any_more_fades_and_a_quickness_does_not() {
-        let faded = (0..2000).fold(8.0, |before, _| forgotten(before));
-        assert!((1.0..1.05).contains(&faded), "{faded}");
-        assert_eq!(forgotten(0.8), 0.8);
+        let slow = |factor| Slowness {
+            cpu: factor,
+            link: factor,
+        };
+        let faded = (0..2000).fold(slow(8.0), |before, _| before.forgotten());
+        assert!(
+            [faded.cpu, faded.link]
+                .iter()
+                .all(|one| (1.0..1.05).contains(one)),
+            "{faded:?}"
+        );
+        assert_eq!(slow(0.8).forgotten(), slow(0.8));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What the law knows of the service: rates and sizes of the classes, smoothed, and how slow each backend is.
 
+use super::gathered::{Gathered, Seen};
 use super::silence::Silence;
-use super::speed::{self, Gathered, Seen};
+use super::slow_link::SlowLink;
+use super::speed::{self, Slowness};
 use super::tuning::{KindFigures, PlacementTuning};
 use crate::placement::SizesObservation;
 use headroom_units::Seconds;
@@ -50,7 +52,8 @@ pub(super) struct BackendState {
     pub(super) figures: KindFigures,
     pub(super) in_service: bool,
     /// How much slower it is than its figures.
-    pub(super) factor: f64,
+    pub(super) slow: Slowness,
+    links: SlowLink,
     /// What was seen of it since that was learned last.
     gathered: Gathered,
     silence: Silence,
@@ -110,7 +113,8 @@ impl State {
                     kind: kind.clone(),
                     figures,
                     in_service: backend.in_service,
-                    factor: known.map_or(1.0, |one| one.factor),
+                    slow: known.map_or_else(Slowness::default, |one| one.slow),
+                    links: known.map_or_else(SlowLink::default, |one| one.links),
                     gathered: Gathered::default(),
                     silence: known.map_or_else(Silence::default, |one| one.silence),
                     silent: known.is_some_and(|one| one.silent),
@@ -214,10 +218,10 @@ impl State {
                 .add(seen.collect(), length, sizes.backends[index].in_flight);
             let machine = backend.figures.machine(&backend.kind);
             let path = Seconds::from_millis(tuning.path_ms);
-            backend.factor = match backend.gathered.take() {
-                Some(enough) => speed::learned(backend.factor, &machine, &enough, path),
-                None if backend.gathered.is_empty() => speed::forgotten(backend.factor),
-                None => backend.factor,
+            backend.slow = match backend.gathered.take() {
+                Some(enough) => speed::learned(backend.slow, &mut backend.links, &machine, &enough, path),
+                None if backend.gathered.is_empty() => backend.slow.forgotten(),
+                None => backend.slow,
             };
         }
     }

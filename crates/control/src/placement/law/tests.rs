@@ -68,9 +68,9 @@ fn a_backend_at_half_its_speed_is_sent_less_and_the_slo_kept() {
     let (slow, other) = (routes.share(1, 2).unwrap(), routes.share(1, 3).unwrap());
     assert!(slow < 0.75 * other, "{slow} of the slow one, {other}");
     assert!(
-        law.state.backends[2].factor > 1.5,
+        law.state.backends[2].slow.cpu > 1.5,
         "{}",
-        law.state.backends[2].factor
+        law.state.backends[2].slow.cpu
     );
 }
 
@@ -204,7 +204,7 @@ fn a_rush_that_nothing_can_serve_is_no_slowness_of_machines() {
             world.classes.iter_mut().for_each(|class| class.1 *= 4.0);
         }
         world.under(&mut law, 1);
-        let factors = law.state.backends.iter().map(|one| one.factor);
+        let factors = law.state.backends.iter().map(|one| one.slow.cpu);
         slowest = factors.fold(slowest, f64::max);
     }
     assert!(slowest < 1.2, "{slowest}");

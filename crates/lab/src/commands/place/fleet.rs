@@ -13,6 +13,11 @@ use headroom_record::profile::{BaselineKind, Profile, Protocol, compare, size_te
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Source, Watts};
 use std::path::PathBuf;
 
+/// The sizes at which built-in machines were measured, KB.
+const STUDIED_KB: [f64; 4] = [1.0, 10.0, 100.0, 999.0];
+/// A line that is off by more than this is said.
+const OFF_PERCENT: f64 = 10.0;
+
 /// A kind of machines.
 #[derive(Debug)]
 pub struct FleetKind {
@@ -89,6 +94,38 @@ impl FleetKind {
                  machine bound it",
                 self.machine.name,
                 sizes.join(", ")
+            )
+        })
+    }
+
+    /// At which sizes the line that a law is given is off what a plan reckons with by more than a tenth.
+    pub fn off_the_line(&self) -> Option<String> {
+        let line = self.figures().service();
+        let sizes: Vec<f64> = match &self.cost {
+            Cost::Fitted(fitted) => fitted.points.iter().map(|point| point.size_bytes).collect(),
+            Cost::Studied(_) => STUDIED_KB.map(|kb| kb * 1024.0).to_vec(),
+        };
+        let percent = |plan: f64, law: f64| match plan > 0.0 {
+            true => (law / plan - 1.0) * 100.0,
+            false => 0.0,
+        };
+        let off = sizes.into_iter().filter_map(|size| {
+            let (plan, law) = (self.cost_of(size), line.of(size));
+            let cores = percent(plan.cpu.get(), law.cpu.get());
+            let link = percent(plan.bytes, law.bytes);
+            (cores.abs().max(link.abs()) > OFF_PERCENT).then(|| {
+                format!(
+                    "{} ({cores:+.0} % of the cores' time, {link:+.0} % of the link's)",
+                    size_text(size.round() as u64)
+                )
+            })
+        });
+        let off: Vec<String> = off.collect();
+        (!off.is_empty()).then(|| {
+            format!(
+                "the figures of {} are one line over all sizes, and off what a plan reckons with at {}",
+                self.machine.name,
+                off.join(", ")
             )
         })
     }

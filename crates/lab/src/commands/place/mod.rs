@@ -18,7 +18,7 @@ use headroom_control::placement::advisor::{
 };
 use headroom_control::placement::{KindFigures, measured_limit};
 use headroom_physics::serving::StudiedService;
-use headroom_units::{PerSecond, Ratio, Seconds};
+use headroom_units::{Joules, PerSecond, Ratio, Seconds};
 use page::{json, sheet};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -195,9 +195,42 @@ struct Found {
     peaks: Peaks,
     plan: Plan,
     alternatives: Vec<Alternative>,
+    /// What both come to without a margin; `None` where there is none, or nothing to be told.
+    bare: Option<Bare>,
     equivalences: Vec<Equivalence>,
     consolidation: Vec<DemandLevel>,
     migrations: Vec<Migration>,
+}
+
+/// A plan for the means, and the best other way to serve them that keeps the SLO.
+struct Bare {
+    energy: Joules,
+    best_other: Option<Joules>,
+}
+
+impl Bare {
+    fn of(problem: &Problem, bounds: &Bounds) -> Option<Self> {
+        let means = Bounds {
+            peaks: vec![Ratio::new(1.0); bounds.peaks.len()],
+            ..bounds.clone()
+        };
+        if means.peaks == bounds.peaks {
+            return None;
+        }
+        let others = advisor::alternatives_within(problem, &means).ok()?;
+        Some(Self {
+            energy: advisor::plan_within(problem, &means).ok()?.energy,
+            best_other: best_other(&others).map(|(_, energy)| energy),
+        })
+    }
+}
+
+/// The alternative that takes the least of those that keep the SLO, and its energy.
+fn best_other(alternatives: &[Alternative]) -> Option<(&Alternative, Joules)> {
+    alternatives
+        .iter()
+        .filter_map(|one| Some((one, page::kept(one)?.energy)))
+        .min_by(|one, two| one.1.get().total_cmp(&two.1.get()))
 }
 
 /// Plans.
@@ -256,6 +289,7 @@ fn find(fleet: Vec<FleetKind>, demand: Demand, args: &PlaceArgs) -> Result<Found
         other => Failure::usage(other),
     })?;
     Ok(Found {
+        bare: Bare::of(&problem, &bounds),
         alternatives: advisor::alternatives_within(&problem, &bounds).map_err(Failure::usage)?,
         equivalences: advisor::equivalences(&problem, &bounds),
         consolidation: advisor::consolidation(&problem, &bounds),
@@ -353,11 +387,13 @@ fn law(fleet: &[FleetKind], speed: f64) -> Result<String, Failure> {
         false => format!("For machines that are emulated at {speed} of their speed (headroom service machine --speed {speed})."),
     };
     let early = fleet.iter().filter_map(FleetKind::full_early);
-    let early: String = early
+    let off = fleet.iter().filter_map(FleetKind::off_the_line);
+    let unknown: String = early
+        .chain(off)
         .map(|note| format!("# The law does not know: {note}.\n"))
         .collect();
     Ok(format!(
-        "# The backends' URLs are examples: give those of gateway.backends.\n# {of_speed}\n{early}{toml}"
+        "# The backends' URLs are examples: give those of gateway.backends.\n# {of_speed}\n{unknown}{toml}"
     ))
 }
 

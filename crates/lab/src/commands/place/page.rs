@@ -1,6 +1,6 @@
 //! The plan as a page, and as JSON.
 
-use super::{Found, PlaceArgs};
+use super::{Found, PlaceArgs, best_other};
 use crate::origin::provenance;
 use headroom_control::placement::advisor::{Alternative, Plan, Routing};
 use headroom_record::report::{Bars, Chart, Curve, Grid, Section, Sheet, Stroke};
@@ -21,7 +21,7 @@ fn saves(found: &Found, other: Joules) -> f64 {
 }
 
 /// What an alternative does that keeps the SLO in every step; of another one nothing can be saved.
-fn kept(one: &Alternative) -> Option<&Plan> {
+pub(super) fn kept(one: &Alternative) -> Option<&Plan> {
     one.plan.as_ref().ok().filter(|_| one.late.is_empty())
 }
 
@@ -32,18 +32,12 @@ fn standby(found: &Found, plan: &Plan) -> f64 {
 
 /// The plan beside the best of the other ways that keep the SLO, and beside all machines on.
 fn beside(found: &Found) -> String {
-    let ways = found
-        .alternatives
-        .iter()
-        .filter_map(|one| Some((one, kept(one)?.energy)));
-    let best = ways
-        .clone()
-        .min_by(|one, two| one.1.get().total_cmp(&two.1.get()));
-    let Some((best, energy)) = best else {
+    let Some((best, energy)) = best_other(&found.alternatives) else {
         return "; no other way keeps the SLO".to_owned();
     };
+    let ways = found.alternatives.iter();
     let all_on = ways
-        .into_iter()
+        .filter_map(|one| Some((one, kept(one)?.energy)))
         .find(|(one, _)| !one.switched && one.routing == Routing::LeastConnections)
         .filter(|(one, _)| one.name != best.name);
     let all_on = all_on.map_or_else(String::new, |(one, energy)| {
@@ -91,6 +85,7 @@ pub(super) fn sheet(found: &Found, args: &PlaceArgs) -> Sheet {
             ""
         }
     ));
+    remarks.extend(bare(found));
     remarks.extend(notes(found));
     Sheet {
         kind: "Placement".to_owned(),
@@ -113,6 +108,20 @@ pub(super) fn sheet(found: &Found, args: &PlaceArgs) -> Sheet {
         sections: vec![hourly(found), others(found), limits(found), questions(found)],
         provenance: Some(provenance()),
     }
+}
+
+/// What the plan would come to without its margin.
+fn bare(found: &Found) -> Option<String> {
+    let bare = found.bare.as_ref()?;
+    let less = bare.best_other.map(|other| (1.0 - bare.energy / other) * 100.0);
+    let beside = match less {
+        Some(less) => format!(", {:.1} % less than the best other way then", less.max(0.0)),
+        None => ", and no other way would keep the SLO".to_owned(),
+    };
+    Some(format!(
+        "Without that margin (--margin 0) it would take {:.3} kWh{beside}.",
+        kwh(bare.energy)
+    ))
 }
 
 /// What a reader must know of the machines and of the demand.
@@ -476,6 +485,9 @@ pub(super) fn json(found: &Found) -> Value {
         "standby_j": found.plan.standby(problem).get(), "never_on": found.plan.never_on(problem).0,
         "peaks": found.peaks.of_steps.iter().map(|peak| peak.get()).collect::<Vec<_>>(), "peaks_source": found.peaks.source,
         "kinds": kinds.collect::<Vec<_>>(),
+        "without_margin": found.bare.as_ref().map(|bare| value!({
+            "energy_j": bare.energy.get(), "best_other_energy_j": bare.best_other.map(Joules::get),
+        })),
         "bound_j": found.plan.bound.get(), "gap": found.plan.gap().get(),
         "step_s": found.demand.step.get(),
         "steps": steps.collect::<Vec<_>>(),

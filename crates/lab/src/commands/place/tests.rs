@@ -60,6 +60,12 @@ fn the_example_is_planned_for_the_machines_of_the_paper() {
         assert!(text.contains(words), "{text}");
     }
     let printed = json(&found);
+    let bare = &printed["without_margin"];
+    assert!(
+        bare["energy_j"].as_f64().unwrap() < found.plan.energy.get(),
+        "{bare}"
+    );
+    assert!(text.contains("Without that margin"), "{text}");
     assert_eq!(printed["steps"].as_array().unwrap().len(), 24);
     assert!((printed["energy_j"].as_f64().unwrap() - found.plan.energy.get()).abs() < 1e-6);
     assert_eq!(printed["source"], "estimated");
@@ -72,6 +78,11 @@ fn what_the_law_is_given_is_what_it_reads() {
         .ok()
         .unwrap();
     let text = law(&fleet, 1.0).ok().unwrap();
+    // Long answers take less of the Arm's link by the line than by the plan's figures.
+    assert!(
+        text.contains("# The law does not know: the figures of arm are one line") && text.contains("999 KB"),
+        "{text}"
+    );
     let table: toml::Table = text.parse().unwrap();
     let tuning: headroom_control::placement::PlacementTuning =
         table["law"]["placement"].clone().try_into().unwrap();

@@ -199,7 +199,7 @@ mod tests {
         assert!(error("0,1K,100\n-1,1K,200\n").contains("line 2: step \"-1\""));
         assert!(error("0,1X,100\n").contains("\"1X\" is no size"));
         assert!(error("0,1K\n").contains("13,10K,250"));
-        assert!(error("").contains("0 sizes"));
+        assert!(error("").contains("holds no demand"));
         assert!(error("0,1K,x\n").contains("line 1: rate \"x\": is no number"));
         for rate in ["nan", "-1", "1e308", "inf", "1e10", "-inf"] {
             let why = error(&format!("step,size,requests_per_s\n0,1K,1\n1,1K,{rate}\n"));
