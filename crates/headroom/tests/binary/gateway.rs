@@ -81,7 +81,7 @@ fn says_once_a_second_what_happened_without_colours_into_a_file() {
 #[test]
 fn bounds_of_sizes_are_taken_and_checked() {
     let server = Server::start(Duration::ZERO);
-    let (mut gateway, address) = start(server.address, &["--size-bounds", "4096,65536"]);
+    let (mut gateway, address) = start(server.address, &["--size-bounds", "4K,65536"]);
     assert_eq!(get(address, "/").unwrap().status, 200);
     gateway.stop();
     let backend = "gateway --listen 127.0.0.1:0 --backend http://127.0.0.1:9";
@@ -94,7 +94,7 @@ fn bounds_of_sizes_are_taken_and_checked() {
             "--size-bounds 1,2,3,4,5,6,7,8",
             &["--size-bounds [1, 2, 3", "at most 7"],
         ),
-        ("--size-bounds 4KiB", &["--size-bounds", "4KiB"]),
+        ("--size-bounds 4XB", &["--size-bounds", "4XB", "10K"]),
     ] {
         refused(headroom(format!("{backend} {flags}")), said);
     }

@@ -17,10 +17,19 @@ const PER_DOUBLING: f64 = 4.0;
 const KEEPS: f64 = 0.95;
 /// A class counts with its requests in a period, at most with so many: a model is a few percent off, however many there are.
 const MOST_REQUESTS: u64 = 20;
-/// By how much less must be against another factor. With enough requests of each class it is one of which the latency is off by a quarter.
-const DECIDEDLY: f64 = 30.0;
+/// The most that one of them says: that its class took e times as long as the model has it, or an e-th. What is further off, as requests that a
+/// machine held while it stood still, is of neither link nor cores.
+const MOST: f64 = 1.0;
+/// By how much less must be against another factor. With enough requests of each class it is one of which the latency is off by a third.
+const DECIDEDLY: f64 = 40.0;
 /// By how much less, where that factor is nearer to the figures.
 const NEARER: f64 = 12.0;
+/// So many factors further it goes in a period at most.
+const STRIDE: usize = 2;
+/// A period in which the factors differ by less says nothing of the link.
+const SILENT: f64 = 0.3;
+/// The share of a link's slowness that is forgotten then: a link that is asked for what it is slow at no more is never seen to be quick again.
+const FORGETS: f64 = 0.004;
 
 /// What is against each factor.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,8 +42,13 @@ fn factor(at: usize) -> f64 {
 impl SlowLink {
     /// The factor after a steady period, from the one before it.
     pub(super) fn learned(&mut self, before: f64, told: &Told) -> f64 {
-        for (at, against) in self.0.iter_mut().enumerate() {
-            *against = *against * KEEPS + misfit(told, factor(at));
+        let period: [f64; COUNT] = std::array::from_fn(|at| misfit(told, factor(at)));
+        for (against, new) in self.0.iter_mut().zip(period) {
+            *against = *against * KEEPS + new;
+        }
+        let [least, most] = [f64::min, f64::max].map(|of| period.into_iter().reduce(of).unwrap_or(0.0));
+        if most - least < SILENT {
+            return before.powf(1.0 - FORGETS);
         }
         let believed = (0..COUNT)
             .min_by(|one, two| {
@@ -56,7 +70,7 @@ impl SlowLink {
             false => DECIDEDLY,
         };
         match self.0[believed] - self.0[best] > enough {
-            true => factor(best),
+            true => factor(best.clamp(believed.saturating_sub(STRIDE), believed + STRIDE)),
             false => before,
         }
     }
@@ -71,7 +85,7 @@ fn misfit(told: &Told, link: f64) -> f64 {
     let of_class = |seen: &&Seen| {
         let (observed, count) = (told.latency(seen), seen.completions.min(MOST_REQUESTS));
         let tells = observed > 0.0 && observed >= told.path.get();
-        tells.then(|| (predicted(seen) / observed).ln().powi(2) * count as f64)
+        tells.then(|| (predicted(seen) / observed).ln().powi(2).min(MOST) * count as f64)
     };
     told.seen.iter().filter_map(of_class).sum()
 }
@@ -149,6 +163,39 @@ mod tests {
     fn one_class_tells_nothing_of_the_link() {
         let found = after(60, 0, slow(1.0, 1.0), slow(2.0, 4.0));
         assert!(found.link == 1.0 && found.cpu > 1.9, "{found:?}");
+    }
+
+    #[test]
+    fn what_a_machine_held_while_it_stood_still_is_no_slow_link() {
+        for large in [0, 15] {
+            let mut links = SlowLink::default();
+            let mut now = slow(1.0, 1.0);
+            for period in 0..40 {
+                let mut enough = second(slow(1.0, 1.0), large);
+                if period < 3 {
+                    let held = |mean: Seconds| mean + Seconds::new(8.0);
+                    enough
+                        .seen
+                        .iter_mut()
+                        .for_each(|seen| seen.mean = seen.mean.map(held));
+                }
+                now = learned(now, &mut links, &machine(), &enough, Seconds::ZERO);
+                assert!(now.link < 1.5, "{large}, {period}: {now:?}");
+            }
+            assert_eq!(now.link, 1.0, "{large}: {now:?}");
+        }
+    }
+
+    #[test]
+    fn a_slow_link_of_which_nothing_tells_any_more_fades() {
+        let mut links = SlowLink::default();
+        let mut now = slow(1.0, 1.0);
+        for period in 0..600 {
+            let enough = second(slow(1.0, 4.0), if period < 60 { 15 } else { 0 });
+            now = learned(now, &mut links, &machine(), &enough, Seconds::ZERO);
+            assert!(period != 59 || is_about(now, slow(1.0, 4.0)), "{now:?}");
+        }
+        assert!(now.link < 1.2, "{now:?}");
     }
 
     #[test]
