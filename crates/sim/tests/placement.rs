@@ -316,7 +316,7 @@ fn figures_that_are_off_by_30_percent() {
             kind.busy_w *= watts;
             kind.link_w *= watts;
         }
-        as_well(&format!("figures off, {speed}"), &moderate(), off, 12);
+        as_well(&format!("figures off, {speed}"), &moderate(), off, 24);
     }
 }
 

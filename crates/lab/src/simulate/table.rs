@@ -100,8 +100,9 @@ fn table_text(grid: &Grid, columns: usize) -> String {
 /// Writes a sheet as one HTML file, making its folder where there is none.
 ///
 /// # Errors
-/// A run that cannot be read, a file that cannot be written.
+/// A run that cannot be read, a file that cannot be written or that holds something else.
 pub fn write_sheet(sheet: &Sheet, archive: Option<&Archive>, out: &Path) -> Result<(), Failure> {
+    file::will_write_report(out)?;
     let html = sheet_html(sheet, archive)?;
     file::write(out, &html)
 }

@@ -15,6 +15,12 @@ pub const FULL: f64 = 0.9;
 /// More than this share of the cores are not busy while requests are sent, but for what times are off by.
 const MORE_THAN_ALL: f64 = 1.05;
 
+/// Where others keep more than this share of the cores busy, what a service uses beside them is a guess.
+const MOST_OTHERS: f64 = 0.25;
+
+/// Less than this share of what an idle machine does is no chance.
+const LESS_THAN_IDLE: f64 = 0.9;
+
 /// The resource that is full while a cell's requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -56,7 +62,7 @@ impl Profile {
     /// What a window used is divided by the share of it in which requests were sent, since in its pause nothing is full
     /// ([`Self::busy_while_sending`]). A link is full
     /// at [`FULL`] of what the network baseline reached, or of its nominal speed where there is no baseline. `None` too where others were
-    /// at work ([`Self::is_disturbed`]).
+    /// at work ([`Self::is_disturbed`], [`Self::others_at_work`]).
     pub fn bound(&self, cell: &Cell) -> Option<Bound> {
         if cell.marks.contains(&Mark::ClientBound) {
             return Some(Bound::Client);
@@ -71,7 +77,7 @@ impl Profile {
             .zip(self.link_limit_bytes_per_s())
             .map(|(used, limit)| used / limit);
         let shared = self.client_is_local && busy.is_some_and(|busy| busy + client >= FULL * cores);
-        if (busy.is_none() && link.is_none()) || self.is_disturbed(cell) {
+        if (busy.is_none() && link.is_none()) || self.is_disturbed(cell) || self.others_at_work().is_some() {
             return None;
         }
         Some(match (busy, link) {
@@ -92,8 +98,9 @@ impl Profile {
     ) -> Option<f64> {
         let sending = cell.sending_share().filter(|share| *share > 0.0)?;
         let idle = self.baseline(BaselineKind::Idle).and_then(idle);
-        let pauses = idle.unwrap_or(0.0) * (1.0 - sending);
-        Some(((mean?.mean - pauses) / sending).max(0.0))
+        let (mean, pauses) = (mean?.mean, idle.unwrap_or(0.0) * (1.0 - sending));
+        // Less than what the idle machine does: the baseline is none, and what was used is not known.
+        (mean >= LESS_THAN_IDLE * pauses).then(|| ((mean - pauses) / sending).max(0.0))
     }
 
     /// The share of its cores that a machine is busy with while a cell's requests are sent; `None` where that was not read.
@@ -107,6 +114,13 @@ impl Profile {
     pub fn is_disturbed(&self, cell: &Cell) -> bool {
         self.busy_while_sending(cell)
             .is_some_and(|busy| busy > MORE_THAN_ALL)
+    }
+
+    /// How many cores other programs kept busy while the machine was to be idle, where they are so many that what the service uses beside
+    /// them is a guess.
+    pub fn others_at_work(&self) -> Option<f64> {
+        let busy = self.baseline(BaselineKind::Idle)?.busy_cores?;
+        (busy > MOST_OTHERS * f64::from(self.machine.cores.max(1))).then_some(busy)
     }
 
     /// The cells whose power is below that of the idle machine, beyond their intervals.

@@ -246,6 +246,16 @@ impl Cell {
         narrow(self.throughput_kb_per_s()) && (self.power_w().is_none() || narrow(self.power_w()))
     }
 
+    /// Whether so much is known of what it serves that a plan may rest on it: three windows at least, and an interval of no more than
+    /// half of it to either side, as one has of a server that stood still meanwhile.
+    pub fn is_known(&self) -> bool {
+        const WIDEST: f64 = 0.5;
+        self.counted().count() >= 3
+            && self
+                .requests_per_s()
+                .is_some_and(|rate| rate.half_width.is_some_and(|half| half <= WIDEST * rate.mean))
+    }
+
     /// Marks what follows from its windows; `precision` as asked, of one that is at its end.
     pub fn judge(&mut self, precision: Option<f64>) {
         self.marks.clear();
@@ -315,6 +325,24 @@ mod tests {
             power_w,
             ..Window::default()
         }
+    }
+
+    #[test]
+    fn a_plan_rests_on_no_cell_of_few_windows_nor_of_a_server_that_stood_still() {
+        let cell = |completed: &[u64]| {
+            let mut cell = Cell::new(1024, 1.0);
+            let window = |completed: &u64| Window {
+                length_s: 1.0,
+                sending_share: 1.0,
+                completed: *completed,
+                ..Window::default()
+            };
+            cell.windows = completed.iter().map(window).collect();
+            cell.is_known()
+        };
+        assert!(cell(&[60, 58, 61, 62, 59]));
+        assert!(!cell(&[60, 60]));
+        assert!(!cell(&[3, 60, 61, 62]));
     }
 
     #[test]

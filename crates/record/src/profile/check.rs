@@ -42,6 +42,34 @@ pub(super) fn check(profile: &Profile) -> Result<(), String> {
                 .map_err(|why| format!("a window of {size_bytes} bytes at density {density} {why}"))?;
         }
     }
+    for baseline in &profile.baselines {
+        within(&[
+            ("power_w", baseline.power_w, MAX_WATTS),
+            ("busy_cores", baseline.busy_cores, MAX_CORES),
+            ("softirq_cores", baseline.softirq_cores, MAX_CORES),
+            ("link_bytes_per_s", baseline.link_bytes_per_s, MAX_BYTES_PER_S),
+        ])
+        .map_err(|why| format!("the baseline {} {why}", baseline.kind.as_str()))?;
+    }
+    let bits = profile.machine.link.as_ref().and_then(|link| link.bits_per_s);
+    if bits.is_some_and(|bits| !(bits > 0.0 && bits <= 8.0 * MAX_BYTES_PER_S)) {
+        return Err(format!(
+            "the link's bits_per_s is {}: it must be above 0",
+            bits.unwrap_or_default()
+        ));
+    }
+    Ok(())
+}
+
+/// Figures that a machine can have, by their names.
+fn within(figures: &[(&str, Option<f64>, f64)]) -> Result<(), String> {
+    for (name, value, most) in figures {
+        if let Some(value) = value.filter(|value| !(0.0..=*most).contains(value)) {
+            return Err(format!(
+                "has a {name} of {value}: it must be between 0 and {most}"
+            ));
+        }
+    }
     Ok(())
 }
 
@@ -69,13 +97,7 @@ fn check_window(cell: &Cell, window: &Window) -> Result<(), String> {
         ),
         ("content_bytes for each second", rate(bytes), MAX_BYTES_PER_S),
     ];
-    for (name, value, most) in figures {
-        if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
-            return Err(format!(
-                "has a {name} of {value}: it must be between 0 and {most}"
-            ));
-        }
-    }
+    within(&figures)?;
     let size = cell.size_bytes as f64;
     if window.completed > 0 && !(size / SIZE_FACTOR..=size * SIZE_FACTOR).contains(&(bytes / completed)) {
         return Err(format!(

@@ -56,6 +56,15 @@ pub fn warnings(profile: &Profile) -> Vec<String> {
         .iter()
         .filter(|cell| cell.marks.contains(&Mark::Wide))
         .count();
+    let cells = profile.cells.iter().filter(|cell| !cell.windows.is_empty());
+    let unknown: Vec<String> = cells.filter(|cell| !cell.is_known()).map(cell_name).collect();
+    if !unknown.is_empty() {
+        all.push(format!(
+            "{}: left out for having fewer than three windows or an interval of more than half of what was served: {}; the same command measures on",
+            names[0],
+            unknown.join(", ")
+        ));
+    }
     if wide > 0 {
         all.push(format!(
             "{}: {wide} of {} cells are not known as narrowly as was asked",
@@ -391,7 +400,7 @@ fn per_power(profiles: &[&Profile], names: &[String], sizes: &[u64], densities: 
     Section {
         title: "Throughput per power".to_owned(),
         text: vec![format!(
-            "Means over windows with 95 % intervals; a KB is {KB:.0} bytes of content, and a MB {KB:.0} KB. A star marks what is not the machine's own figure: \
+            "Means over windows with 95 % intervals, of latencies the means of each window's percentile; a KB is {KB:.0} bytes of content, and a MB {KB:.0} KB. A star marks what is not the machine's own figure: \
              a note below says why. In brackets is the density that a cell had, where it is another than was asked for by more than 2 points."
         )],
         tables: tables.collect(),

@@ -416,7 +416,7 @@ impl Profile {
             profile
                 .meter
                 .as_ref()
-                .map(|meter| (meter.name.clone(), meter.source))
+                .map(|meter| (meter.name.clone(), meter.source, meter.of.clone()))
         };
         let facts: [(&str, bool); 6] = [
             (

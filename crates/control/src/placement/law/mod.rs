@@ -32,6 +32,7 @@
 mod bounds;
 mod choose;
 mod gathered;
+mod path;
 mod silence;
 mod slow_link;
 mod speed;
@@ -263,6 +264,10 @@ impl Placement {
                 }
             }
         );
+        let path = self
+            .state
+            .path
+            .get(Seconds::from_millis(self.tuning.path_ms), self.allowed());
         let numbers = [
             ("work_w", work_w),
             ("even_w", even_w),
@@ -272,9 +277,9 @@ impl Placement {
             ("could_be_off_idle_w", idle_w),
             ("slowest_factor", slowest(|slow| slow.cpu)),
             ("slowest_link_factor", slowest(|slow| slow.link)),
+            ("path_ms", path.as_millis()),
             ("silent", silent.len() as f64),
         ];
-        let path = Seconds::from_millis(self.tuning.path_ms);
         let most_in_flight = model.most_in_flight(&routes, backends, self.slo, self.allowed(), path);
         (self.routes, self.strain) = (Some(routes.clone()), strain);
         let mut in_force = Routes {

@@ -47,7 +47,8 @@ impl SlowLink {
             *against = *against * KEEPS + new;
         }
         let [least, most] = [f64::min, f64::max].map(|of| period.into_iter().reduce(of).unwrap_or(0.0));
-        if most - least < SILENT {
+        // Of one class any factor has the latency that was observed, as far as that of the cores may go.
+        if most - least < SILENT || told.seen.len() < 2 {
             return before.powf(1.0 - FORGETS);
         }
         let believed = (0..COUNT)

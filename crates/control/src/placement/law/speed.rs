@@ -22,9 +22,8 @@ use headroom_units::{PerSecond, Seconds};
 
 /// A backend counts as at most so much slower and quicker than its figures say. What is quicker is believed less: it would be sent more.
 pub const FACTORS: [f64; 2] = [0.7, 8.0];
-/// The share of a slowness that is forgotten in each period in which nothing was asked of a backend: what is avoided is never seen to be
-/// quick again.
-const FORGETS: f64 = 0.002;
+/// The share of a slowness that is forgotten in each period of which nothing is learned: what is avoided is never seen to be quick again.
+const FORGETS: f64 = 0.004;
 /// What is busier than this is not told apart: a queue that only grows has no mean.
 pub(super) const MAX_BUSY: f64 = 0.999;
 /// Halvings in which a factor is sought.
@@ -67,7 +66,7 @@ impl Slowness {
         Self { cpu, link }
     }
 
-    /// After a period in which nothing was asked of a backend.
+    /// After a period of which nothing was learned.
     pub(super) fn forgotten(self) -> Self {
         let faded = |before: f64| match before > 1.0 {
             true => before.powf(1.0 - FORGETS),
@@ -176,9 +175,17 @@ pub(super) fn learned(
     let Some(told) = Told::of(machine, enough, path) else {
         return before;
     };
-    // Where the path takes most of it, a latency says nothing of a machine that is quicker than its figures.
+    // Where the path takes most of it, a latency says nothing of a machine that is quicker than its figures; that it is not as slow as it
+    // was believed to be it does say.
     if told.observed < path.get() && told.mean_of(told.predicted(before)) > told.observed {
-        return before;
+        let heals = |before: f64| match before > 1.0 {
+            true => before.powf(1.0 - LEARNS[1]),
+            false => before,
+        };
+        return Slowness {
+            cpu: heals(before.cpu),
+            link: heals(before.link),
+        };
     }
     let link = match enough.settled {
         true => links.learned(before.link, &told),
@@ -320,6 +327,9 @@ pub(super) mod tests {
     fn no_requests_and_a_path_that_takes_all_say_nothing() {
         assert_eq!(after(1.0, 1, seen(500.0, 0)), 1.0);
         let quick = second(seen(6.0, 500));
+        // But a slowness that was believed is none.
+        let healed = (0..60).fold(8.0, |one, _| learned_of(one, &quick, Seconds::from_millis(5.0)));
+        assert!((1.0..1.1).contains(&healed), "{healed}");
         assert_eq!(learned_of(1.0, &quick, Seconds::from_millis(5.0)), 1.0);
     }
 

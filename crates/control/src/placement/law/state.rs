@@ -1,9 +1,10 @@
 //! What the law knows of the service: rates and sizes of the classes, smoothed, and how slow each backend is.
 
-use super::gathered::{Gathered, Seen};
+use super::gathered::{Enough, Gathered, Seen};
+use super::path::{self, Path};
 use super::silence::Silence;
 use super::slow_link::SlowLink;
-use super::speed::{self, Slowness};
+use super::speed::{self, Slowness, Told};
 use super::tuning::{KindFigures, PlacementTuning};
 use crate::placement::SizesObservation;
 use headroom_units::Seconds;
@@ -76,6 +77,8 @@ pub(super) struct State {
     pub(super) classes: Vec<ClassState>,
     /// Requests of unknown size, a second, spread by the balancer.
     pub(super) unknown: ClassState,
+    /// What the network and the gateway take.
+    pub(super) path: Path,
     /// Periods observed with these backends and classes.
     pub(super) periods: u32,
 }
@@ -152,7 +155,7 @@ impl State {
             }
         }
         self.periods = self.periods.saturating_add(1);
-        self.learn(sizes, length, tuning);
+        self.learn(sizes, length, allowed, tuning);
         Ok(())
     }
 
@@ -198,13 +201,20 @@ impl State {
         }
     }
 
-    fn learn(&mut self, sizes: &SizesObservation, length: Seconds, tuning: &PlacementTuning) {
+    fn learn(
+        &mut self,
+        sizes: &SizesObservation,
+        length: Seconds,
+        allowed: Seconds,
+        tuning: &PlacementTuning,
+    ) {
         // A class of which nothing was answered in this period has the size that it had; one of which nothing ever was, none.
         let states = self.classes.iter().chain([&self.unknown]);
         let sizes_bytes: Vec<f64> = states.map(|class| class.mean_bytes.unwrap_or(0.0)).collect();
-        for (index, backend) in self.backends.iter_mut().enumerate() {
+        let seen_at = |index: usize, backend: &BackendState| -> Vec<Seen> {
             let service = backend.figures.service();
-            let seen = sizes.classes.iter().zip(&sizes_bytes).map(|(class, bytes)| {
+            let classes = sizes.classes.iter().zip(&sizes_bytes);
+            let seen = classes.map(|(class, bytes)| {
                 let at = class.backends.get(index).copied().unwrap_or_default();
                 Seen {
                     cost: service.of(class.mean_bytes().unwrap_or(*bytes)),
@@ -213,15 +223,30 @@ impl State {
                     mean: at.mean,
                 }
             });
+            seen.collect()
+        };
+        let excesses = self.backends.iter().enumerate().filter_map(|(index, backend)| {
+            let period = Enough {
+                seen: seen_at(index, backend),
+                length,
+                settled: true,
+            };
+            let machine = backend.figures.machine(&backend.kind);
+            path::excess(&Told::of(&machine, &period, Seconds::ZERO)?)
+        });
+        let least = excesses.min_by(f64::total_cmp);
+        self.path.learn(least);
+        let path = self.path.get(Seconds::from_millis(tuning.path_ms), allowed);
+        for (index, backend) in self.backends.iter_mut().enumerate() {
+            let seen = seen_at(index, backend);
             backend
                 .gathered
-                .add(seen.collect(), length, sizes.backends[index].in_flight);
+                .add(seen, length, sizes.backends[index].in_flight);
             let machine = backend.figures.machine(&backend.kind);
-            let path = Seconds::from_millis(tuning.path_ms);
             backend.slow = match backend.gathered.take() {
                 Some(enough) => speed::learned(backend.slow, &mut backend.links, &machine, &enough, path),
-                None if backend.gathered.is_empty() => backend.slow.forgotten(),
-                None => backend.slow,
+                // Of few requests nothing is learned, and what is not seen any more fades.
+                None => backend.slow.forgotten(),
             };
         }
     }

@@ -55,6 +55,36 @@ fn it_saves_the_energy_of_work_within_the_slo_and_says_how_much() {
 }
 
 #[test]
+fn a_way_of_some_milliseconds_is_no_slowness_of_machines_and_costs_no_energy() {
+    for (rates, path_s) in [
+        (&DAY[..], 0.003),
+        (&DAY[..1], 0.003),
+        (&[(1024.0, 100.0)], 0.002),
+        (&[(1024.0, 100.0), (102_400.0, 20.0)], 0.005),
+    ] {
+        let mut world = World::new(rates);
+        world.path_s = path_s;
+        let mut law = law(tuning());
+        world.under(&mut law, 60);
+        let before = world.work_j();
+        world.under(&mut law, 60);
+        let work_j = world.work_j() - before;
+        let slowest = law
+            .state
+            .backends
+            .iter()
+            .map(|one| one.slow.cpu.max(one.slow.link));
+        let slowest = slowest.fold(0.0, f64::max);
+        assert!(slowest < 1.5, "{path_s} s: {slowest}");
+        let least_j = by_least_connections(World::new(rates), 60);
+        assert!(
+            work_j < least_j,
+            "{path_s} s: {work_j} J, by least connections {least_j} J"
+        );
+    }
+}
+
+#[test]
 fn a_backend_at_half_its_speed_is_sent_less_and_the_slo_kept() {
     let mut world = World::new(&[(1024.0, 400.0), (102_400.0, 260.0)]);
     world.backends[2].slow = 2.0;

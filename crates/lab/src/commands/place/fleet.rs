@@ -223,6 +223,17 @@ pub fn fleet(
         kind.count = *count;
         kinds.push(kind);
     }
+    if let Some((file, unused)) = read
+        .iter()
+        .find(|(_, profile)| kinds.iter().all(|kind| kind.machine.name != profile.name))
+    {
+        return Err(Failure::usage(anyhow!(
+            "{} is of {}, of which --fleet has none: say how many there are (--fleet {}=N), or leave the profile out",
+            file.display(),
+            unused.name,
+            unused.name
+        )));
+    }
     for (name, figures) in servers {
         let kind = kinds.iter_mut().find(|kind| kind.machine.name == *name);
         let kind =
@@ -282,9 +293,6 @@ fn built_in(name: &str, service: StudiedService) -> Option<FleetKind> {
     })
 }
 
-/// Where others keep more than this share of the cores busy, what a service uses beside them is a guess.
-const MOST_OTHERS: f64 = 0.25;
-
 /// A machine as it was profiled.
 fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
     let name = &profile.name;
@@ -297,12 +305,13 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
     let idle = profile.baseline(BaselineKind::Idle);
     let others = idle.and_then(|idle| idle.busy_cores).unwrap_or(0.0);
     let passes = idle.and_then(|idle| idle.link_bytes_per_s).unwrap_or(0.0);
-    anyhow::ensure!(
-        others <= MOST_OTHERS * f64::from(profile.machine.cores.max(1)),
-        "other programs kept {others:.2} of {} cores busy while the machine was to be idle, so that its service's use and watts are not known: \
-         measure {name} again on a quiet machine (`headroom profile` with --fresh)",
-        profile.machine.cores
-    );
+    if let Some(busy) = profile.others_at_work() {
+        anyhow::bail!(
+            "other programs kept {busy:.2} of {} cores busy while the machine was to be idle, so that its service's use and watts are not known: \
+             measure {name} again on a quiet machine (`headroom profile` with --fresh)",
+            profile.machine.cores
+        );
+    }
     // A real meter counts what a generator on the same machine draws; a model does not.
     let has_generator = profile.client_is_local && meter.source == Source::Measured;
     let generator = |cell: &headroom_record::profile::Cell| match has_generator {
@@ -331,7 +340,7 @@ fn profiled(profile: &Profile) -> Result<FleetKind, anyhow::Error> {
                 link_bytes_per_s: (cell.link_bytes_per_s()?.mean - passes).max(0.0),
                 power: Watts::new(cell.power_w()?.mean),
                 // In whose pauses something else was at work: what it used is not known.
-                marked: !cell.is_true() || profile.is_disturbed(cell),
+                marked: !cell.is_true() || !cell.is_known() || profile.is_disturbed(cell),
             })
         };
         let read = read();

@@ -35,7 +35,7 @@ Examples:
                                            (a run of ours whose gateway tells sizes apart: gateway.sizes)
   headroom place --fleet xeon=2,arm=20 --demand day.toml --slo P95=250ms --server arm:boot_s=30,booting_w=7,off_w=0.5 --spare
                                            (what a start takes; any one machine may be lost)
-  headroom place --profile big.json small.json --fleet big=4,small=20 --demand day.csv --slo P95=250ms --law >> headroom.toml
+  headroom place --profile big.json small.json --fleet big=4,small=20 --slo P95=250ms --law >> headroom.toml
                                            (what the law `placement` routes by; --speed for emulated machines)
 
 A demand is CSV, a line for each step (from 0) and size of answers, with the mean requests a second in that step; the columns in any order
@@ -125,7 +125,7 @@ pub struct PlaceArgs {
     #[arg(long)]
     pub spare: bool,
     /// Print the configuration of the law `placement` for this fleet, and nothing else; the backends' URLs are to be filled in.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "out"])]
     pub law: bool,
     /// With --law: the share of their speed at which the machines are emulated (`headroom service machine --speed`): the figures are of that.
     #[arg(long, default_value_t = 1.0, value_name = "SHARE", requires = "law", value_parser = speed)]
@@ -244,10 +244,11 @@ pub fn run(args: &PlaceArgs) -> Result<(), Failure> {
     };
     let fleet = fleet(&args.fleet, &args.profile, service, &args.server)?;
     if args.law {
+        law_alone(args)?;
         return say::result(law(&fleet, args.speed)?.trim_end());
     }
     if !args.json {
-        file::will_write(&args.out)?;
+        file::will_write_report(&args.out)?;
     }
     let step = args.step.unwrap_or(3600.0);
     let demand = match (&args.demand, &args.access_log, &args.run) {
@@ -271,6 +272,21 @@ pub fn run(args: &PlaceArgs) -> Result<(), Failure> {
         narrow_text(&sheet, terminal::columns()),
         args.out.display()
     ))
+}
+
+/// The law's configuration is of machines alone.
+fn law_alone(args: &PlaceArgs) -> Result<(), Failure> {
+    let given = [
+        (args.demand.is_some(), "--demand"),
+        (args.access_log.is_some(), "--access-log"),
+        (args.run.is_some(), "--run"),
+    ];
+    match given.into_iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(Failure::usage(anyhow!(
+            "--law prints what the law is told of the machines, whatever comes in: leave {option} out, or --law for a plan"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Plans, and compares.

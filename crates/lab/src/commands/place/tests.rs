@@ -129,6 +129,8 @@ fn a_mistake_is_named_with_its_remedy() {
         args(&["--fleet", "xeon=1", "--slo", "P95=250ms", "--law"]).is_ok(),
         "the law needs no demand"
     );
+    let both = args(&[&LINE[..], &["--law"]].concat()).unwrap();
+    assert!(format!("{:?}", law_alone(&both)).contains("leave --demand out"));
     let server = ["--server", "xeon:boot=3"];
     assert!(refused(&[&LINE[..], &server].concat()).contains("boot_s"));
     let failed = |line: &[&str]| match found(line) {

@@ -7,7 +7,7 @@ use headroom_node::cpu::{CpuError, UsageSample};
 use headroom_node::power::{self, Choice, MeterPreference, ModelledMeter, PowerModel, Usage};
 use headroom_node::work::{LinkWork, MachineWork};
 use headroom_record::profile::{MachineFacts, Meter};
-use headroom_units::{Cores, Seconds, Source};
+use headroom_units::{Cores, Ratio, Seconds, Source};
 use std::net::{IpAddr, UdpSocket};
 use std::time::Instant;
 
@@ -103,6 +103,8 @@ impl Reading {
 pub struct Local {
     roots: Roots,
     meter: Option<(Box<dyn power::Meter>, Choice)>,
+    /// What the modelled meter reckons with.
+    model: PowerModel,
 }
 
 /// What the whole machine used but for this process, which is the generator.
@@ -172,15 +174,20 @@ impl Local {
     /// None of the preference's order works; `/proc/stat` cannot be read.
     pub fn open(roots: Roots, preference: MeterPreference, model: &PowerModel) -> Result<Self, Failure> {
         MachineWork::read(&roots).context("the machine's counters")?;
-        let (of, model) = (roots.clone(), model.clone());
+        let (of, of_machine) = (roots.clone(), model.clone());
         let meter = power::choose_of(preference, &roots, move || {
             let usage = Box::new(Others::new(of.clone()));
-            Ok(Box::new(ModelledMeter::by_periods(&of, usage, model.clone())))
+            Ok(Box::new(ModelledMeter::by_periods(
+                &of,
+                usage,
+                of_machine.clone(),
+            )))
         })
         .map_err(Failure::usage)?;
         Ok(Self {
             roots,
             meter: Some(meter),
+            model: model.clone(),
         })
     }
 }
@@ -216,9 +223,11 @@ impl Machine for Local {
             name: choice.chosen.to_string(),
             source: choice.source,
             of: match choice.chosen {
-                power::MeterKind::Model => {
-                    "a model of the whole machine by its busy cores, without the generator's".to_owned()
-                }
+                power::MeterKind::Model => format!(
+                    "a model of the whole machine by its busy cores, without the generator's: {:.1} W with none busy and awake, {:.1} W with all",
+                    self.model.idle(Ratio::new(1.0)).get(),
+                    self.model.limit(self.model.cores()).get()
+                ),
                 _ => meter.describe(),
             },
         })

@@ -230,6 +230,13 @@ impl Measurement<'_> {
                 link_bytes_per_s: bytes.map(|bytes| bytes as f64 / used.length_s),
                 ..Baseline::new(kind)
             });
+            if let (BaselineKind::Idle, Some(busy)) = (kind, self.profile.others_at_work()) {
+                say::note!(
+                    "other programs keep {busy:.1} of {} cores busy, so that `headroom place` will not take this profile: end them and begin anew \
+                     (--fresh)",
+                    self.profile.machine.cores
+                );
+            }
             self.save()?;
         }
         Ok(())

@@ -30,6 +30,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use target::Target;
 
+/// How long a far end may take to be reached.
+const FAR_END_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Measures, compares, or serves a measurement.
 ///
 /// # Errors
@@ -71,8 +74,8 @@ fn measure(args: &ProfileArgs) -> Result<(), Failure> {
     // Better now than after the first baseline.
     profile.write(&args.out).map_err(Failure::usage)?;
     let report = args.report();
-    file::will_write(&report)?;
-    let far_end = far_end(args, here, &mut profile);
+    file::will_write_report(&report)?;
+    let far_end = far_end(args, here, &mut profile)?;
     let stop = Stop::at_signals()?;
     say_plan(&profile, args);
     let bar = Bar::default();
@@ -298,7 +301,7 @@ fn begin(args: &ProfileArgs, target: &Target, machine: &dyn Machine, plan: Plan)
 
 /// The profile that is in the file, where it is of the same measurement; a file that is something else is left alone, `--fresh` or not.
 fn go_on(args: &ProfileArgs, new: Profile) -> Result<Profile, Failure> {
-    let kept = match Profile::read(&args.out) {
+    let mut kept = match Profile::read(&args.out) {
         Ok(_) | Err(ProfileError::OtherVersion { .. }) if args.fresh => return Ok(new),
         Ok(mut kept) => {
             let failing = kept.forget_failing();
@@ -326,6 +329,10 @@ fn go_on(args: &ProfileArgs, new: Profile) -> Result<Profile, Failure> {
         }
         differing => differing,
     };
+    let differing = match (&args.name, differing) {
+        (Some(name), None) if *name != kept.name => Some(format!("it is called {}", kept.name)),
+        (_, differing) => differing,
+    };
     match differing {
         Some(differing) => Err(measure::refusal(&args.out, &differing)),
         None => {
@@ -334,6 +341,11 @@ fn go_on(args: &ProfileArgs, new: Profile) -> Result<Profile, Failure> {
                 "{}: goes on after {windows} windows (--fresh begins anew)",
                 args.out.display()
             );
+            let origin = &new.provenance;
+            kept.notes.push(format!(
+                "it went on after {windows} windows: {}, by `{}`",
+                origin.date, origin.command
+            ));
             Ok(kept)
         }
     }
@@ -376,9 +388,20 @@ fn check_answers(args: &ProfileArgs, target: &Target, sizes: &[u64]) -> Result<(
 }
 
 /// Who keeps the cores busy and fills the link, with a note in the profile where nobody does.
-fn far_end(args: &ProfileArgs, here: bool, profile: &mut Profile) -> Option<FarEnd> {
+///
+/// # Errors
+/// One that was named does not answer.
+fn far_end(args: &ProfileArgs, here: bool, profile: &mut Profile) -> Result<Option<FarEnd>, Failure> {
     if let Some(address) = args.far_end {
-        return Some(FarEnd::at(address));
+        let reached = std::net::TcpStream::connect_timeout(&address, FAR_END_PATIENCE);
+        reached
+            .with_context(|| {
+                format!(
+                    "--far-end {address}: start `headroom profile far-end --listen` there, or leave the two baselines out (--no-baselines)"
+                )
+            })
+            .map_err(Failure::usage)?;
+        return Ok(Some(FarEnd::at(address)));
     }
     let mut without = |why: String| {
         let missing = format!("no baselines of busy cores and of a full link: {why}");
@@ -388,18 +411,16 @@ fn far_end(args: &ProfileArgs, here: bool, profile: &mut Profile) -> Option<FarE
         }
         None
     };
-    if args.no_baselines {
-        return without("--no-baselines".to_owned());
-    }
-    if !(here && profile.client_is_local) {
-        return without(
-            "they need `headroom profile far-end` on the machine that serves (--far-end)".to_owned(),
-        );
-    }
-    match FarEnd::here() {
-        Ok(far) => Some(far),
-        Err(error) => without(format!("{error:#}")),
-    }
+    Ok(if args.no_baselines {
+        without("--no-baselines".to_owned())
+    } else if !(here && profile.client_is_local) {
+        without("they need `headroom profile far-end` on the machine that serves (--far-end)".to_owned())
+    } else {
+        match FarEnd::here() {
+            Ok(far) => Some(far),
+            Err(error) => without(format!("{error:#}")),
+        }
+    })
 }
 
 fn say_plan(profile: &Profile, args: &ProfileArgs) {

@@ -81,6 +81,8 @@ pub(super) struct Backend {
 pub(super) struct World {
     pub(super) backends: Vec<Backend>,
     pub(super) classes: Vec<(f64, f64)>,
+    /// What every request takes besides, seconds.
+    pub(super) path_s: f64,
     pub(super) routes: Option<Routes>,
     pub(super) now: f64,
     pub(super) random: u64,
@@ -104,6 +106,7 @@ impl World {
         Self {
             backends: MACHINES.iter().map(backend).collect(),
             classes: classes.to_vec(),
+            path_s: 0.0,
             routes: None,
             now: 0.0,
             random: 0x2545_f491_4f6c_dd1d,
@@ -236,7 +239,7 @@ impl World {
                     }
                 }
                 let (service, link) = (backend.figures.service(), backend.machine.link_bytes_per_s);
-                let now = self.now;
+                let ends = self.now + self.path_s;
                 backend.jobs.retain_mut(|job| {
                     if job.left > 1e-12 {
                         return true;
@@ -245,7 +248,7 @@ impl World {
                         (job.at_link, job.left) = (true, service.of(self.classes[job.class].0).bytes / link);
                         return true;
                     }
-                    took[job.class][index].push(now - job.came);
+                    took[job.class][index].push(ends - job.came);
                     false
                 });
             }
