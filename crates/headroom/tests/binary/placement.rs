@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -113,11 +112,10 @@ impl Drop for Clients {
 }
 
 /// What `headroom place --law` prints for an Atom and an Arm, at these addresses and this share of their speed.
-fn law(folder: &Path, machines: &BTreeMap<&str, String>) -> String {
-    let demand = folder.join("demand.csv");
-    fs::write(&demand, "0,1K,100\n0,100K,10\n").unwrap();
-    let words = "place --fleet atom=1 --fleet arm=1 --slo P95=2500ms --law --demand";
-    let mut program = run(headroom(words).arg(&demand));
+fn law(machines: &BTreeMap<&str, String>) -> String {
+    let mut program = run(headroom(
+        "place --fleet atom=1 --fleet arm=1 --slo P95=2500ms --law",
+    ));
     program.succeeds();
     let scaled = |line: &str| {
         let Some((key, value)) = line.split_once(" = ") else {
@@ -200,8 +198,7 @@ fn each_size_goes_to_the_machine_that_serves_it_for_fewer_joules() {
     let words = "--size-bounds 16384 --balance least-connections --target-ms 2500";
     let gateway = Gateway::checked_at("/machine", &[atom.address, arm.address], words);
     let urls = BTreeMap::from([("atom", atom.url()), ("arm", arm.url())]);
-    let folder = tempfile::tempdir().unwrap();
-    let law = law(folder.path(), &urls);
+    let law = law(&urls);
     // The Arm's own figures say which is cheaper: 0.9 mJ to 1.3 for 1 KB, 8 mJ to 5 for 100 KB.
     let config = placing(&gateway, &law);
     let mut controller = Program::start(config.command());
@@ -248,8 +245,7 @@ fn a_machine_that_stands_still_holds_few_requests_and_has_its_class_again_when_i
     let words = "--size-bounds 16384 --balance least-connections --target-ms 2500";
     let gateway = Gateway::unchecked(&[atom.address, arm.address], words);
     let urls = BTreeMap::from([("atom", atom.url()), ("arm", arm.url())]);
-    let folder = tempfile::tempdir().unwrap();
-    let config = placing(&gateway, &law(folder.path(), &urls));
+    let config = placing(&gateway, &law(&urls));
     let mut controller = Program::start(config.command());
     let admin = metrics_at(&mut controller);
     // More clients than can be stuck on the Arm, which are as many as it has cores and some: else nobody would be left to ask.

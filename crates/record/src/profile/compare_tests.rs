@@ -56,8 +56,17 @@ fn a_page_has_the_papers_tables_and_says_who_is_best() {
     assert!(table.rows[0][1].starts_with("666.7 ± "), "{:?}", table.rows[0]);
     assert_eq!(sheet.sections[0].tables[0].rows[1][5], "36.7");
     let of_cells = &sheet.sections[4].tables[0].rows[0];
-    assert_eq!(of_cells[11], "cpu", "{of_cells:?}");
-    assert!(sheet.remarks.is_empty(), "{:?}", sheet.remarks);
+    assert_eq!(of_cells[12], "cpu", "{of_cells:?}");
+    // It draws 14 W of 36.7 idle.
+    let [below] = &sheet.remarks[..] else {
+        panic!("{:?}", sheet.remarks);
+    };
+    assert!(
+        below.starts_with("arm: less power than idle at 1 KB at 100 %, 1 KB at 50 %"),
+        "{below}"
+    );
+    // Which of them was made how and when.
+    assert_eq!(sheet.sections[0].text.len(), 2);
 }
 
 #[test]
@@ -138,7 +147,7 @@ fn a_cell_that_is_not_the_machines_own_has_a_star_and_a_reason() {
         cells.text,
         ["1 KB at 100 %: the generator was the bottleneck: the machine may serve more."]
     );
-    assert_eq!(cells.tables[0].rows[0][11], "client");
+    assert_eq!(cells.tables[0].rows[0][12], "client");
 }
 
 #[test]
@@ -225,7 +234,7 @@ fn windows_that_are_set_aside_are_said() {
             "1 KB at 50 %: 1 window set aside: failures."
         ]
     );
-    assert_eq!(cells.tables[0].rows[0][12], "3");
+    assert_eq!(cells.tables[0].rows[0][13], "3");
     let row = &crate::profile::rows(&[&one])[0];
     assert_eq!((row.windows, row.windows_set_aside), (3, 2));
 }
