@@ -162,6 +162,7 @@ mod tests {
             [
                 "Apache, 1 KB: with falling density the Xeon's throughput per watt falls below the Arm's at that density",
                 "Apache, 1 KB: the Atom's throughput is no other than the Arm's, at 100 %",
+                "Memcached, 100 %: the larger the answer, the higher the network use",
                 "Memcached: CPU use is not as high as with Apache, at 1 and 10 KB",
                 "Memcached: every case is bound by the network (the Arm by its driver)",
             ],
