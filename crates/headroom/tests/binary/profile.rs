@@ -190,6 +190,22 @@ fn a_grid_says_what_was_served_at_which_watts_and_goes_on_where_it_ended() {
     let again = succeeds(written.command(&words));
     assert_has(again.err(), &["goes on after"]);
     assert_eq!(again.json()["cells"], profile["cells"]);
+    assert_has(&again.json()["notes"].to_string(), &["it went on after", "by `"]);
+    refused(
+        written.command(&format!("{words} --name other")),
+        &["p.json", "it is called"],
+    );
+    // Its report is not written over it.
+    let over = format!("profile compare {0} --out {0}", written.file("p.json").display());
+    refused(headroom(over), &["p.json", "something else than a report"]);
+    assert_eq!(written.profile()["cells"], profile["cells"]);
+    let far = format!(
+        "profile --url {} --far-end 127.0.0.1:{} --meter model --out {}",
+        server.url(),
+        free_port(),
+        written.file("far.json").display()
+    );
+    refused(headroom(far), &["--far-end 127.0.0.1:", "far-end --listen"]);
     // Another plan is another measurement.
     refused(
         written.command(&format!("{words} --seed 2")),

@@ -195,6 +195,29 @@ mod tests {
     }
 
     #[test]
+    fn beside_others_nothing_is_said_of_what_bounds_a_cell() {
+        let full = cell(1.0, 3.9, 0.0, 0.0);
+        let beside = |busy: f64| {
+            let mut profile = Profile::default();
+            profile.machine.cores = 4;
+            profile.baselines = vec![Baseline {
+                busy_cores: Some(busy),
+                ..Baseline::new(BaselineKind::Idle)
+            }];
+            profile
+        };
+        assert_eq!(beside(0.9).bound(&full), Some(Bound::Cpu));
+        assert_eq!(
+            (beside(1.1).bound(&full), beside(1.1).others_at_work()),
+            (None, Some(1.1))
+        );
+        // Less than the idle machine does is not 0.
+        assert_eq!(beside(0.9).busy_while_sending(&cell(0.25, 0.1, 0.0, 0.0)), None);
+        let busy = beside(0.4).busy_while_sending(&cell(0.5, 0.7, 0.0, 0.0)).unwrap();
+        assert!((busy - 0.25).abs() < 1e-9, "{busy}");
+    }
+
+    #[test]
     fn the_first_full_resource_bounds_and_pauses_do_not_count() {
         let bound = |cell: &Cell| profile(Some(100e6)).bound(cell);
         assert_eq!(bound(&cell(1.0, 3.8, 20e6, 0.5)), Some(Bound::Cpu));

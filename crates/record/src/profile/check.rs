@@ -183,6 +183,28 @@ mod tests {
     }
 
     #[test]
+    fn figures_of_baselines_and_links_are_named_too() {
+        use super::super::file::{Baseline, BaselineKind, Link};
+        let with = |power_w: f64, bits_per_s: f64| {
+            let mut profile = Profile::new("web1", Plan::default());
+            profile.baselines = vec![Baseline {
+                power_w: Some(power_w),
+                ..Baseline::new(BaselineKind::Idle)
+            }];
+            profile.machine.link = Some(Link {
+                name: "eth0".to_owned(),
+                bits_per_s: Some(bits_per_s),
+            });
+            check(&profile).err().unwrap_or_default()
+        };
+        assert_eq!(with(20.0, 1e9), "");
+        assert!(with(-4.0, 1e9).contains("the baseline idle has a power_w of -4"));
+        for bits in [0.0, -1.0, f64::NAN] {
+            assert!(with(20.0, bits).contains("the link's bits_per_s is"), "{bits}");
+        }
+    }
+
+    #[test]
     fn text_only_shows() {
         let mut value =
             json!({"name": "a\u{1b}[31m\u{7}", "notes": ["one\ntwo", {"of": "c\u{9b}"}], "cores": 4});

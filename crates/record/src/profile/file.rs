@@ -576,6 +576,16 @@ mod tests {
         let mut other = profile();
         other.plan.concurrency = 50;
         other.machine.cores = 2;
+        let metered = |of: &str| Profile {
+            meter: Some(Meter {
+                name: "model".to_owned(),
+                source: Source::Estimated,
+                of: of.to_owned(),
+            }),
+            ..profile()
+        };
+        let differs = metered("22 W idle").differs_from(&metered("30 W idle"));
+        assert_eq!(differs.as_deref(), Some("the meter"));
         let why = profile().differs_from(&other).unwrap();
         assert!(why.contains("the plan") && why.contains("the machine"), "{why}");
     }

@@ -161,6 +161,18 @@ async fn a_socket_that_somebody_listens_on_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_folder_that_is_not_there_is_named_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("none/a.sock");
+    let error = Listener::open(listen(&path)).await.unwrap_err().to_string();
+    assert!(
+        error.contains("there is no folder") && error.contains("make it first"),
+        "{error}"
+    );
+    assert_eq!(listen(&path).check().unwrap_err().to_string(), error);
+}
+
+#[tokio::test]
 async fn a_file_that_is_no_socket_is_never_removed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");

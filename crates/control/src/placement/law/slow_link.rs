@@ -7,7 +7,7 @@
 //! class, or for classes that load both alike, nothing tells the two apart, and slow cores stand for both.
 
 use super::gathered::Seen;
-use super::speed::{MAX_BUSY, Slowness, Told};
+use super::speed::{FORGETS, MAX_BUSY, Slowness, Told, faded};
 
 /// The factors on the link's time that are told apart: each a fifth more than the one before.
 const COUNT: usize = 13;
@@ -28,8 +28,6 @@ const NEARER: f64 = 12.0;
 const STRIDE: usize = 2;
 /// A period in which the factors differ by less says nothing of the link.
 const SILENT: f64 = 0.3;
-/// The share of a link's slowness that is forgotten then: a link that is asked for what it is slow at no more is never seen to be quick again.
-const FORGETS: f64 = 0.004;
 
 /// What is against each factor.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,9 +45,9 @@ impl SlowLink {
             *against = *against * KEEPS + new;
         }
         let [least, most] = [f64::min, f64::max].map(|of| period.into_iter().reduce(of).unwrap_or(0.0));
-        // Of one class any factor has the latency that was observed, as far as that of the cores may go.
+        // A link that is asked for what it is slow at no more is never seen to be quick again. Of one class any factor has the latency that was observed, as far as that of the cores may go.
         if most - least < SILENT || told.seen.len() < 2 {
-            return before.powf(1.0 - FORGETS);
+            return faded(before, FORGETS);
         }
         let believed = (0..COUNT)
             .min_by(|one, two| {

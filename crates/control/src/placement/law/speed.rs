@@ -23,7 +23,7 @@ use headroom_units::{PerSecond, Seconds};
 /// A backend counts as at most so much slower and quicker than its figures say. What is quicker is believed less: it would be sent more.
 pub const FACTORS: [f64; 2] = [0.7, 8.0];
 /// The share of a slowness that is forgotten in each period of which nothing is learned: what is avoided is never seen to be quick again.
-const FORGETS: f64 = 0.004;
+pub(super) const FORGETS: f64 = 0.004;
 /// What is busier than this is not told apart: a queue that only grows has no mean.
 pub(super) const MAX_BUSY: f64 = 0.999;
 /// Halvings in which a factor is sought.
@@ -68,14 +68,22 @@ impl Slowness {
 
     /// After a period of which nothing was learned.
     pub(super) fn forgotten(self) -> Self {
-        let faded = |before: f64| match before > 1.0 {
-            true => before.powf(1.0 - FORGETS),
-            false => before,
-        };
+        self.faded(FORGETS)
+    }
+
+    fn faded(self, share: f64) -> Self {
         Self {
-            cpu: faded(self.cpu),
-            link: faded(self.link),
+            cpu: faded(self.cpu, share),
+            link: faded(self.link, share),
         }
+    }
+}
+
+/// A slowness less this share of its logarithm; what is quicker than its figures stays.
+pub(super) fn faded(factor: f64, share: f64) -> f64 {
+    match factor > 1.0 {
+        true => factor.powf(1.0 - share),
+        false => factor,
     }
 }
 
@@ -178,14 +186,7 @@ pub(super) fn learned(
     // Where the path takes most of it, a latency says nothing of a machine that is quicker than its figures; that it is not as slow as it
     // was believed to be it does say.
     if told.observed < path.get() && told.mean_of(told.predicted(before)) > told.observed {
-        let heals = |before: f64| match before > 1.0 {
-            true => before.powf(1.0 - LEARNS[1]),
-            false => before,
-        };
-        return Slowness {
-            cpu: heals(before.cpu),
-            link: heals(before.link),
-        };
+        return before.faded(LEARNS[1]);
     }
     let link = match enough.settled {
         true => links.learned(before.link, &told),

@@ -211,10 +211,9 @@ impl State {
         // A class of which nothing was answered in this period has the size that it had; one of which nothing ever was, none.
         let states = self.classes.iter().chain([&self.unknown]);
         let sizes_bytes: Vec<f64> = states.map(|class| class.mean_bytes.unwrap_or(0.0)).collect();
-        let seen_at = |index: usize, backend: &BackendState| -> Vec<Seen> {
+        let period_of = |(index, backend): (usize, &BackendState)| {
             let service = backend.figures.service();
-            let classes = sizes.classes.iter().zip(&sizes_bytes);
-            let seen = classes.map(|(class, bytes)| {
+            let seen = sizes.classes.iter().zip(&sizes_bytes).map(|(class, bytes)| {
                 let at = class.backends.get(index).copied().unwrap_or_default();
                 Seen {
                     cost: service.of(class.mean_bytes().unwrap_or(*bytes)),
@@ -223,25 +222,27 @@ impl State {
                     mean: at.mean,
                 }
             });
-            seen.collect()
-        };
-        let excesses = self.backends.iter().enumerate().filter_map(|(index, backend)| {
-            let period = Enough {
-                seen: seen_at(index, backend),
+            Enough {
+                seen: seen.collect(),
                 length,
                 settled: true,
-            };
-            let machine = backend.figures.machine(&backend.kind);
-            path::excess(&Told::of(&machine, &period, Seconds::ZERO)?)
-        });
+            }
+        };
+        let periods: Vec<Enough> = self.backends.iter().enumerate().map(period_of).collect();
+        let excesses = self
+            .backends
+            .iter()
+            .zip(&periods)
+            .filter_map(|(backend, period)| {
+                let machine = backend.figures.machine(&backend.kind);
+                path::excess(&Told::of(&machine, period, Seconds::ZERO)?)
+            });
         let least = excesses.min_by(f64::total_cmp);
         self.path.learn(least);
         let path = self.path.get(Seconds::from_millis(tuning.path_ms), allowed);
-        for (index, backend) in self.backends.iter_mut().enumerate() {
-            let seen = seen_at(index, backend);
-            backend
-                .gathered
-                .add(seen, length, sizes.backends[index].in_flight);
+        let observed = periods.into_iter().zip(&sizes.backends);
+        for (backend, (period, of)) in self.backends.iter_mut().zip(observed) {
+            backend.gathered.add(period.seen, length, of.in_flight);
             let machine = backend.figures.machine(&backend.kind);
             backend.slow = match backend.gathered.take() {
                 Some(enough) => speed::learned(backend.slow, &mut backend.links, &machine, &enough, path),

@@ -32,7 +32,7 @@ pub struct PlacementTuning {
     pub late_periods: u32,
     /// Periods for which it then lets go; doubled each time, up to eightfold.
     pub let_go_periods: u32,
-    /// What a request takes beside the work of its machine: the network and the gateway, ms.
+    /// What a request takes at least beside the work of its machine: the network and the gateway, ms. More is learned where all backends take it.
     pub path_ms: f64,
 }
 

@@ -308,6 +308,8 @@ fn no_plan_counts_on_more_than_a_profile_measured() {
         let counts: Vec<(String, u32)> = names.iter().map(|name| ((*name).to_owned(), 9)).collect();
         fleet(&counts, profiles, StudiedService::Apache, &[])
     };
+    let unused = kinds(&["m"], &[file.clone(), other.clone()]).err().unwrap();
+    assert!(unused.to_string().contains("cache.json is of cache"), "{unused}");
     let fleet = kinds(&["m"], std::slice::from_ref(&file)).ok().unwrap();
     let found = find(fleet, read(&demand, None).ok().unwrap(), &args)
         .ok()
