@@ -190,7 +190,7 @@ fn a_grid_says_what_was_served_at_which_watts_and_goes_on_where_it_ended() {
     let again = succeeds(written.command(&words));
     assert_has(again.err(), &["goes on after"]);
     assert_eq!(again.json()["cells"], profile["cells"]);
-    assert_has(&again.json()["notes"].to_string(), &["it went on after", "by `"]);
+    assert_has(again.json()["notes"].to_string(), &["it went on after", "by `"]);
     refused(
         written.command(&format!("{words} --name other")),
         &["p.json", "it is called"],
