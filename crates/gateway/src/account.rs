@@ -25,10 +25,15 @@ pub(crate) struct Account {
     status: Option<StatusCode>,
     response_bytes: u64,
     settled: bool,
+    /// Its request went to the backend over a connection: what becomes of it says something of the backend.
+    exchanging: bool,
+    /// It shows whether a backend that failed is back.
+    probe: bool,
 }
 
 impl Account {
-    /// Counts an arrival. Latencies are counted from `arrived`.
+    /// Counts an arrival. Latencies are counted from `arrived`. At a backend it has been let in by
+    /// [`Backend::try_begin`](crate::backend::Backend::try_begin).
     pub(crate) fn open(core: &Rc<Core>, backend: Option<usize>, class: Option<u8>, arrived: Instant) -> Self {
         let account = Self {
             core: core.clone(),
@@ -42,6 +47,8 @@ impl Account {
             status: None,
             response_bytes: 0,
             settled: false,
+            exchanging: false,
+            probe: false,
         };
         let stats = &mut *core.stats.borrow_mut();
         let (counts, _) = account.part_of(stats);
@@ -60,7 +67,6 @@ impl Account {
                 Some(backend) => {
                     class.backends[backend].arrivals += 1;
                     class.backends[backend].in_flight += 1;
-                    core.backends[backend].begun();
                 }
             }
         }
@@ -75,6 +81,21 @@ impl Account {
                 (&mut sample.counts, &mut sample.histogram)
             }
         }
+    }
+
+    /// The request goes out to the backend.
+    pub(crate) fn exchange(&mut self) {
+        self.exchanging = true;
+    }
+
+    /// What becomes of it says nothing of the backend after all.
+    pub(crate) fn say_nothing(&mut self) {
+        self.exchanging = false;
+    }
+
+    /// This request is the one that shows whether a backend that failed is back.
+    pub(crate) fn is_probe(&mut self) {
+        self.probe = true;
     }
 
     pub(crate) fn core(&self) -> &Rc<Core> {
@@ -137,13 +158,19 @@ impl Account {
             Failure::AbortedByClient if self.waited_too_long() => Failure::TimedOut,
             cause => cause,
         };
+        if cause == Failure::AbortedByClient {
+            self.say_nothing();
+        }
         self.settle(None, |counts| counts.fail(cause));
     }
 
     /// The gateway stopped it.
     pub(crate) fn stop(&mut self, stop: &Stop) {
         match stop {
-            Stop::Refuse(_) => self.settle(None, |counts| counts.refused += 1),
+            Stop::Refuse(_) => {
+                self.say_nothing();
+                self.settle(None, |counts| counts.refused += 1);
+            }
             Stop::Fail(failure, _) => self.fail(*failure),
         }
     }
@@ -172,12 +199,21 @@ impl Account {
         }
         counts.response_bytes += self.response_bytes;
         counts.in_flight -= 1;
-        if self.backend.is_none() {
-            self.core.request_ended(counts.in_flight);
+        match self.backend {
+            None => self.core.request_ended(counts.in_flight),
+            Some(backend) => {
+                let index = usize::from(backend);
+                self.core.backends[index].ended();
+                if self.exchanging {
+                    let connects = &mut stats.backends[index].connects;
+                    self.core
+                        .exchanged(index, latency_us.is_none(), self.probe, connects);
+                }
+            }
         }
-        // A backend may have room for one more. Whatever ends, the queue is looked at: a backend that was out of service may
+        // A backend may have room for one more. Whatever ends, those that wait look again: a backend that was out of service may
         // be back without a request of its own having ended.
-        self.core.queue.wake_first();
+        self.core.queue.ended();
     }
 }
 
@@ -194,7 +230,6 @@ impl Account {
         };
         let part = &mut class.backends[usize::from(backend)];
         part.in_flight -= 1;
-        self.core.backends[usize::from(backend)].ended();
         match latency_us {
             Some(latency_us) => {
                 let latency_us = latency_us.saturating_sub(self.waited_us.into());

@@ -1,15 +1,17 @@
 //! The backends: what is known of each, and whose turn it is.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use http::HeaderValue;
 use http::uri::Uri;
 
 use crate::config::{BackendConfig, Balance, MAX_WEIGHT};
+use crate::connections::Connections;
 use crate::ejection::{Ejection, EjectionCause};
 use crate::error::GatewayError;
+use crate::failing::Failing;
 use crate::sizes::ClassRoute;
 
 /// What the control side wants of a backend.
@@ -67,9 +69,11 @@ pub(crate) struct Backend {
     state: AtomicU8,
     weight: AtomicU32,
     healthy: AtomicBool,
-    /// Exchanges in flight there, of all cores, where sizes are looked at: classes of sizes are bound by it.
+    /// Exchanges in flight there, of all cores.
     in_flight: AtomicU32,
+    pub connections: Connections,
     pub ejection: Ejection,
+    pub failing: Failing,
 }
 
 impl Backend {
@@ -108,7 +112,9 @@ impl Backend {
             weight: AtomicU32::new(config.weight),
             healthy: AtomicBool::new(true),
             in_flight: AtomicU32::new(0),
+            connections: Connections::default(),
             ejection: Ejection::new(),
+            failing: Failing::new(),
         })
     }
 
@@ -142,6 +148,7 @@ impl Backend {
                 // Who lets it take requests again knows that it is there, whatever was found before it went.
                 if self.state.swap(code, Relaxed) != code && state == BackendState::Up {
                     self.ejection.connected();
+                    self.failing.lift();
                 }
             }
             BackendChange::Weight(weight) if weight > MAX_WEIGHT => {
@@ -156,19 +163,23 @@ impl Backend {
         Ok(())
     }
 
-    /// An exchange with it began, at any core.
-    pub(crate) fn begun(&self) {
-        self.in_flight.fetch_add(1, Relaxed);
+    /// An exchange with it begins, at any core; `false` where as many are in flight as may.
+    pub(crate) fn try_begin(&self, limit: usize) -> bool {
+        let begins = (self.in_flight.fetch_add(1, SeqCst) as usize) < limit;
+        if !begins {
+            self.in_flight.fetch_sub(1, SeqCst);
+        }
+        begins
     }
 
-    /// One that had [`begun`](Self::begun) has ended.
+    /// One that was let in by [`Self::try_begin`] has ended.
     pub(crate) fn ended(&self) {
-        self.in_flight.fetch_sub(1, Relaxed);
+        self.in_flight.fetch_sub(1, SeqCst);
     }
 
     /// Exchanges that have begun and not ended, of all cores.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight.load(Relaxed)
+        self.in_flight.load(SeqCst)
     }
 
     pub(crate) fn set_healthy(&self, healthy: bool) {
@@ -184,13 +195,22 @@ impl Backend {
         self.state() == BackendState::Up && self.weight.load(Relaxed) > 0
     }
 
+    /// Whether it is passed over for now: no connection could be opened to it, or it failed while others did not.
+    pub(crate) fn is_ejected(&self) -> bool {
+        self.ejection.is_ejected() || self.failing.is_ejected()
+    }
+
     /// Whether it may take requests, but for ejections and limits; `panics`: whoever is healthy.
     fn may_take(&self, panics: bool) -> bool {
         self.is_in_service() && (self.is_healthy() || panics)
     }
 
     pub(crate) fn health(&self) -> BackendHealth {
-        let ejected = self.ejection.state();
+        let failing = self.failing.left().map(|left| (left, EjectionCause::Failing));
+        let ejected = [self.ejection.state(), failing]
+            .into_iter()
+            .flatten()
+            .max_by_key(|(left, _)| *left);
         BackendHealth {
             url: self.url.clone(),
             state: self.state(),
@@ -268,7 +288,7 @@ impl Balancer {
         let can = |index: usize| {
             let backend = &backends[index];
             backend.may_take(panics)
-                && !backend.ejection.is_ejected()
+                && !backend.is_ejected()
                 && !tried(index)
                 && in_flight(index) < self.max_in_flight
         };
@@ -317,8 +337,7 @@ impl Balancer {
             let mut may = |index: usize| {
                 let backend = &backends[index];
                 let weight = backend.weight.load(Relaxed);
-                if !backend.may_take(panics) || backend.ejection.is_ejected() != with_ejected || tried(index)
-                {
+                if !backend.may_take(panics) || backend.is_ejected() != with_ejected || tried(index) {
                     return None;
                 }
                 let load = in_flight(index);

@@ -270,7 +270,7 @@ proptest! {
 fn bounded(weights: &[u32], most: &[u32], in_flight: &[u32], turns: usize) -> Vec<Option<usize>> {
     let backends = make(&vec![1; weights.len()]);
     for (backend, count) in backends.iter().zip(in_flight) {
-        (0..*count).for_each(|_| backend.begun());
+        (0..*count).for_each(|_| assert!(backend.try_begin(usize::MAX)));
     }
     let route = ClassRoute {
         weights: weights.to_vec(),
@@ -280,7 +280,9 @@ fn bounded(weights: &[u32], most: &[u32], in_flight: &[u32], turns: usize) -> Ve
     let mut credit = vec![0; weights.len()];
     let mut turn = || {
         let picked = balancer.pick_routed(&backends, &route, &mut credit, |_| 0, |_| false);
-        picked.iter().for_each(|picked| backends[*picked].begun());
+        picked
+            .iter()
+            .for_each(|picked| assert!(backends[*picked].try_begin(usize::MAX)));
         picked
     };
     (0..turns).map(|_| turn()).collect()

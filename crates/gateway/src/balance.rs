@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Instant;
 
 use http::Method;
 
@@ -12,6 +13,7 @@ use crate::core::Core;
 use crate::ejection::ConnectFailure;
 use crate::endpoint::{Attempt, Endpoint, Fault};
 use crate::layer::{Answer, Layer};
+use crate::retry::Budget;
 use crate::sizes::CoreRoutes;
 use crate::stats::Failure;
 use crate::watch::Phase;
@@ -23,15 +25,16 @@ pub(crate) struct Balance {
     balancer: RefCell<Balancer>,
     /// Where the classes of sizes go; `None` where sizes are not looked at.
     routes: Option<RefCell<CoreRoutes>>,
+    budget: Budget,
     endpoint: Rc<Endpoint>,
 }
 
 /// What a request has met so far.
 struct Tries {
     retries_left: u32,
-    /// Backends that no connection could be opened to.
+    /// Backends that no connection could be opened to, or whose connection died.
     unreachable: Vec<usize>,
-    /// One of these is there, and had a full accept queue.
+    /// One of these is there, or may be: it had a full accept queue, or took the request and died.
     full: bool,
     /// What the client hears if there is no other.
     last: Stop,
@@ -46,7 +49,7 @@ fn is_idempotent(method: &Method) -> bool {
 }
 
 impl Balance {
-    /// In front of the backends of one core, which has its part of each limit.
+    /// In front of the backends of one core.
     pub(crate) fn new(core: Rc<Core>, endpoint: Rc<Endpoint>) -> Self {
         let config = &core.config;
         // Without active checks nobody is found unhealthy.
@@ -58,10 +61,11 @@ impl Balance {
         let balancer = Balancer::new(
             config.balance_rule(),
             core.backends.len(),
-            core.max_in_flight_per_backend,
+            core.config.limits.max_in_flight_per_backend,
             panic_percent,
         );
         Self {
+            budget: Budget::new(&core.config.retry, core.cores),
             balancer: RefCell::new(balancer),
             routes: core.routes.clone().map(CoreRoutes::new).map(RefCell::new),
             core,
@@ -69,12 +73,22 @@ impl Balance {
         }
     }
 
-    /// Whose turn it is; `tried` backends are passed over. Where the request's class has weights, one of those that have one; and any
+    /// Whose turn it is, with a place there taken; `tried` backends are passed over. Where the request's class has weights, one of those that have one; and any
     /// where none of these can take it, for latency comes before energy.
     fn pick(&self, call: &Call, tried: &[usize]) -> Result<usize, NoBackend> {
+        let limit = self.core.config.limits.max_in_flight_per_backend;
+        loop {
+            let picked = self.pick_once(call, tried)?;
+            // Another core may have taken its last place meanwhile.
+            if self.core.backends[picked].try_begin(limit) {
+                return Ok(picked);
+            }
+        }
+    }
+
+    fn pick_once(&self, call: &Call, tried: &[usize]) -> Result<usize, NoBackend> {
         let backends = &self.core.backends;
-        let stats = self.core.stats.borrow();
-        let in_flight = |index: usize| stats.backends[index].counts.in_flight as usize;
+        let in_flight = |index: usize| backends[index].in_flight() as usize;
         let tried = |index: usize| tried.contains(&index);
         let mut balancer = self.balancer.borrow_mut();
         if let (Some(routes), Some(sized)) = (&self.routes, call.sized)
@@ -173,6 +187,7 @@ impl Layer for Balance {
             full: false,
             last: Stop::Fail(Failure::Unreachable, "no backend is available"),
         };
+        self.budget.request();
         let mut attempt = self.begin(call, &mut tries).await?;
         let mut fresh = false;
         loop {
@@ -184,16 +199,30 @@ impl Layer for Balance {
                     tries.unreachable.push(failed.backend);
                     tries.full |= failure == ConnectFailure::TimedOut { alive: true };
                     attempt = self.begin(failed.call, &mut tries).await?;
-                    fresh = false;
                 }
                 Err(Fault::Died {
-                    attempt: died, sent, ..
-                }) if tries.retries_left > 0 && may_repeat(&died.call, sent) => {
-                    self.retry(&died.call, &mut tries);
-                    attempt = died;
+                    attempt: mut died,
+                    sent,
+                    reused,
+                    stop,
+                }) => {
+                    let may = tries.retries_left > 0 && may_repeat(&died.call, sent);
+                    if !may || (sent && !self.budget.take(Instant::now())) {
+                        return Err(died.stop(stop));
+                    }
+                    if reused {
+                        // It may have been closed for its age just now: that says nothing of its backend.
+                        died.account.say_nothing();
+                    }
+                    tries.last = stop;
+                    died.account.stop(&stop);
+                    tries.unreachable.push(died.backend);
+                    // Where there is no other it is worth another try itself.
+                    tries.full = true;
+                    attempt = self.begin(died.call, &mut tries).await?;
+                    // What else is in the pools may be as dead.
                     fresh = true;
                 }
-                Err(Fault::Died { attempt, stop, .. }) => return Err(attempt.stop(stop)),
                 Err(Fault::Final(stop)) => return Err(stop),
             }
         }

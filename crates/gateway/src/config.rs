@@ -177,7 +177,7 @@ pub enum Balance {
     /// In turn, in proportion to the weights, interleaved as evenly as the weights allow.
     #[serde(alias = "round-robin")]
     RoundRobin,
-    /// The backend with the fewest of this core's requests in flight per unit of weight.
+    /// The backend with the fewest requests in flight, of all cores, per unit of weight.
     #[serde(alias = "least-connections")]
     LeastConnections,
 }
@@ -209,8 +209,16 @@ pub struct HealthConfig {
     /// ejected; 0 for never. A backend that still answers other requests, or accepts other connections, is there and
     /// has a full accept queue: to pass it over would only make the others' overflow. Default 5.
     pub eject_after_timeouts: u32,
+    /// Failures in exchanges with a backend (an answer with a `failed_status`, none in time, a fresh connection that died, an answer that
+    /// broke off), seen by one core within 5 to 10 seconds, after which it is ejected if it clearly stands out: at least
+    /// `eject_failure_percent` of its exchanges failed, twice the others' share, and by more than chance makes. One request
+    /// at a time then shows whether it is back. 0 for never. Default 5.
+    pub eject_after_failures: u32,
+    /// A backend of whose exchanges fewer fail is not ejected for that, 0 to 100 percent: to do without it costs more.
+    /// Default 5.
+    pub eject_failure_percent: u32,
     /// The largest share of the backends in service (up, with a weight) that may be away at one time, unhealthy ones
-    /// included, for another one to be ejected because of timeouts, 0 to 100 percent: the rest must not be overrun.
+    /// included, for another one to be ejected because of timeouts or failures, 0 to 100 percent: the rest must not be overrun.
     /// Backends that refuse connections are always passed over: they could take nothing. Default 50.
     pub max_ejection_percent: u32,
     /// While fewer of the backends in service than this pass their active checks, 0 to 100 percent, the checks are
@@ -231,6 +239,8 @@ impl Default for HealthConfig {
             ejection_max_ms: 10_000,
             eject_after_refusals: 1,
             eject_after_timeouts: 5,
+            eject_after_failures: 5,
+            eject_failure_percent: 5,
             max_ejection_percent: 50,
             panic_percent: 50,
         }
@@ -285,15 +295,24 @@ impl Default for TimeoutConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetryConfig {
-    /// How often one request may be repeated after a kept-alive connection died under it, or after a backend
-    /// could not be connected to. A request that may have reached a backend is repeated only if its method is
-    /// idempotent (RFC 9110 section 9.2.2) and it has no body. Default 2.
+    /// How often one request may be repeated after its connection died without a whole head of an answer, or after a
+    /// backend could not be connected to. A request that may have reached a backend is repeated only if its method is
+    /// idempotent (RFC 9110 section 9.2.2) and its body was not begun; at another backend where there is one. Default 2.
     pub max_retries: u32,
+    /// Of the requests of the last 5 to 10 seconds, so many percent may be repeated after they may have reached a backend,
+    /// 0 to 100: a service that fails must not be sent its load several times over. Default 20.
+    pub budget_percent: u32,
+    /// So many a second may be repeated whatever the share, over all cores. Default 10.
+    pub budget_min_per_s: u32,
 }
 
 impl Default for RetryConfig {
     fn default() -> Self {
-        Self { max_retries: 2 }
+        Self {
+            max_retries: 2,
+            budget_percent: 20,
+            budget_min_per_s: 10,
+        }
     }
 }
 
@@ -314,15 +333,14 @@ pub struct LimitConfig {
     pub max_connections_per_core: usize,
     /// Kept-alive connections per backend per core; one more is closed instead of kept. Default 256.
     pub max_idle_per_backend_per_core: usize,
-    /// Requests in flight per backend over all cores (each core has an equal part, rounded up), and with them the
-    /// connections opened to it. A request that finds every backend at its limit waits in the gateway. For a server
+    /// Requests in flight per backend over all cores, and with them the connections opened to it, those kept for later
+    /// requests included. A request that finds every backend at its limit waits in the gateway. For a server
     /// that gives each connection a worker (Apache's prefork), set it to its workers plus as much of its accept
     /// queue as may fill: then an overload waits here, in turn, and not in SYNs that the server drops and TCP repeats
     /// after a second. An upgraded connection (a WebSocket's) is no longer a request and does not count, though it
     /// keeps its worker: set the limit lower by as many as there may be. Default 16 384.
     pub max_in_flight_per_backend: usize,
-    /// Requests that may wait for a backend below its limit, over all cores (each core has an equal part, rounded
-    /// up); one more, or one that has waited `queue_timeout_ms`, is answered 503 with Retry-After. 0 for none.
+    /// Requests that may wait for a backend below its limit, over all cores; one more, or one that has waited `queue_timeout_ms`, is answered 503 with Retry-After. 0 for none.
     /// Default 1 024.
     pub max_queued: usize,
     /// Streams a client may have open on one HTTP/2 connection; more are refused by RST_STREAM. Default 128.

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
@@ -14,10 +15,12 @@ use crate::cache::Store;
 use crate::config::GatewayConfig;
 use crate::descriptors::Descriptors;
 use crate::exchanges::Exchanges;
+use crate::failing::{Observed, may_eject};
 use crate::queue::Queue;
 use crate::signs::Signs;
 use crate::sizes::{SharedRoutes, Sizes};
-use crate::stats::CoreSample;
+use crate::stats::{ConnectCounts, CoreSample};
+use crate::waiting::Waiting;
 use crate::watch::{Watch, Watches};
 
 /// Bytes read at once where a core's buffer is read through.
@@ -34,6 +37,8 @@ pub(crate) struct Common {
     pub signs: Arc<Signs>,
     /// The requests in flight of all cores.
     pub alarm: Arc<Alarm>,
+    /// The requests of all cores that wait for a backend.
+    pub waiting: Arc<Waiting>,
     /// What all cores' clients have of the process's descriptors.
     pub descriptors: Arc<Descriptors>,
     /// What is stored of answers; `None` without a cache.
@@ -47,10 +52,15 @@ pub(crate) struct Common {
 /// The state of one core.
 pub(crate) struct Core {
     index: usize,
-    /// This core's part of the limit of requests in flight at a backend.
-    pub max_in_flight_per_backend: usize,
+    /// How many cores there are.
+    pub cores: usize,
+    /// This core's part of the limit of requests in flight at a backend: what a batcher here reckons with. The limit itself is one for
+    /// all cores.
+    pub part_in_flight_per_backend: usize,
     pub config: Arc<GatewayConfig>,
     pub backends: Vec<Arc<Backend>>,
+    /// The requests of all cores that wait.
+    pub waiting: Arc<Waiting>,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
     /// Requests that the batcher holds.
@@ -58,6 +68,8 @@ pub(crate) struct Core {
     signs: Arc<Signs>,
     alarm: Arc<Alarm>,
     pub stats: RefCell<CoreSample>,
+    /// What became of the exchanges with each backend.
+    pub observed: Observed,
     /// What the exchanges with backends tell of how many at a time they bear; `None` where nobody asks, without a batcher.
     pub exchanges: Option<Exchanges>,
     /// What is known of the sizes of answers; `None` where nobody looks at them.
@@ -93,6 +105,7 @@ impl Core {
             cores,
             signs,
             alarm,
+            waiting,
             descriptors,
             cache: _,
             batch,
@@ -100,12 +113,15 @@ impl Core {
         } = common;
         Self {
             index,
-            max_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
-            queue: Queue::new(config.limits.max_queued.div_ceil(cores)),
+            cores,
+            part_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
+            queue: Queue::new(index, Arc::clone(&waiting)),
+            waiting,
             held: Cell::new(0),
             signs,
             alarm,
             stats: RefCell::new(CoreSample::empty(backends.len(), config.sizes.all_classes())),
+            observed: Observed::new(backends.len()),
             exchanges: batch.is_some().then(Exchanges::default),
             sizes: Sizes::new(&config.sizes),
             routes,
@@ -128,6 +144,45 @@ impl Core {
     /// Its number.
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// An exchange with this backend has ended, one that had a connection: whether the backend is passed over for what became of it, and
+    /// of others before. `probe` was to show whether it is back.
+    pub(crate) fn exchanged(&self, backend: usize, failed: bool, probe: bool, counts: &mut ConnectCounts) {
+        self.observed.ended(backend, failed);
+        let (to, health) = (&self.backends[backend], &self.config.health);
+        if !failed {
+            if probe {
+                to.failing.lift();
+                tracing::info!(backend = to.url, "it answers again");
+            }
+            return;
+        }
+        let stands_out = || {
+            self.observed
+                .stands_out(backend, &self.backends, health, Instant::now())
+                && !to.failing.is_ejected()
+        };
+        if !probe && !stands_out() {
+            return;
+        }
+        if !may_eject(backend, &self.backends, health) {
+            if probe {
+                to.failing.lift();
+            }
+            // Counted from the start, so that it is reported once for so many failures.
+            self.observed.forget(backend);
+            counts.ejections_withheld += 1;
+        } else if to.failing.eject(health, probe) {
+            self.observed.forget(backend);
+            counts.ejected_failing += 1;
+            if !probe {
+                tracing::warn!(
+                    backend = to.url,
+                    "it fails requests, and others do not: passed over for a while"
+                );
+            }
+        }
     }
 
     /// Exchanges of this core in flight at its backends.

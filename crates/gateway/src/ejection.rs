@@ -32,6 +32,8 @@ pub enum EjectionCause {
     Refused,
     /// Connections timed out, and nothing else was heard of it meanwhile.
     TimedOut,
+    /// It failed requests, with connections open to it, while others did not.
+    Failing,
 }
 
 /// Why a connection could not be opened.
@@ -263,8 +265,9 @@ impl Ejection {
         }
         self.in_a_row.fetch_add(1, Relaxed);
         let cause = match cause {
-            EjectionCause::Refused => REFUSED,
             EjectionCause::TimedOut => TIMED_OUT,
+            // What fails requests has a record of its own, `Failing`.
+            EjectionCause::Refused | EjectionCause::Failing => REFUSED,
         };
         self.cause.store(cause, Relaxed);
         true
@@ -287,14 +290,14 @@ impl Census {
         for (index, backend) in backends.iter().enumerate() {
             if index != one && backend.is_in_service() {
                 census.in_service += 1;
-                census.away += usize::from(!backend.is_healthy() || backend.ejection.is_ejected());
+                census.away += usize::from(!backend.is_healthy() || backend.is_ejected());
             }
         }
         census
     }
 
     /// Whether one more may go without more than `percent` of all being away.
-    fn allows_one_more(self, percent: u32) -> bool {
+    pub(crate) fn allows_one_more(self, percent: u32) -> bool {
         (self.away + 1) * 100 <= (self.in_service + 1) * percent as usize
     }
 }

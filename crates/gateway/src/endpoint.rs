@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
@@ -14,6 +14,7 @@ use crate::account::Account;
 use crate::body::{Body, UpstreamBody};
 use crate::call::{Call, Stop};
 use crate::config::ms;
+use crate::connections::Lease;
 use crate::core::Core;
 use crate::ejection::{Census, ConnectFailure, EjectionCause, Verdict};
 use crate::headers::{Refusal, add_via};
@@ -26,6 +27,9 @@ use crate::upload::{RequestBody, UploadError};
 use crate::upstream::{ExchangeError, Upstream};
 use crate::watch::Phase;
 
+/// A probe that takes longer has failed as far as others are concerned: another one may be sent.
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A request on its way to one backend, in flight there until its account is settled.
 pub(crate) struct Attempt {
     pub call: Box<Call>,
@@ -36,12 +40,15 @@ pub(crate) struct Attempt {
 impl Attempt {
     /// The request goes to this backend.
     pub(crate) fn begin(core: &Rc<Core>, backend: usize, call: Box<Call>) -> Self {
-        let account = Account::open(
+        let mut account = Account::open(
             core,
             Some(backend),
             call.sized.map(|sized| sized.class),
             call.arrived,
         );
+        if core.backends[backend].failing.begin(PROBE_PATIENCE) {
+            account.is_probe();
+        }
         Self {
             call,
             backend,
@@ -60,12 +67,14 @@ impl Attempt {
 pub(crate) enum Fault {
     /// Nothing was sent: no connection could be opened.
     Unconnected(Attempt, ConnectFailure),
-    /// A kept-alive connection ended without a byte of an answer, as the backend may close it just when a request is
+    /// The connection ended before there was a head of an answer: the backend died, or closed it just when a request was
     /// sent.
     Died {
         attempt: Attempt,
         /// The request may have arrived.
         sent: bool,
+        /// An earlier request was answered on it.
+        reused: bool,
         /// What it means where it is not sent again.
         stop: Stop,
     },
@@ -114,6 +123,7 @@ impl Endpoint {
                 Err(failure) => return Err(Fault::Unconnected(attempt, failure)),
             },
         };
+        attempt.account.exchange();
         attempt.call.watch.enter(match attempt.call.body {
             Some(_) => Phase::Upload,
             None => Phase::Response,
@@ -138,16 +148,23 @@ impl Endpoint {
             failed => {
                 let error = failed.and_then(Result::err);
                 let died = match &error {
-                    Some(ExchangeError::Died { sent, .. }) if upstream.reused => Some(*sent),
+                    Some(ExchangeError::Died { sent, .. }) => Some(*sent),
                     _ => None,
                 };
+                let reused = upstream.reused;
                 let stop = self.explain(error, &attempt);
                 // An idle connection that a backend has closed meanwhile says nothing of it, and an upload that broke off neither.
-                if let (None, true, Some(exchanges)) = (died, stop.is_of_backend(), &self.core.exchanges) {
+                let is_news = died.is_none() || !reused;
+                if let (true, true, Some(exchanges)) = (is_news, stop.is_of_backend(), &self.core.exchanges) {
                     exchanges.failed();
                 }
                 Err(match died {
-                    Some(sent) => Fault::Died { attempt, sent, stop },
+                    Some(sent) => Fault::Died {
+                        attempt,
+                        sent,
+                        reused,
+                        stop,
+                    },
                     None => Fault::Final(attempt.stop(stop)),
                 })
             }
@@ -256,10 +273,12 @@ impl Endpoint {
         let begun = to.ejection.begin_connect(patience);
         let signs = core.signs_of(backend);
         let among = core.exchanges.as_ref().map(|_| core.in_flight());
+        let lease = Lease::take(to, core.config.limits.max_in_flight_per_backend, &core.waiting).await;
         let opened = tokio::time::timeout(patience, Upstream::connect(self.addresses[backend].get())).await;
         let failure = match opened {
             Ok(Ok(mut upstream)) => {
                 upstream.begun_among = among;
+                upstream.lease = Some(lease);
                 to.ejection.connected();
                 core.heard(backend);
                 core.stats.borrow_mut().backends[backend].connects.opened += 1;
@@ -296,6 +315,7 @@ impl Endpoint {
                 *match cause {
                     EjectionCause::Refused => &mut connects.ejected_refused,
                     EjectionCause::TimedOut => &mut connects.ejected_timed_out,
+                    EjectionCause::Failing => &mut connects.ejected_failing,
                 } += 1;
             }
         }

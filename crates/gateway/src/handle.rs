@@ -22,6 +22,7 @@ use crate::sizes::{ClassRoute, SharedRoutes};
 use crate::stats::PeriodStats;
 use crate::thread::{self, CoreSeed, Listener};
 use crate::tls;
+use crate::waiting::Waiting;
 
 /// Orders that may wait for a core or for the control thread.
 const ORDER_QUEUE: usize = 64;
@@ -241,6 +242,7 @@ impl Bound {
             config: Arc::clone(&config),
             cores,
             signs: Arc::new(Signs::new(cores, backends.len())),
+            waiting: Arc::new(Waiting::new(cores, config.limits.max_queued)),
             descriptors: Arc::new(Descriptors::of_process(cores, backends.len())),
             backends: backends.clone(),
         };

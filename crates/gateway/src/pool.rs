@@ -49,7 +49,9 @@ impl Pools {
     /// Keeps a connection for the next request, if there is room and the backend is still wanted.
     pub(crate) fn give_back(&self, backend: usize, mut upstream: Box<Upstream>) {
         let mut pool = self.pools[backend].borrow_mut();
-        let wanted = self.core.backends[backend].state() != BackendState::Down && !self.core.draining.get();
+        let to = &self.core.backends[backend];
+        let wanted =
+            to.state() != BackendState::Down && !self.core.draining.get() && !to.connections.are_wanted();
         let room = pool.len() < self.core.config.limits.max_idle_per_backend_per_core
             && self.count.get() < self.core.descriptors.max_pooled_per_core;
         if wanted && room {
@@ -84,6 +86,15 @@ impl Pools {
                     now.duration_since(since) < limit && upstream.is_usable()
                 });
                 self.count.set(self.count.get() - (before - pool.len()));
+            }
+        }
+    }
+
+    /// Closes one connection to each backend that another core needs one to.
+    pub(crate) fn close_wanted(&self) {
+        for (backend, pool) in self.core.backends.iter().zip(&self.pools) {
+            if backend.connections.are_wanted() && pool.borrow_mut().pop().is_some() {
+                self.count.set(self.count.get() - 1);
             }
         }
     }

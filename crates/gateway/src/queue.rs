@@ -1,19 +1,24 @@
 //! Requests of one core that wait for a backend below its limit of requests in flight, first come, first served.
 //!
-//! Only the first of them looks for a backend, whenever a request ends or another one comes; having found one, it
-//! leaves and wakes the next, for there may be room for more. A request that finds the queue empty never touches it.
+//! Only the first of them looks for a backend, whenever a request ends (on any core: [`Waiting`]) or another one comes; having found
+//! one, it leaves and wakes the next, for there may be room for more. A request that finds the queue empty never touches it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
+
+use crate::waiting::Waiting;
 
 /// The waiting requests of one core.
 #[derive(Debug)]
 pub(crate) struct Queue {
+    core: usize,
     waiters: RefCell<VecDeque<Rc<Waiter>>>,
-    limit: usize,
+    /// Those of all cores.
+    waiting: Arc<Waiting>,
 }
 
 #[derive(Debug)]
@@ -27,11 +32,12 @@ pub(crate) struct Place<'a> {
 }
 
 impl Queue {
-    /// A queue for at most `limit` requests.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// The queue of this core.
+    pub(crate) fn new(core: usize, waiting: Arc<Waiting>) -> Self {
         Self {
+            core,
             waiters: RefCell::default(),
-            limit,
+            waiting,
         }
     }
 
@@ -39,27 +45,37 @@ impl Queue {
         self.waiters.borrow().is_empty()
     }
 
-    /// For how many it is.
-    pub(crate) fn limit(&self) -> usize {
-        self.limit
+    /// This core's part of the requests that may wait.
+    pub(crate) fn part(&self) -> usize {
+        self.waiting.part()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.waiters.borrow().len()
     }
 
-    /// Joins the queue at its end; `None` where it is full.
+    /// Joins the queue at its end; `None` where as many wait, over all cores, as may.
     pub(crate) fn join(&self) -> Option<Place<'_>> {
-        let mut waiters = self.waiters.borrow_mut();
-        if waiters.len() >= self.limit {
+        if !self.waiting.join(self.core) {
             return None;
         }
         let waiter = Rc::new(Waiter(RefCell::default()));
-        waiters.push_back(waiter.clone());
-        drop(waiters);
+        self.waiters.borrow_mut().push_back(waiter.clone());
         // Backends may have come back without a request having ended.
         self.wake_first();
         Some(Place { queue: self, waiter })
+    }
+
+    /// A request of this core has ended: whoever's turn it is, on this core or another, looks again.
+    pub(crate) fn ended(&self) {
+        if self.waiting.ended(self.core) {
+            self.wake_first();
+        }
+    }
+
+    /// Until something that ended on another core is to be looked at.
+    pub(crate) async fn news(&self) {
+        self.waiting.news(self.core).await;
     }
 
     /// Something has changed: the first in the queue looks again.
@@ -81,8 +97,12 @@ impl Place<'_> {
                 .front()
                 .is_some_and(|first| Rc::ptr_eq(first, &self.waiter));
             drop(waiters);
-            if first && let Some(answer) = found() {
-                return Poll::Ready(answer);
+            if first {
+                if let Some(answer) = found() {
+                    self.queue.waiting.taken(self.queue.core);
+                    return Poll::Ready(answer);
+                }
+                self.queue.waiting.hand_on(self.queue.core);
             }
             *self.waiter.0.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
@@ -97,6 +117,7 @@ impl Drop for Place<'_> {
         // Nearly always it is the first that leaves.
         if let Some(place) = waiters.iter().position(|waiter| Rc::ptr_eq(waiter, &self.waiter)) {
             waiters.remove(place);
+            self.queue.waiting.leave(self.queue.core);
         }
         drop(waiters);
         self.queue.wake_first();
@@ -125,7 +146,7 @@ mod tests {
 
     #[test]
     fn only_the_first_takes_what_is_free_and_the_next_is_woken() {
-        let queue = Queue::new(2);
+        let queue = Queue::new(0, Arc::new(Waiting::new(1, 2)));
         let free = Cell::new(0);
         let take = || {
             (free.get() > 0).then(|| {
@@ -158,7 +179,7 @@ mod tests {
 
     #[test]
     fn who_gives_up_in_the_middle_leaves_the_others_in_their_order() {
-        let queue = Queue::new(3);
+        let queue = Queue::new(0, Arc::new(Waiting::new(1, 3)));
         let mut cx = Context::from_waker(Waker::noop());
         let places: Vec<_> = (0..3).map(|_| queue.join().unwrap()).collect();
         let mut places = places.into_iter();

@@ -149,7 +149,9 @@ pub struct ConnectCounts {
     pub ejected_refused: u64,
     /// Ejections after connections that timed out.
     pub ejected_timed_out: u64,
-    /// Ejections after timeouts that did not happen because too many backends were away
+    /// Ejections because it failed requests while others did not.
+    pub ejected_failing: u64,
+    /// Ejections after timeouts or failures that did not happen because too many backends were away
     /// ([`crate::HealthConfig::max_ejection_percent`]).
     pub ejections_withheld: u64,
 }

@@ -168,6 +168,14 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         }
         let watching = core.clone();
         tokio::task::spawn_local(async move { watching.watches.run().await });
+        let (waits, pools) = (core.clone(), endpoint.pools.clone());
+        tokio::task::spawn_local(async move {
+            loop {
+                waits.queue.news().await;
+                pools.close_wanted();
+                waits.queue.wake_first();
+            }
+        });
         let pools = endpoint.pools.clone();
         tokio::task::spawn_local(async move { pools.close_expired().await });
         obey(index, &core, &endpoint, &mut orders, &reports).await;

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::chunked::{self, ChunkError, Decoder};
+use crate::connections::Lease;
 use crate::core::Core;
 use crate::response_head::{self, Framing, HeadError, ResponseHead};
 use crate::retransmits::retransmits;
@@ -51,6 +52,8 @@ pub(crate) struct Upstream {
     pub asked: Option<Instant>,
     /// When a sweep first found it in the pool.
     pub idle_since: Option<Instant>,
+    /// Its part of its backend's limit; `None` in tests.
+    pub lease: Option<Lease>,
 }
 
 enum BodyReader {
@@ -76,7 +79,7 @@ pub(crate) struct Tunnel {
 /// How an exchange failed before its response head.
 #[derive(Debug)]
 pub(crate) enum ExchangeError {
-    /// The connection ended without a byte of a response; `sent` tells whether the request may have arrived.
+    /// The connection ended before there was a whole head of a final response; `sent` tells whether the request may have arrived.
     Died { error: io::Error, sent: bool },
     /// The response is not one that can be passed on.
     Invalid(HeadError),
@@ -114,6 +117,7 @@ impl Upstream {
             begun_among: None,
             asked: None,
             idle_since: None,
+            lease: None,
         }))
     }
 
@@ -266,13 +270,9 @@ impl Upstream {
                 }
                 Err(error) => error,
             };
-            return Poll::Ready(Err(if self.received_any {
-                ExchangeError::Invalid(HeadError::Syntax(httparse::Error::Status))
-            } else {
-                ExchangeError::Died {
-                    error: ended,
-                    sent: self.sent_any,
-                }
+            return Poll::Ready(Err(ExchangeError::Died {
+                error: ended,
+                sent: self.sent_any || self.received_any,
             }));
         }
     }

@@ -233,14 +233,13 @@ impl Release {
     /// How many requests what is behind takes at once, without that it turns any away.
     fn room(&self) -> usize {
         let available = self.core.backends.iter();
-        let available =
-            available.filter(|one| one.is_in_service() && one.is_healthy() && !one.ejection.is_ejected());
+        let available = available.filter(|one| one.is_in_service() && one.is_healthy() && !one.is_ejected());
         let in_flight = self
             .core
-            .max_in_flight_per_backend
+            .part_in_flight_per_backend
             .saturating_mul(available.count());
         // Half of the queue is for what passes at once.
-        in_flight.saturating_add(self.core.queue.limit() / 2).max(1)
+        in_flight.saturating_add(self.core.queue.part() / 2).max(1)
     }
 
     /// Those whose client has gone, or that went by themselves, need not wait for their turn.
@@ -338,6 +337,7 @@ mod tests {
             config: Arc::new(GatewayConfig::default()),
             backends: Vec::new(),
             cores: 1,
+            waiting: Arc::new(crate::waiting::Waiting::new(1, 1_024)),
             signs: Arc::new(Signs::new(0, 1)),
             descriptors: Arc::new(Descriptors::of_process(1, 1)),
             cache: None,

@@ -122,6 +122,12 @@ impl GatewayConfig {
                 "0 to 100",
             ),
             (
+                "health.eject_failure_percent",
+                health.eject_failure_percent.into(),
+                (0, 100),
+                "0 to 100",
+            ),
+            (
                 "batch.max_wait_ms",
                 self.batch.max_wait_ms,
                 (1, MAX_WAIT_MS),
@@ -139,6 +145,12 @@ impl GatewayConfig {
                 self.sizes.routes as u64,
                 (64, MAX_ROUTES as u64),
                 "64 to 1048576: each core remembers so many, in 20 bytes each",
+            ),
+            (
+                "retry.budget_percent",
+                self.retry.budget_percent.into(),
+                (0, 100),
+                "0 to 100",
             ),
             (
                 "health.panic_percent",

@@ -3,7 +3,9 @@
 mod backends;
 #[path = "../common/mod.rs"]
 mod common;
+mod failing;
 mod failures;
 mod http2;
+mod killed;
 mod lifecycle;
 mod proxying;

@@ -305,6 +305,71 @@ fn requests_beyond_the_limit_wait_their_turn() {
 }
 
 #[test]
+fn the_limit_of_requests_in_flight_is_one_for_all_cores() {
+    let (backend, most) = slow(Duration::from_millis(10));
+    let (gateway, front) = gateway_with(&backend, |config| {
+        config.threads = 4;
+        config.limits.max_in_flight_per_backend = 8;
+        config.timeouts.queue_timeout_ms = 20_000;
+    });
+    let clients: Vec<_> = (0..16)
+        .map(|_| {
+            std::thread::spawn(move || {
+                for _ in 0..15 {
+                    // A new connection each time, so that the kernel gives the cores unequal shares.
+                    assert_eq!(Client::connect(front).get("/").text(), "slow");
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    let period = take(&gateway);
+    assert_eq!((period.service.completions, period.service.failures), (240, 0));
+    assert_eq!(most.load(SeqCst), 8, "all places are used, and no more");
+    assert_eq!(period.queue.waiting, 0);
+}
+
+#[test]
+fn a_limit_of_one_is_one_connection_whichever_core_needs_it() {
+    // A server of one worker, which serves a connection until it is closed: one more would wait for that.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = connections.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            count.fetch_add(1, SeqCst);
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            while Message::read(&mut reader, false).is_some() && stream.write_all(&ok("one")).is_ok() {}
+        }
+    });
+    let mut config = config(&[]);
+    config.backends = vec![BackendConfig::new(url)];
+    config.threads = 4;
+    config.limits.max_in_flight_per_backend = 1;
+    config.timeouts.queue_timeout_ms = 20_000;
+    config.timeouts.pool_idle_timeout_ms = 60_000;
+    let (gateway, front) = start(config);
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            std::thread::spawn(move || {
+                for _ in 0..20 {
+                    assert_eq!(Client::connect(front).get("/").text(), "one");
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert_eq!(take(&gateway).service.completions, 160);
+    assert!(connections.load(SeqCst) > 1, "only one core had requests");
+}
+
+#[test]
 fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
     let (backend, _) = slow(Duration::from_secs(2));
     let (gateway, front) = gateway_with(&backend, |config| {

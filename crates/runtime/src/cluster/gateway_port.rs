@@ -313,6 +313,7 @@ impl Control {
                         ejected_refused: backend.connects.ejected_refused,
                         ejected_timed_out: backend.connects.ejected_timed_out,
                         ejections_withheld: backend.connects.ejections_withheld,
+                        ejected_failing: backend.connects.ejected_failing,
                     }),
                 })
                 .collect(),

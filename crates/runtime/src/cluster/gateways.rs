@@ -371,6 +371,7 @@ fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
         ejected_refused: reported.ejected_refused,
         ejected_timed_out: reported.ejected_timed_out,
         ejections_withheld: reported.ejections_withheld,
+        ejected_failing: reported.ejected_failing,
     };
     let backend = |(backend, period): (&Backend, BackendPeriod)| BackendTick {
         name: backend.url.clone(),

@@ -344,6 +344,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
             ejected_refused: 5,
             ejected_timed_out: 6,
             ejections_withheld: 7,
+            ejected_failing: 8,
         }),
     }];
     ticks[0].queue = Some(QueueCounts {
@@ -362,6 +363,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         "headroom_backend_connects_total{backend=\"http://b\",outcome=\"no_resources\"} 8",
         "headroom_backend_ejections_total{backend=\"http://b\",cause=\"refused\"} 10",
         "headroom_backend_ejections_total{backend=\"http://b\",cause=\"timed_out\"} 12",
+        "headroom_backend_ejections_total{backend=\"http://b\",cause=\"failing\"} 16",
         "headroom_backend_ejections_withheld_total{backend=\"http://b\"} 14",
         "headroom_service_queue_waits_total 16",
         "headroom_service_queue_refusals_total{cause=\"full\"} 18",

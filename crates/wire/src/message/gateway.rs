@@ -355,6 +355,7 @@ mod tests {
                         ejected_refused: 5,
                         ejected_timed_out: 6,
                         ejections_withheld: 7,
+                        ejected_failing: 8,
                     }),
                 }],
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),

@@ -252,6 +252,7 @@ impl GatewayMetrics {
         let causes = [
             ("refused", counts.ejected_refused),
             ("timed_out", counts.ejected_timed_out),
+            ("failing", counts.ejected_failing),
         ];
         for (cause, count) in causes {
             let of = labels([("backend", backend), ("cause", cause)]);
