@@ -1,7 +1,7 @@
 //! The account of one request with the service, or of one exchange with a backend: opened once, closed once.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use http::StatusCode;
@@ -23,6 +23,13 @@ pub(crate) struct Account {
     /// How long after it arrived it was sent to its backend, where there is a class; up to an hour.
     waited_us: u32,
     status: Option<StatusCode>,
+    /// What the service has taken so far, microseconds: until the answer began, and what was waited for of it since; without what the
+    /// client was waited for.
+    served_us: u64,
+    /// For how long the client was waited for before there was an answer.
+    excused: Duration,
+    /// Since when more of the answer is waited for.
+    waits_since: Option<Instant>,
     response_bytes: u64,
     settled: bool,
     /// Its request went to the backend over a connection: what becomes of it says something of the backend.
@@ -45,6 +52,9 @@ impl Account {
             },
             arrived,
             status: None,
+            served_us: 0,
+            excused: Duration::ZERO,
+            waits_since: None,
             response_bytes: 0,
             settled: false,
             exchanging: false,
@@ -102,13 +112,25 @@ impl Account {
         &self.core
     }
 
-    pub(crate) fn arrived(&self) -> Instant {
-        self.arrived
+    /// The answer begins, with this status; its request had waited so long for its client.
+    pub(crate) fn answered(&mut self, status: StatusCode, upload_waits: Duration) {
+        self.status = Some(status);
+        let waits_us = u64::try_from(upload_waits.as_micros()).unwrap_or(u64::MAX);
+        self.served_us = micros(self.arrived).saturating_sub(waits_us);
     }
 
-    /// The answer has this status.
-    pub(crate) fn answered(&mut self, status: StatusCode) {
-        self.status = Some(status);
+    /// The client could take more of the answer, and there is none yet.
+    pub(crate) fn waits(&mut self) {
+        if self.waits_since.is_none() {
+            self.waits_since = Some(Instant::now());
+        }
+    }
+
+    /// There is more of it.
+    pub(crate) fn goes_on(&mut self) {
+        if let Some(since) = self.waits_since.take() {
+            self.served_us += micros(since);
+        }
     }
 
     /// The status and the bytes handed over so far; `None` before there is an answer.
@@ -135,17 +157,24 @@ impl Account {
         if self.settled {
             return;
         }
-        let latency_us = micros(self.arrived);
+        self.goes_on();
+        let served_us = match self.status {
+            Some(_) => self.served_us,
+            None => micros(self.arrived),
+        };
+        // What the service's requests took beyond it is their clients' time.
+        let taken_us = self.backend.is_none().then(|| micros(self.arrived));
         let status = self.status;
         let failed_status = &self.core.config.failed_status;
         let failed = status.is_some_and(|status| failed_status.contains(status.as_u16()));
         // How quickly a request failed is no latency of the service.
-        let latency_us = (!failed).then_some(latency_us);
+        let latency_us = (!failed).then_some(served_us);
         self.settle(latency_us, |counts| {
             match failed {
                 true => counts.fail(Failure::Answered),
                 false => counts.completions += 1,
             }
+            counts.client_us += taken_us.map_or(0, |taken| taken.saturating_sub(served_us));
             if let Some(status) = status {
                 counts.status(status);
             }
@@ -175,11 +204,16 @@ impl Account {
         }
     }
 
+    /// So long it was the client that was waited for.
+    pub(crate) fn excuse(&mut self, upload_waits: Duration) {
+        self.excused = upload_waits;
+    }
+
     /// Whether the client has waited for an answer longer than the SLO allows: that it goes away then is the service's
     /// doing.
     fn waited_too_long(&self) -> bool {
         let target_ms = self.core.config.target_ms;
-        let waited_ms = self.arrived.elapsed().as_millis();
+        let waited_ms = self.arrived.elapsed().saturating_sub(self.excused).as_millis();
         self.status.is_none() && target_ms.is_some_and(|target| waited_ms > u128::from(target))
     }
 

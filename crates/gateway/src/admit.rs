@@ -4,15 +4,19 @@
 //! it, how long it took, who gave up first.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
 use crate::body::Body;
+use crate::buffered::Share;
 use crate::call::{Call, Stop};
 use crate::conn::ClientConn;
 use crate::core::Core;
@@ -24,7 +28,7 @@ use crate::layer::{Answer, Layer};
 use crate::request_head::BodyFraming;
 use crate::stats::Failure;
 use crate::ticket::{CountedBody, Ticket};
-use crate::upload::RequestBody;
+use crate::upload::{RequestBody, UploadError};
 use crate::watch::Phase;
 
 /// Seconds after which a client that met a limit may come again.
@@ -53,7 +57,7 @@ impl<L: Layer> Admit<L> {
     ) -> impl Future<Output = Result<Response<CountedBody>, Infallible>> + use<L> {
         let this = self.clone();
         let sized = self.core.sizes.as_ref().map(|sizes| sizes.of(&request));
-        let ticket = Ticket::open(client, sized);
+        let mut ticket = Ticket::open(client, sized);
         let head_only = request.method() == Method::HEAD;
         let has_body = !request.body().is_end_stream();
         let admitted = admit(&self.core, &ticket, request);
@@ -63,7 +67,18 @@ impl<L: Layer> Admit<L> {
                 this.core.stream_watch.replace(Some(ticket.watch().clone()));
             }
             let outcome = match admitted {
-                Ok(call) => this.inner.call(call).await,
+                Ok(mut call) => {
+                    let taken = match has_body {
+                        // Boxed, because it is rare: the request path does not carry it along.
+                        true => Box::pin(take_body(&this.core, &mut call)).await,
+                        false => Ok(()),
+                    };
+                    ticket.arrive(call.arrived);
+                    match taken {
+                        Ok(()) => this.inner.call(call).await,
+                        Err(stop) => Err(stop),
+                    }
+                }
                 Err(refusal) => Err(Stop::Refuse(refusal)),
             };
             let (mut response, closes) = match outcome {
@@ -87,6 +102,28 @@ impl<L: Layer> Admit<L> {
             }
             Ok(response)
         }
+    }
+}
+
+/// Takes the request's body before a backend is asked, as much of it as is held: a client that is slow to send it holds no backend. The
+/// request has arrived when this is over.
+async fn take_body(core: &Core, call: &mut Call) -> Result<(), Stop> {
+    let bound = core.config.limits.request_buffer_bytes;
+    let Some(body) = call.body.as_mut().filter(|body| bound > 0 && body.may_wait) else {
+        return Ok(());
+    };
+    let watch = &call.watch;
+    watch.enter(Phase::Upload);
+    let taken = poll_fn(|cx| match body.poll_take(cx, bound) {
+        Poll::Pending if watch.expired() => Poll::Ready(None),
+        polled => polled.map(Some),
+    })
+    .await;
+    call.arrived = Instant::now();
+    match taken {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(error.stop()),
+        None => Err(UploadError::TooSlow.stop()),
     }
 }
 
@@ -118,6 +155,8 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         let reason = "the request body exceeds the limit";
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, reason);
     }
+    // Who expects to be asked for the body is asked by the backend; a call of gRPC may want answers while it is sent.
+    let may_wait = !parts.headers.contains_key(header::EXPECT) && !is_grpc(&parts.headers);
     // The gateway itself says 100 Continue, once a backend asks for the body.
     if let Some(expectation) = parts.headers.remove(header::EXPECT)
         && !expectation.as_bytes().eq_ignore_ascii_case(b"100-continue")
@@ -140,7 +179,10 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
     let watch = ticket.watch().clone();
     let body = has_body.then(|| {
         let chunked = framing == BodyFraming::Chunked;
-        RequestBody::new(body, limits.max_request_body_bytes, chunked, watch.clone())
+        let share = Share::new(&core.buffered);
+        let mut body = RequestBody::new(body, limits.max_request_body_bytes, chunked, watch.clone(), share);
+        body.may_wait = may_wait;
+        body
     });
     Ok(Box::new(Call {
         parts,
@@ -151,9 +193,15 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         client: client.identity.clone(),
         place: None,
         sized: ticket.sized(),
-        arrived: ticket.arrived(),
+        arrived: Instant::now(),
         watch,
     }))
+}
+
+/// Whether it is a call of gRPC, by its content type.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// Turns an answer into what the client is sent.
@@ -162,14 +210,14 @@ fn deliver(mut ticket: Ticket, answer: Answer, unread: bool) -> Response<Counted
     ticket.answered(head.status);
     let client = ticket.client();
     client.linger.set(unread || body.is_uploading());
+    ticket.watch().enter(Phase::Body);
     let body = match body {
         Body::Tunnel(tunnel) => {
             client.tunnel.replace(Some(tunnel));
             Body::Empty
         }
-        body => body,
+        body => body.for_client(ticket.watch(), &client.core().buffered),
     };
-    ticket.watch().enter(Phase::Body);
     Response::from_parts(head, CountedBody::new(body, ticket))
 }
 

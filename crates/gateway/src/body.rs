@@ -1,19 +1,23 @@
 //! Bodies of answers, wherever they come from.
 
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::account::Account;
+use crate::ahead::{Ahead, SharedAhead};
+use crate::buffered::Buffered;
 use crate::cache::FetchedBody;
 use crate::call::Call;
 use crate::pool::Pools;
 use crate::stats::Failure;
 use crate::upload::RequestBody;
 use crate::upstream::{Piece, ResponseError, Tunnel, Upstream};
+use crate::watch::Watch;
 
 /// A body in memory is handed over in pieces of at most this, so that a slow client is noticed between two of them.
 pub(crate) const MAX_PIECE_BYTES: usize = 64 * 1024;
@@ -46,6 +50,8 @@ pub(crate) enum Body {
     Upstream(UpstreamBody),
     /// As a backend sends it, and the cache takes it.
     Fetched(FetchedBody),
+    /// Read ahead of its client where that is slow.
+    Ahead(SharedAhead),
     /// None: behind the head both ends speak another protocol. Whoever has the client's connection takes it.
     Tunnel(Tunnel),
 }
@@ -55,7 +61,34 @@ impl Body {
     pub(crate) fn is_uploading(&self) -> bool {
         match self {
             Self::Upstream(body) => body.call.body.is_some(),
+            Self::Ahead(ahead) => ahead.borrow().is_uploading(),
             Self::Empty | Self::Memory(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
+        }
+    }
+
+    /// Whether the client is waited for: the rest of its request, which is answered already.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        match self {
+            Self::Upstream(body) => body.call.body.as_ref().is_some_and(|body| body.waiting),
+            Self::Ahead(ahead) => ahead.borrow().waits_for_client(),
+            Self::Empty | Self::Memory(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
+        }
+    }
+}
+
+impl Body {
+    /// The same body for a client that may be slow: what has come whole is held as that, what comes is read ahead as its `watch` says.
+    pub(crate) fn for_client(self, watch: &Watch, buffered: &Rc<Buffered>) -> Self {
+        match self {
+            Self::Upstream(mut body) => match body.take_whole() {
+                Some(whole) => Self::Memory(whole),
+                None => {
+                    let ahead = Rc::new(RefCell::new(Ahead::new(Self::Upstream(body), buffered)));
+                    watch.ahead.replace(Some(ahead.clone()));
+                    Self::Ahead(ahead)
+                }
+            },
+            other => other,
         }
     }
 }
@@ -76,6 +109,7 @@ impl http_body::Body for Body {
             }
             Self::Upstream(body) => body.poll_frame(cx),
             Self::Fetched(body) => body.poll_frame(cx),
+            Self::Ahead(ahead) => ahead.borrow_mut().poll_frame(cx),
         }
     }
 
@@ -85,6 +119,7 @@ impl http_body::Body for Body {
             Self::Memory(bytes) => bytes.is_empty(),
             Self::Upstream(body) => body.is_over(),
             Self::Fetched(body) => body.is_over(),
+            Self::Ahead(ahead) => ahead.borrow().is_over(),
         }
     }
 
@@ -94,6 +129,7 @@ impl http_body::Body for Body {
             Self::Memory(bytes) => Some(bytes.len() as u64),
             Self::Upstream(body) => body.left(),
             Self::Fetched(body) => body.left(),
+            Self::Ahead(ahead) => return ahead.borrow().size_hint(),
         };
         left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
@@ -135,6 +171,19 @@ impl UpstreamBody {
         self.upstream.is_none()
     }
 
+    /// All of it, where all of it has come with its head: then its backend is free at once.
+    fn take_whole(&mut self) -> Option<Bytes> {
+        let upstream = self.upstream.as_ref().filter(|_| self.call.body.is_none())?;
+        if !upstream.is_all_read() {
+            return None;
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.poll_frame(&mut cx) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
+            _ => None,
+        }
+    }
+
     /// Whether only the end of its connection says where it ends.
     pub(crate) fn ends_with_connection(&self) -> bool {
         let upstream = self.upstream.as_ref();
@@ -158,10 +207,16 @@ impl UpstreamBody {
             return Poll::Ready(None);
         };
         let piece = match upstream.poll_response(cx, self.account.core(), &mut self.call.body) {
-            Poll::Pending if !self.call.watch.expired() => return Poll::Pending,
+            Poll::Pending if !self.call.watch.expired() => {
+                if self.call.body.as_ref().is_none_or(|body| !body.waiting) {
+                    self.account.waits();
+                }
+                return Poll::Pending;
+            }
             Poll::Pending => Some(Err(BodyError::Stalled)),
             Poll::Ready(piece) => piece.map(|piece| piece.map_err(BodyError::from)),
         };
+        self.account.goes_on();
         let frame = match piece {
             None => {
                 self.finish();

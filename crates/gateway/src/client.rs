@@ -35,6 +35,12 @@ const SNIFF_BYTES: usize = 1024;
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;
 
+/// A stream whose client takes nothing of it is given more time so often, while its connection's other streams move.
+const MORE_TIME: u32 = 10;
+
+/// While others wait for a backend, so many times as much of an answer may be read ahead.
+const PRESSED: usize = 64;
+
 /// Bytes of one HTTP/2 stream's response that may wait for the client.
 const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -152,6 +158,7 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
     let shared = io.share();
     let mut connection = builder.serve_connection(io, service);
     let mut closing = false;
+    let least_rate = core.config.timeouts.min_client_rate_bytes_per_s;
     let end = poll_fn(|cx| {
         client.watch.wake_by(cx);
         let phase = client.watch.phase();
@@ -164,6 +171,10 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
         if client.watch.expired() {
             match phase {
                 Phase::Fresh | Phase::Idle | Phase::Head => return Poll::Ready(End::Silent(phase)),
+                Phase::Body
+                    if client
+                        .watch
+                        .takes_slowly(shared.acknowledged(), least_rate, u32::MAX) => {}
                 // The client does not read: nothing polls the body, so the connection ends here.
                 Phase::Body => {
                     client.reset.set(true);
@@ -187,6 +198,9 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
         let has_begun = polled.is_pending() && !answers(phase) && answers(client.watch.phase());
         if has_begun && shared.is_gone(cx) {
             return Poll::Ready(End::Gone);
+        }
+        if polled.is_pending() {
+            read_ahead(core, &client.watch, cx);
         }
         polled.map(End::Over)
     })
@@ -220,6 +234,18 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
     }
 }
 
+/// Reads on of an answer that the client is slow to take, while the request path waits for it.
+fn read_ahead(core: &Core, watch: &Watch, cx: &mut Context<'_>) {
+    let ahead = watch.ahead.borrow();
+    let Some(ahead) = &*ahead else { return };
+    let bound = core.config.limits.response_buffer_bytes;
+    let bound = match core.waiting.is_any() {
+        true => bound.saturating_mul(PRESSED),
+        false => bound,
+    };
+    ahead.borrow_mut().read_on(cx, bound);
+}
+
 async fn discard<S: ClientStream>(stream: &mut S) {
     let mut buffer = [0; 4096];
     let mut left = LINGER_BYTES;
@@ -238,12 +264,16 @@ async fn serve_h2<L: Layer + 'static, S: ClientStream>(
 ) {
     let core = stack.core();
     let limits = &core.config.limits;
-    let mut builder = http2::Builder::new(StreamExecutor(core.clone()));
+    let shared = io.share();
+    client
+        .acknowledges
+        .replace(Some(Box::new(move || shared.acknowledged())));
+    let mut builder = http2::Builder::new(StreamExecutor(client.clone()));
     builder
         .max_concurrent_streams(limits.max_concurrent_streams)
         .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
         .initial_stream_window_size(limits.h2_window_bytes)
-        .initial_connection_window_size(limits.h2_window_bytes)
+        .initial_connection_window_size(limits.h2_connection_window_bytes.max(limits.h2_window_bytes))
         .max_send_buf_size(H2_SEND_BUFFER_BYTES);
     let service = service_fn(|request| stack.call(&client, request));
     client.watch.enter(Phase::Idle);
@@ -251,6 +281,13 @@ async fn serve_h2<L: Layer + 'static, S: ClientStream>(
     let mut closing = false;
     poll_fn(|cx| {
         client.watch.wake_by(cx);
+        if client.cancels_too_much() {
+            tracing::info!(
+                client = client.identity.address,
+                "an HTTP/2 connection was closed: its client cancels its requests (limits.max_h2_resets)"
+            );
+            return Poll::Ready(());
+        }
         let expired = client.watch.expired();
         if expired && closing {
             return Poll::Ready(());
@@ -268,14 +305,23 @@ async fn serve_h2<L: Layer + 'static, S: ClientStream>(
     .await;
 }
 
+impl ClientConn {
+    /// Whether a client takes a stream's answer, if slowly, as far as its connection tells.
+    fn takes_slowly(&self, stream: &Watch) -> bool {
+        let acknowledged = self.acknowledges.borrow().as_ref().and_then(|ask| ask());
+        let rate = self.core().config.timeouts.min_client_rate_bytes_per_s;
+        stream.takes_slowly(acknowledged, rate, MORE_TIME)
+    }
+}
+
 /// Runs the streams of HTTP/2 connections on this core.
 #[derive(Clone)]
-struct StreamExecutor(Rc<Core>);
+struct StreamExecutor(Rc<ClientConn>);
 
 impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
         tokio::task::spawn_local(StreamTask {
-            core: self.0.clone(),
+            client: self.0.clone(),
             watch: None,
             stream: Some(Box::pin(stream)),
         });
@@ -285,7 +331,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
 /// One HTTP/2 stream; it learns from its handler which watch is its own, so that a client that stops reading
 /// costs this stream and not the connection.
 struct StreamTask<F> {
-    core: Rc<Core>,
+    client: Rc<ClientConn>,
     watch: Option<Rc<Watch>>,
     stream: Option<Pin<Box<F>>>,
 }
@@ -302,16 +348,18 @@ impl<F: Future> Future for StreamTask<F> {
             watch.wake_by(cx);
         }
         let polled = stream.as_mut().poll(cx);
+        if let (true, Some(watch)) = (polled.is_pending(), &this.watch) {
+            read_ahead(this.client.core(), watch, cx);
+        }
         if this.watch.is_none()
-            && let Some(watch) = this.core.stream_watch.take()
+            && let Some(watch) = this.client.core().stream_watch.take()
         {
             watch.wake_by(cx);
             this.watch = Some(watch);
         }
-        let stuck = this
-            .watch
-            .as_ref()
-            .is_some_and(|watch| watch.expired() && watch.phase() == Phase::Body);
+        let stuck = this.watch.as_ref().is_some_and(|watch| {
+            watch.expired() && watch.phase() == Phase::Body && !this.client.takes_slowly(watch)
+        });
         if polled.is_ready() || stuck {
             this.stream = None;
             return Poll::Ready(());

@@ -263,6 +263,15 @@ pub struct TimeoutConfig {
     /// Longest pause in a request or response body, or in an upgraded connection's traffic while the gateway
     /// waits for either side, in milliseconds. Default 60 000.
     pub body_timeout_ms: u64,
+    /// Bytes a second that a client must send of its request, and take of its answer, while it is the client that is waited
+    /// for; below it the request is answered 408, the answer broken off. What the client's machine has acknowledged
+    /// counts as taken. 0 for none. Default 240, as Kestrel's.
+    pub min_client_rate_bytes_per_s: u64,
+    /// How long a client may be waited for before its rate counts, in milliseconds. Default 5 000.
+    pub client_grace_ms: u64,
+    /// Longest that a request may take, from its head to the last byte of its answer, the client's own time included, in
+    /// milliseconds; then 408, 504, or the answer broken off. 0, the default, for none: the other bounds end what stands still.
+    pub request_timeout_ms: u64,
     /// A connection's first request head, from its first byte to its last, and a TLS handshake, in
     /// milliseconds; then 408 or a closed connection. Default 10 000.
     pub request_header_timeout_ms: u64,
@@ -283,6 +292,9 @@ impl Default for TimeoutConfig {
             queue_timeout_ms: 1_000,
             response_header_timeout_ms: 60_000,
             body_timeout_ms: 60_000,
+            min_client_rate_bytes_per_s: 240,
+            client_grace_ms: 5_000,
+            request_timeout_ms: 0,
             request_header_timeout_ms: 10_000,
             idle_timeout_ms: 75_000,
             pool_idle_timeout_ms: 15_000,
@@ -328,6 +340,16 @@ pub struct LimitConfig {
     pub max_headers: usize,
     /// Bytes of a request body; larger is answered 413. Default 1 GiB.
     pub max_request_body_bytes: u64,
+    /// Bytes of a request's body that are taken before a backend is asked, so that a slow client holds no backend; a longer
+    /// body goes on as it comes from there. Not of gRPC, nor of what expects `100-continue`. 0: each body goes on as it
+    /// comes. Default 64 KiB.
+    pub request_buffer_bytes: usize,
+    /// Bytes of an answer that are read ahead of its client, so that a slow client gives its backend free; while others wait
+    /// for a backend below its limit 64 times as many. Default 256 KiB.
+    pub response_buffer_bytes: usize,
+    /// Bytes of requests and answers that may be held so, over all cores (each core has an equal part); past them bodies go
+    /// on as they come. Default 64 MiB.
+    pub max_buffered_bytes: u64,
     /// Client connections per core; at the limit a core stops accepting and further connections wait in the
     /// kernel's accept queue. Default 16 384.
     pub max_connections_per_core: usize,
@@ -345,9 +367,15 @@ pub struct LimitConfig {
     pub max_queued: usize,
     /// Streams a client may have open on one HTTP/2 connection; more are refused by RST_STREAM. Default 128.
     pub max_concurrent_streams: u32,
-    /// Bytes of one HTTP/2 stream's request body, and of one connection's, that a client may send ahead of
-    /// the backend's reading. Default 65 535, which is also the protocol's.
+    /// Bytes of one HTTP/2 stream's request body that a client may send ahead of the backend's reading. Default 65 535, which
+    /// is also the protocol's.
     pub h2_window_bytes: u32,
+    /// The same of all streams of a connection: so many uploads that stand still leave room for others as fit into it.
+    /// Default 1 MiB.
+    pub h2_connection_window_bytes: u32,
+    /// Requests of one HTTP/2 connection that its client may cancel before they are answered, beyond those that it let be
+    /// answered; one more closes the connection, for each can cost a backend a connection. 0 for no limit. Default 100.
+    pub max_h2_resets: u32,
     /// Length of the kernel's accept queue per listener. Default 4 096 (the kernel caps it at somaxconn).
     pub listen_backlog: u32,
 }
@@ -358,12 +386,17 @@ impl Default for LimitConfig {
             max_header_bytes: 32_768,
             max_headers: 100,
             max_request_body_bytes: 1 << 30,
+            request_buffer_bytes: 64 * 1024,
+            response_buffer_bytes: 256 * 1024,
+            max_buffered_bytes: 64 << 20,
             max_connections_per_core: 16_384,
             max_idle_per_backend_per_core: 256,
             max_in_flight_per_backend: 16_384,
             max_queued: 1_024,
             max_concurrent_streams: 128,
             h2_window_bytes: 65_535,
+            h2_connection_window_bytes: 1 << 20,
+            max_h2_resets: 100,
             listen_backlog: 4_096,
         }
     }

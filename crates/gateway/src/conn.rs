@@ -16,6 +16,8 @@ pub(crate) struct ClientConn {
     pub http2: bool,
     /// Open HTTP/2 streams.
     streams: Cell<usize>,
+    /// HTTP/2 requests that were cancelled, less those that were answered.
+    cancelled: Cell<u32>,
     /// The raw bytes of the request heads since the connection was last idle, HTTP/1 only, bounded by
     /// `limits.max_header_bytes`.
     pub raw_heads: RefCell<Vec<u8>>,
@@ -25,6 +27,8 @@ pub(crate) struct ClientConn {
     pub tunnel: RefCell<Option<Tunnel>>,
     /// The answer did not wait for the whole request.
     pub linger: Cell<bool>,
+    /// HTTP/2 only: says how many bytes the client's machine has acknowledged of all streams.
+    pub acknowledges: RefCell<Option<Box<dyn Fn() -> Option<u64>>>>,
     /// The response was broken off: the connection must be reset, lest its end look like the body's.
     pub reset: Cell<bool>,
 }
@@ -38,10 +42,12 @@ impl ClientConn {
             identity: Rc::new(identity),
             http2,
             streams: Cell::new(0),
+            cancelled: Cell::new(0),
             raw_heads: RefCell::default(),
             looked: Cell::new(false),
             tunnel: RefCell::new(None),
             linger: Cell::new(false),
+            acknowledges: RefCell::default(),
             reset: Cell::new(false),
         }
     }
@@ -53,6 +59,24 @@ impl ClientConn {
     pub(crate) fn stream_opened(&self) {
         self.streams.set(self.streams.get() + 1);
         self.watch.enter(Phase::Untimed);
+    }
+
+    /// A request of an HTTP/2 connection was answered, or cancelled by its client.
+    pub(crate) fn ended(&self, cancelled: bool) {
+        let count = self.cancelled.get();
+        self.cancelled.set(match cancelled {
+            true => count.saturating_add(1),
+            false => count.saturating_sub(1),
+        });
+        if self.cancels_too_much() {
+            self.watch.wake();
+        }
+    }
+
+    /// Whether its client cancels more requests than it lets be answered, by more than it may.
+    pub(crate) fn cancels_too_much(&self) -> bool {
+        let most = self.core.config.limits.max_h2_resets;
+        most > 0 && self.cancelled.get() > most
     }
 
     pub(crate) fn stream_closed(&self) {

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::alarm::Alarm;
 use crate::backend::Backend;
 use crate::batch::BatchInterval;
+use crate::buffered::Buffered;
 use crate::cache::Store;
 use crate::config::GatewayConfig;
 use crate::descriptors::Descriptors;
@@ -77,6 +78,8 @@ pub(crate) struct Core {
     /// Where the classes of sizes go.
     pub routes: Option<Arc<SharedRoutes>>,
     pub watches: Watches,
+    /// What is held of bodies for slow clients.
+    pub buffered: Rc<Buffered>,
     pub draining: Cell<bool>,
     /// While it drains: connections that wait for their next request stay open for it.
     pub sparing_idle: Cell<bool>,
@@ -125,6 +128,9 @@ impl Core {
             exchanges: batch.is_some().then(Exchanges::default),
             sizes: Sizes::new(&config.sizes),
             routes,
+            buffered: Rc::new(Buffered::new(
+                config.limits.max_buffered_bytes / cores.max(1) as u64,
+            )),
             watches: Watches::new(&config.timeouts),
             draining: Cell::new(false),
             sparing_idle: Cell::new(false),

@@ -17,7 +17,7 @@ use crate::config::ms;
 use crate::connections::Lease;
 use crate::core::Core;
 use crate::ejection::{Census, ConnectFailure, EjectionCause, Verdict};
-use crate::headers::{Refusal, add_via};
+use crate::headers::add_via;
 use crate::layer::Answer;
 use crate::pool::Pools;
 use crate::request_head::RequestHead;
@@ -219,7 +219,9 @@ impl Endpoint {
         upstream: Box<Upstream>,
         head: ResponseHead,
     ) -> Result<Answer, Stop> {
-        attempt.account.answered(head.status);
+        attempt
+            .account
+            .answered(head.status, attempt.call.watch.upload_waits());
         self.core.heard(attempt.backend);
         let mut answer = Response::new(Body::Empty);
         *answer.status_mut() = head.status;
@@ -332,19 +334,9 @@ impl Endpoint {
         let backend = &self.core.backends[attempt.backend].url;
         let is_waiting = |body: &RequestBody| body.waiting;
         match error {
-            None if attempt.call.body.as_ref().is_some_and(is_waiting) => Stop::Refuse(Refusal {
-                status: StatusCode::REQUEST_TIMEOUT,
-                reason: "the request body did not come in time",
-            }),
+            None if attempt.call.body.as_ref().is_some_and(is_waiting) => UploadError::TooSlow.stop(),
             None => Stop::Fail(Failure::TimedOut, "the backend did not answer in time"),
-            Some(ExchangeError::Upload(UploadError::TooLarge)) => Stop::Refuse(Refusal {
-                status: StatusCode::PAYLOAD_TOO_LARGE,
-                reason: "the request body exceeds the limit",
-            }),
-            Some(ExchangeError::Upload(error @ UploadError::Client(_))) => {
-                tracing::debug!(%error, "a request body failed");
-                Stop::Fail(Failure::AbortedByClient, "the request body broke off")
-            }
+            Some(ExchangeError::Upload(error)) => error.stop(),
             Some(ExchangeError::Died { error, .. }) => {
                 tracing::debug!(backend, %error, "a backend closed the connection");
                 Stop::Fail(

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::conn::ClientConn;
+use crate::tcp_info::acknowledged;
 use crate::watch::Phase;
 
 /// A socket, with or without TLS.
@@ -63,6 +64,15 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
+    /// What the socket takes of an answer the client has taken, as far as is seen here.
+    fn note_written(&self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written
+            && !self.client.http2
+        {
+            self.client.watch.moved(*bytes);
+        }
+    }
+
     /// The same socket for whoever watches over the connection.
     pub(crate) fn share(&self) -> SharedStream<S> {
         SharedStream(self.inner.clone())
@@ -82,6 +92,11 @@ impl<S: ClientStream> SharedStream<S> {
             inner.inner().tcp().poll_peek(cx, &mut ReadBuf::new(&mut byte)),
             Poll::Ready(Ok(0) | Err(_))
         )
+    }
+
+    /// Bytes that the client's machine has acknowledged; `None` where the kernel does not say.
+    pub(crate) fn acknowledged(&self) -> Option<u64> {
+        acknowledged(self.0.borrow().inner().tcp())
     }
 
     /// The socket, once hyper has let go of it.
@@ -163,7 +178,9 @@ impl<S: ClientStream> Read for ClientIo<S> {
 
 impl<S: ClientStream> Write for ClientIo<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.inner.borrow_mut()).poll_write(cx, bytes)
+        let written = Pin::new(&mut *self.inner.borrow_mut()).poll_write(cx, bytes);
+        self.note_written(&written);
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -186,7 +203,9 @@ impl<S: ClientStream> Write for ClientIo<S> {
         let this = &*self;
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
         if total > COALESCE_BYTES {
-            return Pin::new(&mut *this.inner.borrow_mut()).poll_write_vectored(cx, slices);
+            let written = Pin::new(&mut *this.inner.borrow_mut()).poll_write_vectored(cx, slices);
+            this.note_written(&written);
+            return written;
         }
         // A small response in one plain write costs the kernel less than a gather of head and body.
         let mut scratch = this.client.core().scratch.borrow_mut();
@@ -195,6 +214,8 @@ impl<S: ClientStream> Write for ClientIo<S> {
             scratch[length..length + slice.len()].copy_from_slice(slice);
             length += slice.len();
         }
-        Pin::new(&mut *this.inner.borrow_mut()).poll_write(cx, &scratch[..length])
+        let written = Pin::new(&mut *this.inner.borrow_mut()).poll_write(cx, &scratch[..length]);
+        this.note_written(&written);
+        written
     }
 }

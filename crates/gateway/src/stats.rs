@@ -50,7 +50,8 @@ pub(crate) fn add_histogram(to: &mut Histogram<u64>, from: &Histogram<u64>) {
 /// Every request ends in exactly one of `completions`, `failures` and `refused`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Request heads received (for a backend: requests sent to it, a retry counting again).
+    /// Requests received: with their bodies, as far as these are taken before a backend is asked
+    /// ([`crate::LimitConfig::request_buffer_bytes`]). For a backend: requests sent to it, a retry counting again.
     pub arrivals: u64,
     /// Responses of a backend handed over whole, with a status that is not a failed one
     /// ([`crate::GatewayConfig::failed_status`]); 101 counts when the switch is made.
@@ -77,6 +78,9 @@ pub struct Counts {
     pub statuses: [u64; 5],
     /// Requests repeated after a kept-alive connection had died or a connection had failed.
     pub retries: u64,
+    /// Time that clients took beyond what the latencies count, of the requests that were answered whole: in which the next piece of a
+    /// request was waited for, or an answer was ready and its client did not take it; microseconds, of the service alone.
+    pub client_us: u64,
     /// Bytes of response bodies handed over.
     pub response_bytes: u64,
     /// Requests in flight at the end of the period (a gauge: the last value known of each core).
@@ -100,6 +104,7 @@ impl Counts {
             *sum += count;
         }
         self.retries += other.retries;
+        self.client_us += other.client_us;
         self.response_bytes += other.response_bytes;
         self.in_flight += other.in_flight;
     }

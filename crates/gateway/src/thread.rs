@@ -167,7 +167,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
             }
         }
         let watching = core.clone();
-        tokio::task::spawn_local(async move { watching.watches.run().await });
+        tokio::task::spawn_local(async move { watching.watches.run(|| watching.waiting.is_any()).await });
         let (waits, pools) = (core.clone(), endpoint.pools.clone());
         tokio::task::spawn_local(async move {
             loop {

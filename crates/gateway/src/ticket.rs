@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -22,7 +22,8 @@ use crate::watch::{Phase, Watch};
 pub(crate) struct Ticket {
     client: Rc<ClientConn>,
     watch: Rc<Watch>,
-    account: Account,
+    /// Opened when it arrives: whole, or as much of it as is taken before a backend is asked.
+    account: Option<Account>,
     /// What was known of the size of its answer when it came.
     sized: Option<Sized>,
     /// It has left the client's connection.
@@ -30,9 +31,9 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Counts the arrival of a request.
+    /// The head of a request came.
     pub(crate) fn open(client: &Rc<ClientConn>, sized: Option<Sized>) -> Self {
-        let started = Instant::now();
+        let begun = Instant::now();
         let core = client.core();
         let watch = if client.http2 {
             client.stream_opened();
@@ -41,14 +42,37 @@ impl Ticket {
             client.watch.enter(Phase::Response);
             client.watch.clone()
         };
-        watch.set_started(Some(started));
+        watch.set_begun(Some(begun));
         Self {
             client: client.clone(),
             watch,
-            account: Account::open(core, None, sized.map(|sized| sized.class), started),
+            account: None,
             sized,
             over: false,
         }
+    }
+
+    /// The request has arrived at this time: it is counted, and latencies count from there.
+    pub(crate) fn arrive(&mut self, at: Instant) {
+        self.watch.set_started(Some(at));
+        let class = self.sized.map(|sized| sized.class);
+        self.account = Some(Account::open(self.client.core(), None, class, at));
+    }
+
+    /// Its account; whatever ends it, it has arrived.
+    fn account(&mut self) -> &mut Account {
+        if self.account.is_none() {
+            self.arrive(Instant::now());
+        }
+        let (client, sized) = (&self.client, self.sized);
+        self.account.get_or_insert_with(|| {
+            Account::open(
+                client.core(),
+                None,
+                sized.map(|sized| sized.class),
+                Instant::now(),
+            )
+        })
     }
 
     pub(crate) fn client(&self) -> &Rc<ClientConn> {
@@ -63,35 +87,40 @@ impl Ticket {
         self.sized
     }
 
-    pub(crate) fn arrived(&self) -> Instant {
-        self.account.arrived()
-    }
-
-    /// The answer has this status.
+    /// The answer begins, with this status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
-        self.account.answered(status);
+        let waits = self.watch.upload_waits();
+        self.account().answered(status, waits);
     }
 
     /// The response was handed over whole.
     pub(crate) fn complete(&mut self) {
         if let (Some(sized), false) = (self.sized, self.over)
-            && let (Some(sizes), Some((status, bytes))) = (&self.client.core().sizes, self.account.content())
+            && let Some((status, bytes)) = self.account().content()
+            && let Some(sizes) = &self.client.core().sizes
         {
             sizes.learn(sized, status, bytes);
         }
-        self.account.complete();
+        self.account().complete();
+        if self.client.http2 && !self.over {
+            self.client.ended(false);
+        }
         self.leave();
     }
 
     /// The gateway answers with this status of its own.
     pub(crate) fn stop(&mut self, stop: &Stop, status: StatusCode) {
-        self.account.stop(stop);
-        self.account.spoke(status);
+        let account = self.account();
+        account.stop(stop);
+        account.spoke(status);
         self.leave();
     }
 
     fn fail(&mut self, cause: Failure) {
-        self.account.fail(cause);
+        let waits = self.watch.upload_waits();
+        let account = self.account();
+        account.excuse(waits);
+        account.fail(cause);
         self.leave();
     }
 
@@ -101,6 +130,8 @@ impl Ticket {
             return;
         }
         self.watch.set_started(None);
+        self.watch.set_begun(None);
+        self.watch.ahead.take();
         if self.client.http2 {
             self.client.core().watches.remove(&self.watch);
             self.client.stream_closed();
@@ -113,6 +144,9 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.over {
+            if self.client.http2 {
+                self.client.ended(true);
+            }
             self.fail(Failure::AbortedByClient);
         }
     }
@@ -144,7 +178,18 @@ impl http_body::Body for CountedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Self { body, ticket } = self.get_mut();
-        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        let polled = Pin::new(&mut *body).poll_frame(cx);
+        // Where the rest of the request is waited for, that is the client's doing too.
+        ticket
+            .watch
+            .set_on_client(polled.is_ready() || body.waits_for_client());
+        let Poll::Ready(frame) = polled else {
+            if !body.waits_for_client() {
+                ticket.account().waits();
+            }
+            return Poll::Pending;
+        };
+        ticket.account().goes_on();
         match &frame {
             Some(Err(error)) => {
                 ticket.client.reset.set(true);
@@ -152,10 +197,13 @@ impl http_body::Body for CountedBody {
                 ticket.fail(error.failure());
             }
             Some(Ok(frame)) => {
-                ticket
-                    .account
-                    .response_bytes(frame.data_ref().map_or(0, Bytes::len));
-                ticket.watch.touch();
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                ticket.account().response_bytes(bytes);
+                match ticket.client.http2 {
+                    true => ticket.watch.moved(bytes),
+                    // What the socket takes is noted there.
+                    false => ticket.watch.touch(),
+                }
             }
             None => {}
         }

@@ -1,14 +1,21 @@
-//! Request bodies on their way through: never held whole, one piece at a time, paid for by the reader.
+//! Request bodies on their way through. As much of one as is held is taken before a backend is asked; the rest goes through one piece at
+//! a time, paid for by the reader.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
+use crate::buffered::Share;
+use crate::call::Stop;
+use crate::headers::Refusal;
+use crate::stats::Failure;
 use crate::watch::{Phase, Watch};
 
 /// Why a request body failed.
@@ -18,11 +25,40 @@ pub(crate) enum UploadError {
     TooLarge,
     #[error("the client broke it off: {0}")]
     Client(hyper::Error),
+    #[error("it did not come in time")]
+    TooSlow,
+}
+
+impl UploadError {
+    /// What it means for the client.
+    pub(crate) fn stop(&self) -> Stop {
+        match self {
+            Self::TooLarge => Stop::Refuse(Refusal {
+                status: StatusCode::PAYLOAD_TOO_LARGE,
+                reason: "the request body exceeds the limit",
+            }),
+            Self::TooSlow => Stop::Refuse(Refusal {
+                status: StatusCode::REQUEST_TIMEOUT,
+                reason: "the request body did not come in time",
+            }),
+            Self::Client(_) => {
+                tracing::debug!(error = %self, "a request body failed");
+                Stop::Fail(Failure::AbortedByClient, "the request body broke off")
+            }
+        }
+    }
 }
 
 /// A request body on its way to a backend.
 pub(crate) struct RequestBody {
     incoming: Incoming,
+    /// What was taken before a backend was asked, or is asked for.
+    held: VecDeque<Bytes>,
+    share: Share,
+    /// As much of it as is held may be taken before a backend is asked.
+    pub may_wait: bool,
+    /// Since when the client is waited for.
+    waits_since: Option<Instant>,
     /// Bytes that may still come.
     left: u64,
     chunked: bool,
@@ -31,7 +67,7 @@ pub(crate) struct RequestBody {
     received: bool,
     /// All of it is framed for the backend.
     over: bool,
-    /// The client was asked for it.
+    /// Some of it was handed on.
     pub begun: bool,
     /// The backend would take more, and the client has not sent it.
     pub waiting: bool,
@@ -40,9 +76,13 @@ pub(crate) struct RequestBody {
 
 impl RequestBody {
     /// A body of at most `limit` bytes.
-    pub(crate) fn new(incoming: Incoming, limit: u64, chunked: bool, watch: Rc<Watch>) -> Self {
+    pub(crate) fn new(incoming: Incoming, limit: u64, chunked: bool, watch: Rc<Watch>, share: Share) -> Self {
         Self {
             incoming,
+            held: VecDeque::new(),
+            share,
+            may_wait: false,
+            waits_since: None,
             left: limit,
             chunked,
             trailers: HeaderMap::new(),
@@ -72,28 +112,57 @@ impl RequestBody {
         std::mem::take(&mut self.trailers)
     }
 
+    /// Takes what comes until `bound` bytes are held, the end has come, or no more may be held.
+    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>, bound: usize) -> Poll<Result<(), UploadError>> {
+        while !self.received && self.share.bytes() < bound && self.share.has_room() {
+            if let Some(piece) = ready!(self.poll_incoming(cx))? {
+                self.share.take(piece.len());
+                self.held.push_back(piece);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// The next piece; `None` at the end.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, UploadError>> {
         self.begun = true;
+        if let Some(piece) = self.held.pop_front() {
+            self.share.give_back(piece.len());
+            return Poll::Ready(Ok(Some(piece)));
+        }
+        let piece = ready!(self.poll_incoming(cx))?;
+        if piece.is_none() && self.watch.phase() == Phase::Upload {
+            self.watch.enter(Phase::Response);
+        }
+        Poll::Ready(Ok(piece))
+    }
+
+    /// The next piece from the client; `None` at the end.
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, UploadError>> {
         loop {
             if self.received {
                 return Poll::Ready(Ok(None));
             }
-            self.waiting = true;
-            let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-            self.waiting = false;
+            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+                if !std::mem::replace(&mut self.waiting, true) {
+                    self.waits_since = Some(Instant::now());
+                    self.watch.set_on_client(true);
+                }
+                return Poll::Pending;
+            };
+            if std::mem::replace(&mut self.waiting, false) {
+                let waited = self.waits_since.take().map(|since| since.elapsed());
+                self.watch.add_upload_wait(waited.unwrap_or_default());
+                self.watch.set_on_client(false);
+            }
             self.watch.touch();
             match frame {
-                None => {
-                    self.received = true;
-                    if self.watch.phase() == Phase::Upload {
-                        self.watch.enter(Phase::Response);
-                    }
-                }
+                None => self.received = true,
                 Some(Err(error)) => return Poll::Ready(Err(UploadError::Client(error))),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if data.is_empty() => {}
                     Ok(data) => {
+                        self.watch.moved(data.len());
                         let Some(left) = self.left.checked_sub(data.len() as u64) else {
                             return Poll::Ready(Err(UploadError::TooLarge));
                         };

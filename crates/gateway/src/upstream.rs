@@ -19,7 +19,7 @@ use crate::chunked::{self, ChunkError, Decoder};
 use crate::connections::Lease;
 use crate::core::Core;
 use crate::response_head::{self, Framing, HeadError, ResponseHead};
-use crate::retransmits::retransmits;
+use crate::tcp_info::retransmits;
 use crate::upload::{RequestBody, UploadError};
 
 /// Interim (1xx) responses read before the final one.
@@ -289,6 +289,11 @@ impl Upstream {
     /// Whether the response has ended.
     pub(crate) fn is_response_over(&self) -> bool {
         matches!(self.response, BodyReader::Done)
+    }
+
+    /// Whether the rest of the response, which has a length, was read.
+    pub(crate) fn is_all_read(&self) -> bool {
+        matches!(self.response, BodyReader::Length(left) if left <= self.read.len() as u64)
     }
 
     /// Whether only the end of the connection says where the response ends.

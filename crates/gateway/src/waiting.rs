@@ -57,6 +57,11 @@ impl Waiting {
         self.total.fetch_sub(1, SeqCst);
     }
 
+    /// Whether anybody waits.
+    pub(crate) fn is_any(&self) -> bool {
+        self.total.load(Relaxed) > 0
+    }
+
     /// This core's part of the limit, rounded up.
     pub(crate) fn part(&self) -> usize {
         self.limit.div_ceil(self.cores.len().max(1))

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use tokio::sync::Notify;
 
+use crate::ahead::SharedAhead;
 use crate::config::{TimeoutConfig, ms};
 
 /// What a connection or a stream waits for.
@@ -41,7 +42,6 @@ pub(crate) enum Phase {
 const PHASES: usize = 8;
 
 /// The state of one connection or stream.
-#[derive(Debug)]
 pub(crate) struct Watch {
     phase: Cell<Phase>,
     /// Raised at each progress; the sweep restarts the deadline when it finds it changed.
@@ -49,8 +49,26 @@ pub(crate) struct Watch {
     seen: Cell<u32>,
     deadline: Cell<Option<Instant>>,
     expired: Cell<bool>,
+    /// The request in flight has taken longer than any may.
+    overdue: Cell<bool>,
+    /// When the head of the request in flight came.
+    begun: Cell<Option<Instant>>,
     /// When the request in flight arrived.
     started: Cell<Option<Instant>>,
+    /// It is the client that is waited for: the next piece of its request, or that it takes the next of its answer.
+    on_client: Cell<bool>,
+    /// For how long it has been, in this phase, as far as the sweep saw.
+    client_time: Cell<Duration>,
+    /// What the client's machine had acknowledged when its time was last up, and how often it was given more time for that.
+    acknowledged: Cell<(u64, u32)>,
+    /// Bytes that the client sent or took since the last sweep.
+    moved: Cell<u64>,
+    /// By how many seconds it is behind its least rate.
+    late: Cell<f64>,
+    /// For how long the request in flight waited for its client while it was sent.
+    upload_waits: Cell<Duration>,
+    /// The answer under way, where more of it may be read than its client takes.
+    pub ahead: RefCell<Option<SharedAhead>>,
     waker: RefCell<Option<Waker>>,
     key: Cell<usize>,
 }
@@ -59,8 +77,55 @@ impl Watch {
     /// Enters a phase, its deadline starting anew.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.set(phase);
+        self.on_client.set(false);
+        self.go_on();
+    }
+
+    /// The phase goes on, its deadline starting anew.
+    pub(crate) fn go_on(&self) {
         self.expired.set(false);
+        self.client_time.set(Duration::ZERO);
+        self.moved.set(0);
+        self.late.set(0.0);
         self.touch();
+    }
+
+    /// Whether a client whose time is up takes its answer all the same, if slowly: what its machine has `acknowledged` since the last time
+    /// is at least what its rate asks for. The kernel's buffers can hold more than it takes in the whole time, so that nothing was
+    /// written. It is given more time for that, `most` times.
+    pub(crate) fn takes_slowly(&self, acknowledged: Option<u64>, rate: u64, most: u32) -> bool {
+        let now = acknowledged.unwrap_or(0);
+        let (before, given) = self.acknowledged.get();
+        self.acknowledged.set((now, given.saturating_add(1)));
+        let waited = self.client_time.get().max(Duration::from_secs(1));
+        let least = (rate as f64 * waited.as_secs_f64()).max(1.0);
+        let takes = now.saturating_sub(before) as f64 >= least;
+        let may = self.on_client.get() && !self.overdue.get() && given < most && takes;
+        if may {
+            self.go_on();
+        }
+        may
+    }
+
+    /// The client sent, or took, so many bytes.
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.moved.set(self.moved.get() + bytes as u64);
+        self.touch();
+    }
+
+    /// Whether it is the client that is waited for now.
+    pub(crate) fn set_on_client(&self, on_client: bool) {
+        self.on_client.set(on_client);
+    }
+
+    /// The request waited so long for a piece that its client sent.
+    pub(crate) fn add_upload_wait(&self, wait: Duration) {
+        self.upload_waits.set(self.upload_waits.get() + wait);
+    }
+
+    /// For how long the request in flight waited for its client while it was sent.
+    pub(crate) fn upload_waits(&self) -> Duration {
+        self.upload_waits.get()
     }
 
     /// Notes progress within the phase.
@@ -77,9 +142,36 @@ impl Watch {
         self.expired.get()
     }
 
+    /// Notes when the head of the request in flight came, or that there is none.
+    pub(crate) fn set_begun(&self, begun: Option<Instant>) {
+        self.begun.set(begun);
+        self.acknowledged.set((self.acknowledged.get().0, 0));
+        self.overdue.set(false);
+    }
+
     /// Notes when the request in flight arrived, or that there is none.
     pub(crate) fn set_started(&self, started: Option<Instant>) {
         self.started.set(started);
+        self.upload_waits.set(Duration::ZERO);
+    }
+
+    /// Since when the request in flight has waited for the service, as far as it did; `None` while it waits for its client.
+    fn waits_since(&self) -> Option<Instant> {
+        let started = self.started.get().filter(|_| !self.on_client.get())?;
+        Some(started + self.upload_waits.get())
+    }
+
+    /// Whether its client sends, or takes, less than `rate` bytes a second while it is waited for, by more than `grace` allows; `passed`
+    /// since the last look. What it moved before, however much, gives it no more time than that.
+    fn is_too_slow(&self, passed: Duration, rate: u64, grace: Duration) -> bool {
+        let moved = self.moved.take();
+        if rate == 0 || !self.on_client.get() {
+            return false;
+        }
+        self.client_time.set(self.client_time.get() + passed);
+        let late = self.late.get() + passed.as_secs_f64() - moved as f64 / rate as f64;
+        self.late.set(late.max(0.0));
+        late > grace.as_secs_f64()
     }
 
     /// Remembers which task to wake.
@@ -91,7 +183,8 @@ impl Watch {
         }
     }
 
-    fn wake(&self) {
+    /// Wakes its task.
+    pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
@@ -99,11 +192,15 @@ impl Watch {
 }
 
 /// All watches of a core.
-#[derive(Debug)]
 pub(crate) struct Watches {
     entries: RefCell<Slab<Rc<Watch>>>,
     timeouts: [Option<Duration>; PHASES],
     sweep_every: Duration,
+    /// Bytes a second that a client must send or take; and after how long of waiting for it.
+    least_rate: (u64, Duration),
+    /// The longest that a request may take.
+    longest: Option<Duration>,
+    swept: Cell<Instant>,
     sweeping: Cell<bool>,
     work: Notify,
 }
@@ -130,6 +227,9 @@ impl Watches {
             entries: RefCell::new(Slab::new()),
             timeouts,
             sweep_every,
+            least_rate: (config.min_client_rate_bytes_per_s, ms(config.client_grace_ms)),
+            longest: (config.request_timeout_ms > 0).then(|| ms(config.request_timeout_ms)),
+            swept: Cell::new(Instant::now()),
             sweeping: Cell::new(false),
             work: Notify::new(),
         }
@@ -143,7 +243,16 @@ impl Watches {
             seen: Cell::new(0),
             deadline: Cell::new(None),
             expired: Cell::new(false),
+            overdue: Cell::new(false),
+            begun: Cell::new(None),
             started: Cell::new(None),
+            on_client: Cell::new(false),
+            client_time: Cell::new(Duration::ZERO),
+            acknowledged: Cell::new((0, 0)),
+            moved: Cell::new(0),
+            late: Cell::new(0.0),
+            upload_waits: Cell::new(Duration::ZERO),
+            ahead: RefCell::new(None),
             waker: RefCell::new(None),
             key: Cell::new(0),
         });
@@ -158,12 +267,12 @@ impl Watches {
         self.entries.borrow_mut().try_remove(watch.key.get());
     }
 
-    /// Arrival of the oldest request in flight.
+    /// Arrival of the oldest request in flight that waits for the service and not for its client.
     pub(crate) fn oldest_start(&self) -> Option<Instant> {
         self.entries
             .borrow()
             .iter()
-            .filter_map(|(_, watch)| watch.started.get())
+            .filter_map(|(_, watch)| watch.waits_since())
             .min()
     }
 
@@ -175,8 +284,31 @@ impl Watches {
         }
     }
 
-    fn close_expired(&self, now: Instant) {
+    fn close_expired(&self, now: Instant, pressed: bool) {
+        // After a rest, in which there was nothing to sweep, only the usual time counts.
+        let passed = now
+            .saturating_duration_since(self.swept.replace(now))
+            .min(2 * self.sweep_every);
+        let (rate, grace) = self.least_rate;
+        let longest = self.longest;
         for (_, watch) in self.entries.borrow().iter() {
+            // More of its answer may be read ahead now.
+            if pressed && watch.on_client.get() && watch.ahead.borrow().is_some() {
+                watch.wake();
+            }
+            let is_too_slow = watch.is_too_slow(passed, rate, grace);
+            let is_overdue = longest.is_some_and(|longest| {
+                let begun = watch.begun.get();
+                begun.is_some_and(|begun| now.saturating_duration_since(begun) > longest)
+            });
+            if is_overdue {
+                watch.overdue.set(true);
+            }
+            if (is_too_slow || is_overdue) && !watch.expired.get() {
+                watch.expired.set(true);
+                watch.wake();
+                continue;
+            }
             let progress = watch.progress.get();
             if watch.seen.replace(progress) != progress {
                 let timeout = self.timeouts[watch.phase.get() as usize];
@@ -188,15 +320,15 @@ impl Watches {
         }
     }
 
-    /// Sweeps until dropped.
-    pub(crate) async fn run(&self) {
+    /// Sweeps until dropped; `pressed` tells whether requests wait for a backend.
+    pub(crate) async fn run(&self, pressed: impl Fn() -> bool) {
         loop {
             if self.entries.borrow().is_empty() {
                 self.sweeping.set(false);
                 self.work.notified().await;
             }
             tokio::time::sleep(self.sweep_every).await;
-            self.close_expired(Instant::now());
+            self.close_expired(Instant::now(), pressed());
         }
     }
 }
@@ -218,16 +350,59 @@ mod tests {
         let (still, moving) = (watches.add(Phase::Body), watches.add(Phase::Body));
         let mut now = Instant::now();
         for _ in 0..12 {
-            watches.close_expired(now);
+            watches.close_expired(now, false);
             moving.touch();
             now += Duration::from_millis(100);
         }
         assert!(still.expired());
         assert!(!moving.expired());
         still.enter(Phase::Untimed);
-        watches.close_expired(now);
-        watches.close_expired(now + Duration::from_secs(10_000));
+        watches.close_expired(now, false);
+        watches.close_expired(now + Duration::from_secs(10_000), false);
         assert!(!still.expired());
+    }
+
+    #[test]
+    fn a_client_that_is_waited_for_must_keep_its_rate_after_a_grace() {
+        let watches = Watches::new(&TimeoutConfig {
+            min_client_rate_bytes_per_s: 1_000,
+            client_grace_ms: 2_000,
+            ..TimeoutConfig::default()
+        });
+        let [slow, quick, waits] = [(); 3].map(|()| watches.add(Phase::Upload));
+        slow.set_on_client(true);
+        quick.set_on_client(true);
+        let mut now = Instant::now();
+        for tenth in 0..40 {
+            watches.close_expired(now, false);
+            slow.moved(10);
+            quick.moved(110);
+            waits.touch();
+            now += watches.sweep_every;
+            assert!(
+                !slow.expired() || tenth >= 20,
+                "within the grace, after {tenth} tenths"
+            );
+        }
+        assert!(slow.expired());
+        assert!(!quick.expired());
+        assert!(!waits.expired(), "the service is not bound by it");
+        slow.go_on();
+        watches.close_expired(now, false);
+        assert!(!slow.expired(), "it has the grace again");
+    }
+
+    #[test]
+    fn a_request_that_waits_for_its_client_is_not_old() {
+        let watches = watches();
+        let upload = watches.add(Phase::Upload);
+        let started = Instant::now();
+        upload.set_started(Some(started));
+        upload.set_on_client(true);
+        assert_eq!(watches.oldest_start(), None);
+        upload.add_upload_wait(Duration::from_secs(3));
+        upload.set_on_client(false);
+        assert_eq!(watches.oldest_start(), Some(started + Duration::from_secs(3)));
     }
 
     #[test]

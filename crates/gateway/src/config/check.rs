@@ -116,6 +116,12 @@ impl GatewayConfig {
                 "16384 to 1073741824",
             ),
             (
+                "limits.h2_connection_window_bytes",
+                limits.h2_connection_window_bytes.into(),
+                (65_535, 1 << 30),
+                "65535 to 1073741824, and no less than limits.h2_window_bytes",
+            ),
+            (
                 "health.max_ejection_percent",
                 health.max_ejection_percent.into(),
                 (0, 100),

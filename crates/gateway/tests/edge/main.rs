@@ -9,3 +9,4 @@ mod http2;
 mod killed;
 mod lifecycle;
 mod proxying;
+mod slow;

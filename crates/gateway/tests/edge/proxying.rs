@@ -509,7 +509,9 @@ fn an_answer_before_the_end_of_the_upload_reaches_the_client() {
     });
     let (gateway, address) = gateway(&backend);
     let mut client = Client::connect(address);
-    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\nonly a beginning");
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n");
+    // As much as is taken before the backend is asked.
+    client.send("a beginning".repeat(8_000));
     assert_eq!(client.receive().text(), "no!");
     assert_eq!(take(&gateway).service.completions, 1);
 }

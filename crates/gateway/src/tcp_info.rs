@@ -1,14 +1,26 @@
-//! How often the kernel had to send something again on a connection.
-//!
-//! Where a listen queue is full the kernel drops a SYN, or the last step of the handshake behind it, without a word (tcp(7),
-//! `tcp_abort_on_overflow`): the one who connects sees only that it took longer, by a second or by a fifth of one.
+//! What the kernel knows of a connection (`TCP_INFO` of tcp(7)).
 
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The segments that were sent again since the connection was begun, its SYN too (`tcpi_total_retrans` of tcp(7)'s `TCP_INFO`); `None`
-/// where the kernel does not say, as of a socket that is not TCP.
+/// The segments that were sent again since the connection was begun, its SYN too (`tcpi_total_retrans`); `None` where the kernel does not
+/// say, as of a socket that is not TCP.
+///
+/// Where a listen queue is full the kernel drops a SYN, or the last step of the handshake behind it, without a word (`tcp_abort_on_overflow`
+/// of tcp(7)): the one who connects sees only that it took longer, by a second or by a fifth of one.
 pub(crate) fn retransmits(socket: impl AsFd) -> Option<u32> {
+    let end = offset_of!(libc::tcp_info, tcpi_total_retrans) + size_of::<u32>();
+    info(socket, end).map(|info| info.tcpi_total_retrans)
+}
+
+/// The bytes that the other end has acknowledged (`tcpi_bytes_acked`); `None` where the kernel does not say.
+pub(crate) fn acknowledged(socket: impl AsFd) -> Option<u64> {
+    let end = offset_of!(libc::tcp_info, tcpi_bytes_acked) + size_of::<u64>();
+    info(socket, end).map(|info| info.tcpi_bytes_acked)
+}
+
+/// What it knows, where that is at least so many bytes.
+fn info(socket: impl AsFd, needed: usize) -> Option<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the descriptor is borrowed and so open; the buffer is as long as `length` says, and the kernel writes no further.
@@ -22,14 +34,13 @@ pub(crate) fn retransmits(socket: impl AsFd) -> Option<u32> {
             &raw mut length,
         )
     };
-    let needed = offset_of!(libc::tcp_info, tcpi_total_retrans) + size_of::<u32>();
     if failed != 0 || (length as usize) < needed {
         return None;
     }
     // SAFETY: all of it is integers, it was zeroed, and the kernel wrote as much of it as is read.
     #[allow(unsafe_code)]
     let info = unsafe { info.assume_init() };
-    Some(info.tcpi_total_retrans)
+    Some(info)
 }
 
 #[cfg(test)]

@@ -1,0 +1,256 @@
+//! Clients that are slow to send and to read: they hold no backend, are not taken for a slow service, and have an end.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::common::{Backend, Client, eventually, gateway, gateway_with, ok, take};
+
+/// Sends the rest of a request's body one piece after another, so far apart.
+fn drip(client: &mut Client, pieces: usize, piece: &str, apart: Duration) {
+    for _ in 0..pieces {
+        std::thread::sleep(apart);
+        if client.stream.write_all(piece.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn p95(period: &headroom_gateway::PeriodStats) -> Duration {
+    Duration::from_micros(period.histogram.value_at_percentile(95.0))
+}
+
+#[test]
+fn what_a_client_takes_to_send_is_no_latency_of_the_service() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let backend = Backend::http(move |request| {
+        count.fetch_add(1, SeqCst);
+        ok(&request.body.len().to_string())
+    });
+    let (gateway, address) = gateway(&backend);
+    let clients: Vec<_> = (0..6)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut client = Client::connect(address);
+                client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n");
+                let begun = Instant::now();
+                drip(&mut client, 10, "x", Duration::from_millis(100));
+                assert_eq!(client.receive().text(), "10");
+                begun.elapsed()
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let meanwhile = take(&gateway);
+    assert_eq!(
+        (meanwhile.service.arrivals, meanwhile.service.in_flight),
+        (0, 0),
+        "they have not arrived"
+    );
+    assert_eq!(meanwhile.oldest_in_flight, None);
+    assert_eq!(
+        asked.load(SeqCst),
+        0,
+        "no backend is asked before there is something to ask"
+    );
+    let took = clients
+        .into_iter()
+        .map(|client| client.join().unwrap())
+        .min()
+        .unwrap();
+    let period = take(&gateway);
+    assert_eq!(period.service.completions, 6);
+    assert!(p95(&period) < took / 3, "{:?} of {took:?}", p95(&period));
+}
+
+#[test]
+fn of_a_long_upload_the_pauses_of_its_client_are_left_out() {
+    let backend = Backend::http(|request| ok(&request.body.len().to_string()));
+    let (gateway, address) = gateway(&backend);
+    let mut client = Client::connect(address);
+    let (quick, piece) = (400_000, "y".repeat(100));
+    client.send(format!(
+        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n",
+        quick + 1_000
+    ));
+    let begun = Instant::now();
+    client.send("x".repeat(quick));
+    drip(&mut client, 10, &piece, Duration::from_millis(100));
+    assert_eq!(client.receive().text(), "401000");
+    let took = begun.elapsed();
+    let period = take(&gateway);
+    assert!(p95(&period) < took / 3, "{:?} of {took:?}", p95(&period));
+    let client_time = Duration::from_micros(period.service.client_us);
+    assert!(
+        client_time > took / 2,
+        "{client_time:?} of {took:?} was the client's"
+    );
+}
+
+#[test]
+fn what_a_client_takes_to_read_is_no_latency_of_the_service() {
+    let body = "z".repeat(16 << 20);
+    let backend = Backend::http(move |_| ok(&body));
+    let (gateway, address) = gateway(&backend);
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    let begun = Instant::now();
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(take(&gateway).oldest_in_flight, None, "it waits for its client");
+    assert_eq!(client.receive().body.len(), 16 << 20);
+    let took = begun.elapsed();
+    eventually("it is counted", || take(&gateway).service.in_flight == 0);
+    let backend_time = took - Duration::from_millis(1_500);
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(client.receive().body.len(), 16 << 20);
+    let period = {
+        let mut period = take(&gateway);
+        while period.service.completions == 0 {
+            period = take(&gateway);
+        }
+        period
+    };
+    assert!(
+        p95(&period) < Duration::from_millis(700) + backend_time,
+        "{:?}; it took {backend_time:?} to read",
+        p95(&period)
+    );
+    assert!(Duration::from_micros(period.service.client_us) > Duration::from_millis(700));
+}
+
+#[test]
+fn a_backend_that_is_slow_to_send_is_slow() {
+    let backend = Backend::raw(|mut stream, _| {
+        let mut head = [0; 1024];
+        let _ = stream.read(&mut head);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n");
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(50));
+            let _ = stream.write_all(b"x");
+        }
+    });
+    let (gateway, address) = gateway(&backend);
+    assert_eq!(Client::connect(address).get("/").text(), "xxxxxxxxxx");
+    let period = take(&gateway);
+    assert!(p95(&period) >= Duration::from_millis(450), "{:?}", p95(&period));
+    assert!(period.service.client_us < 300_000);
+}
+
+/// With `clients` that hold the only places at a backend if they can, another request is answered.
+fn others_are_served(clients: &mut [Client], address: std::net::SocketAddr, request: &str) {
+    for client in clients.iter_mut() {
+        client.send(request);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    for _ in 0..20 {
+        assert_eq!(Client::connect(address).get("/other").status(), 200);
+    }
+}
+
+#[test]
+fn dripping_uploads_hold_no_backend() {
+    let backend = Backend::http(|_| ok("well"));
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 8;
+        config.limits.max_queued = 0;
+    });
+    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
+    let request = "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\nx";
+    others_are_served(&mut clients, address, request);
+    let chunked = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n";
+    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
+    others_are_served(&mut clients, address, chunked);
+}
+
+#[test]
+fn clients_that_do_not_read_hold_no_backend() {
+    let large = "z".repeat(6 << 20);
+    let backend = Backend::http(move |request| match request.start.contains("large") {
+        true => ok(&large),
+        false => ok("well"),
+    });
+    let (gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 8;
+        config.timeouts.queue_timeout_ms = 10_000;
+        config.timeouts.client_grace_ms = 60_000;
+    });
+    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
+    others_are_served(&mut clients, address, "GET /large HTTP/1.1\r\nHost: t\r\n\r\n");
+    eventually("the backend has given all of them", || {
+        take(&gateway).backends[0].counts.in_flight == 0
+    });
+    for client in &mut clients {
+        assert_eq!(
+            client.receive().body.len(),
+            6 << 20,
+            "what was read ahead is whole"
+        );
+    }
+}
+
+#[test]
+fn who_sends_or_reads_less_than_the_least_rate_is_cut_off() {
+    let large = "z".repeat(16 << 20);
+    let backend = Backend::http(move |_| ok(&large));
+    let (gateway, address) = gateway_with(&backend, |config| {
+        config.timeouts.min_client_rate_bytes_per_s = 1_000;
+        config.timeouts.client_grace_ms = 300;
+    });
+    let mut slow = Client::connect(address);
+    slow.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\n");
+    drip(&mut slow, 20, "x", Duration::from_millis(50));
+    assert_eq!(slow.receive().status(), 408);
+    let mut quick = Client::connect(address);
+    quick.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4000\r\n\r\n");
+    drip(&mut quick, 20, &"x".repeat(200), Duration::from_millis(50));
+    assert_eq!(quick.receive().status(), 200);
+    take(&gateway);
+    let mut deaf = Client::connect(address);
+    deaf.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    eventually("who does not read at all is cut off", || {
+        take(&gateway).service.aborted_by_client == 1
+    });
+    let mut rest = Vec::new();
+    assert!(deaf.stream.read_to_end(&mut rest).is_err() || rest.len() < 16 << 20);
+}
+
+#[test]
+fn who_reads_slowly_is_kept_though_the_kernel_holds_more_than_it_reads_in_the_pause() {
+    let large = "z".repeat(32 << 20);
+    let backend = Backend::http(move |_| ok(&large));
+    let (gateway, address) = gateway_with(&backend, |config| {
+        config.timeouts.body_timeout_ms = 400;
+        config.timeouts.client_grace_ms = 400;
+    });
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    let begun = Instant::now();
+    let mut buffer = [0; 8 * 1024];
+    while begun.elapsed() < Duration::from_secs(4) {
+        assert!(client.stream.read(&mut buffer).unwrap() > 0, "it was cut off");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(take(&gateway).service.in_flight, 1);
+}
+
+#[test]
+fn no_request_takes_longer_than_it_may() {
+    let backend = Backend::http(|_| {
+        std::thread::sleep(Duration::from_secs(5));
+        ok("late")
+    });
+    let (gateway, address) = gateway_with(&backend, |config| {
+        config.timeouts.request_timeout_ms = 400;
+        config.timeouts.min_client_rate_bytes_per_s = 0;
+    });
+    assert_eq!(Client::connect(address).get("/").status(), 504);
+    let mut client = Client::connect(address);
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n");
+    drip(&mut client, 30, "x", Duration::from_millis(25));
+    assert_eq!(client.receive().status(), 408);
+    assert_eq!(take(&gateway).service.timed_out, 1);
+}
