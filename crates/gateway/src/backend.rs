@@ -8,6 +8,7 @@ use http::HeaderValue;
 use http::uri::Uri;
 
 use crate::config::{BackendConfig, Balance, MAX_WEIGHT};
+use crate::dial::Dial;
 use crate::ejection::{Ejection, EjectionCause};
 use crate::error::GatewayError;
 use crate::sizes::ClassRoute;
@@ -70,17 +71,19 @@ pub(crate) struct Backend {
     /// Exchanges in flight there, of all cores, where sizes are looked at: classes of sizes are bound by it.
     in_flight: AtomicU32,
     pub ejection: Ejection,
+    pub dial: Dial,
 }
 
 impl Backend {
+    /// Reads no file: [`Backend::load`] does, where it is to be connected to.
     pub(crate) fn new(config: &BackendConfig) -> Result<Self, GatewayError> {
         let bad = |why: &str| GatewayError::BackendUrl {
             url: config.url.clone(),
             why: why.to_owned(),
         };
         let uri: Uri = config.url.parse().map_err(|error| bad(&format!("{error}")))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(bad("the scheme is not http"));
+        if !matches!(uri.scheme_str(), Some("http" | "https")) {
+            return Err(bad("the scheme is neither http nor https"));
         }
         let authority = uri.authority().ok_or_else(|| bad("it has no host"))?;
         if authority.as_str().contains('@') {
@@ -94,6 +97,7 @@ impl Backend {
             return Err(bad("it has no host"));
         }
         let port = match authority.as_str()[host.len()..].strip_prefix(':') {
+            None if config.is_https() => 443,
             None => 80,
             Some(port) => port
                 .parse()
@@ -109,7 +113,15 @@ impl Backend {
             healthy: AtomicBool::new(true),
             in_flight: AtomicU32::new(0),
             ejection: Ejection::new(),
+            dial: Dial::cleartext(config),
         })
+    }
+
+    /// The same with what it takes to connect to it: reads certificates and keys.
+    pub(crate) fn load(config: &BackendConfig) -> Result<Self, GatewayError> {
+        let mut backend = Self::new(config)?;
+        backend.dial = Dial::new(config, &backend.host)?;
+        Ok(backend)
     }
 
     /// The first address of its host name.

@@ -157,9 +157,11 @@ fn urls_give_host_port_and_authority() {
         ("::1", 8080, "[::1]:8080")
     );
     assert_eq!(parse("http://a.example").unwrap().port, 80);
+    assert_eq!(parse("https://a.example").unwrap().port, 443);
+    assert_eq!(parse("https://a.example:8443").unwrap().port, 8443);
     for bad in [
         "http://a/b",
-        "https://a",
+        "ftp://a",
         "http://",
         "a",
         "http://a:x",

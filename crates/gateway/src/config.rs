@@ -1,5 +1,6 @@
 //! What a user may set, with the defaults, and the checks that need no socket.
 
+mod backend;
 mod check;
 mod size;
 
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 use headroom_units::FailedStatus;
 use serde::{Deserialize, Serialize};
+
+pub use backend::{BackendConfig, BackendProtocol, BackendTlsConfig, ProxyVersion};
 
 /// Largest number of backends of one gateway. Each costs a small histogram per core, so it is bounded.
 pub const MAX_BACKENDS: usize = 256;
@@ -143,31 +146,6 @@ pub struct TlsListenConfig {
     pub certificate: PathBuf,
     /// PEM file with the private key (PKCS#8, PKCS#1 or SEC1).
     pub key: PathBuf,
-}
-
-/// One backend.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BackendConfig {
-    /// `http://host:port`; the port defaults to 80. A host name is resolved at the start and again every 30 s.
-    pub url: String,
-    /// Share of the requests relative to the other backends, 0 to 1000. Default 1.
-    #[serde(default = "one")]
-    pub weight: u32,
-}
-
-fn one() -> u32 {
-    1
-}
-
-impl BackendConfig {
-    /// A backend at `url` with weight 1.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            weight: 1,
-        }
-    }
 }
 
 /// How a core chooses among the backends that may take a request.

@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub max_in_flight_per_backend: usize,
     pub config: Arc<GatewayConfig>,
     pub backends: Vec<Arc<Backend>>,
+    /// Some backend is to be told of each connection's client (PROXY protocol).
+    pub names_clients: bool,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
     /// Requests that the batcher holds.
@@ -101,6 +103,7 @@ impl Core {
         Self {
             index,
             max_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
+            names_clients: backends.iter().any(|backend| backend.dial.names_client()),
             queue: Queue::new(config.limits.max_queued.div_ceil(cores)),
             held: Cell::new(0),
             signs,

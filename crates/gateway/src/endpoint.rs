@@ -256,9 +256,12 @@ impl Endpoint {
         let begun = to.ejection.begin_connect(patience);
         let signs = core.signs_of(backend);
         let among = core.exchanges.as_ref().map(|_| core.in_flight());
-        let opened = tokio::time::timeout(patience, Upstream::connect(self.addresses[backend].get())).await;
+        let ends = attempt.call.client.ends;
+        let opening = to.dial.open(self.addresses[backend].get(), ends, true);
+        let opened = tokio::time::timeout(patience, opening).await;
         let failure = match opened {
-            Ok(Ok(mut upstream)) => {
+            Ok(Ok(opened)) => {
+                let mut upstream = Upstream::new(opened.stream);
                 upstream.begun_among = among;
                 to.ejection.connected();
                 core.heard(backend);

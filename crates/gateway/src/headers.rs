@@ -9,6 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Uri, Version, request};
 
+use crate::proxy::Ends;
+
 /// Our `Via` element.
 const VIA: HeaderValue = HeaderValue::from_static("1.1 headroom");
 
@@ -264,6 +266,8 @@ pub(crate) fn join_cookies(headers: &mut HeaderMap) {
 pub(crate) struct ClientIdentity {
     /// The client's address.
     pub address: String,
+    /// Both ends of its connection, where a backend is to be told of them.
+    pub ends: Option<Ends>,
     /// `http` or `https`.
     pub proto: &'static str,
     /// X-Forwarded-For and -Proto, ready to be written.
@@ -283,6 +287,7 @@ impl ClientIdentity {
         let x_forwarded = format!("x-forwarded-for: {ip}\r\nx-forwarded-proto: {proto}\r\n").into_bytes();
         Self {
             address: ip.to_string(),
+            ends: None,
             proto,
             x_forwarded,
             forwarded,

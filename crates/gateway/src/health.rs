@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::backend::Backend;
 use crate::config::{HealthConfig, ms};
@@ -47,12 +46,13 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
 
 async fn probe(backend: &Backend, path: &str) -> io::Result<u16> {
     let address: SocketAddr = backend.resolve().await?;
-    let mut stream = TcpStream::connect(address).await?;
+    let mut stream = backend.dial.open(address, None, true).await?.stream;
     let authority = backend.authority.to_str().unwrap_or(&backend.host);
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: headroom-health\r\nconnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut line = [0; STATUS_LINE_BYTES];
     stream.read_exact(&mut line).await?;
     parse_status(&line).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP/1"))

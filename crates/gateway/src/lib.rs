@@ -38,6 +38,7 @@ mod account;
 mod admit;
 mod alarm;
 mod backend;
+mod backend_stream;
 mod balance;
 mod batch;
 mod body;
@@ -51,6 +52,7 @@ mod control;
 mod core;
 mod deadline;
 mod descriptors;
+mod dial;
 mod ejection;
 mod endpoint;
 mod error;
@@ -61,6 +63,7 @@ mod health;
 mod io;
 mod layer;
 mod pool;
+mod proxy;
 mod queue;
 mod request_head;
 mod response_head;
@@ -79,9 +82,10 @@ mod watch;
 
 pub use backend::{BackendChange, BackendHealth, BackendState};
 pub use config::{
-    BackendConfig, Balance, BatchConfig, BatchKey, CacheConfig, CachePolicy, ForwardPolicy, ForwardingConfig,
-    GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
-    MAX_WEIGHT, RetryConfig, SizesConfig, TimeoutConfig, TlsListenConfig,
+    BackendConfig, BackendProtocol, BackendTlsConfig, Balance, BatchConfig, BatchKey, CacheConfig,
+    CachePolicy, ForwardPolicy, ForwardingConfig, GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS,
+    MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS, MAX_WEIGHT, ProxyVersion, RetryConfig, SizesConfig,
+    TimeoutConfig, TlsListenConfig,
 };
 pub use control::DrainReport;
 pub use ejection::EjectionCause;

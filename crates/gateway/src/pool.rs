@@ -49,7 +49,9 @@ impl Pools {
     /// Keeps a connection for the next request, if there is room and the backend is still wanted.
     pub(crate) fn give_back(&self, backend: usize, mut upstream: Box<Upstream>) {
         let mut pool = self.pools[backend].borrow_mut();
-        let wanted = self.core.backends[backend].state() != BackendState::Down && !self.core.draining.get();
+        let to = &self.core.backends[backend];
+        let is_shared = !to.dial.names_client();
+        let wanted = is_shared && to.state() != BackendState::Down && !self.core.draining.get();
         let room = pool.len() < self.core.config.limits.max_idle_per_backend_per_core
             && self.count.get() < self.core.descriptors.max_pooled_per_core;
         if wanted && room {
