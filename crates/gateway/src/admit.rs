@@ -4,7 +4,10 @@
 //! it, how long it took, who gave up first.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -16,6 +19,7 @@ use crate::body::Body;
 use crate::call::{Call, Stop};
 use crate::conn::ClientConn;
 use crate::core::Core;
+use crate::grpc::{self, GrpcCall};
 use crate::headers::{
     Refusal, bad_request, has_conflicting_length, join_cookies, may_tunnel, normalise_target,
     strip_hop_by_hop,
@@ -53,16 +57,24 @@ impl<L: Layer> Admit<L> {
     ) -> impl Future<Output = Result<Response<CountedBody>, Infallible>> + use<L> {
         let this = self.clone();
         let sized = self.core.sizes.as_ref().map(|sizes| sizes.of(&request));
-        let ticket = Ticket::open(client, sized);
+        let grpc = client.http2.then(|| GrpcCall::of(&request)).flatten();
+        let mut ticket = Ticket::open(client, sized, grpc);
         let head_only = request.method() == Method::HEAD;
         let has_body = !request.body().is_end_stream();
-        let admitted = admit(&self.core, &ticket, request);
+        let admitted = admit(&self.core, &ticket, request).map(|mut call| {
+            call.grpc = grpc;
+            call
+        });
         async move {
             let client = ticket.client().clone();
             if client.http2 {
                 this.core.stream_watch.replace(Some(ticket.watch().clone()));
             }
             let outcome = match admitted {
+                // Boxed, because it is rare: the request path does not carry it along.
+                Ok(call) if ticket.has_deadline() => {
+                    Box::pin(until_deadline(&mut ticket, this.inner.call(call))).await
+                }
                 Ok(call) => this.inner.call(call).await,
                 Err(refusal) => Err(Stop::Refuse(refusal)),
             };
@@ -150,16 +162,38 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         body,
         client: client.identity.clone(),
         place: None,
+        grpc: None,
         sized: ticket.sized(),
         arrived: ticket.arrived(),
         watch,
     }))
 }
 
+/// Waits for the answer to a call of gRPC until its deadline.
+async fn until_deadline(
+    ticket: &mut Ticket,
+    answer: impl Future<Output = Result<Answer, Stop>>,
+) -> Result<Answer, Stop> {
+    let mut answer = pin!(answer);
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        ticket.poll_deadline(cx).map(|()| {
+            Err(Stop::Fail(
+                Failure::TimedOut,
+                "the deadline of the call has passed",
+            ))
+        })
+    })
+    .await
+}
+
 /// Turns an answer into what the client is sent.
 fn deliver(mut ticket: Ticket, answer: Answer, unread: bool) -> Response<CountedBody> {
     let (head, body) = answer.into_parts();
     ticket.answered(head.status);
+    ticket.read(&head.headers);
     let client = ticket.client();
     client.linger.set(unread || body.is_uploading());
     let body = match body {
@@ -189,7 +223,14 @@ fn speak(mut ticket: Ticket, stop: &Stop, head_only: bool) -> Response<CountedBo
             (status, *reason)
         }
     };
+    let is_call = ticket.is_call();
+    // Of a call too it is counted as what it would be without gRPC: to HTTP each is a 200.
     ticket.stop(stop, status);
+    if is_call {
+        let mut response = Response::new(CountedBody::new(Body::Empty, ticket));
+        *response.headers_mut() = grpc::refusal(status, reason);
+        return response;
+    }
     let text = format!("{reason}\n");
     let length = HeaderValue::from(text.len());
     let body = if head_only {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use http::uri::Scheme;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -92,6 +93,14 @@ impl Dial {
     /// Which HTTP the backend is spoken to in.
     pub(crate) fn protocol(&self) -> BackendProtocol {
         self.protocol
+    }
+
+    /// The scheme of what is asked of it.
+    pub(crate) fn scheme(&self) -> Scheme {
+        match self.tls {
+            Some(_) => Scheme::HTTPS,
+            None => Scheme::HTTP,
+        }
     }
 
     /// Whether each of its connections is one client's.

@@ -13,6 +13,7 @@ use crate::proxy::Ends;
 
 /// Our `Via` element.
 const VIA: HeaderValue = HeaderValue::from_static("1.1 headroom");
+const VIA_HTTP_2: HeaderValue = HeaderValue::from_static("2.0 headroom");
 
 /// What the connection-specific fields of a message said, once they are removed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -306,11 +307,12 @@ pub(crate) fn write_forwarded_element(out: &mut Vec<u8>, client: &ClientIdentity
     }
 }
 
-/// Adds our element to a response's `Via`; backends are spoken to in HTTP/1.1.
-pub(crate) fn add_via(headers: &mut HeaderMap) {
+/// Adds our element to a response's `Via`, with the version that the backend spoke.
+pub(crate) fn add_via(headers: &mut HeaderMap, http2: bool) {
+    let via = if http2 { VIA_HTTP_2 } else { VIA };
     match headers.entry(header::VIA) {
-        header::Entry::Vacant(entry) => drop(entry.insert(VIA)),
-        header::Entry::Occupied(mut entry) => entry.append(VIA),
+        header::Entry::Vacant(entry) => drop(entry.insert(via)),
+        header::Entry::Occupied(mut entry) => entry.append(via),
     }
 }
 

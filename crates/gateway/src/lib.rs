@@ -56,12 +56,15 @@ mod dial;
 mod ejection;
 mod endpoint;
 mod error;
+mod exchange;
 mod exchanges;
+mod grpc;
 mod handle;
 mod headers;
 mod health;
 mod io;
 mod layer;
+mod multiplex;
 mod pool;
 mod proxy;
 mod queue;
@@ -90,6 +93,7 @@ pub use config::{
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
+pub use grpc::{FailedGrpcStatus, FailedGrpcStatusError};
 pub use handle::{Bound, Gateway, Handle};
 pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, ClassRoute, CoarseHistogram};
 pub use stats::{

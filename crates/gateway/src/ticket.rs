@@ -6,13 +6,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use http_body::{Frame, SizeHint};
+use tokio::time::Sleep;
 
 use crate::account::Account;
 use crate::body::{Body, BodyError};
 use crate::call::Stop;
 use crate::conn::ClientConn;
+use crate::grpc::{self, GrpcCall};
 use crate::sizes::Sized;
 use crate::stats::Failure;
 use crate::watch::{Phase, Watch};
@@ -25,13 +27,15 @@ pub(crate) struct Ticket {
     account: Account,
     /// What was known of the size of its answer when it came.
     sized: Option<Sized>,
+    /// When its call of gRPC is to be over, where its client said that.
+    deadline: Option<Pin<Box<Sleep>>>,
     /// It has left the client's connection.
     over: bool,
 }
 
 impl Ticket {
     /// Counts the arrival of a request.
-    pub(crate) fn open(client: &Rc<ClientConn>, sized: Option<Sized>) -> Self {
+    pub(crate) fn open(client: &Rc<ClientConn>, sized: Option<Sized>, grpc: Option<GrpcCall>) -> Self {
         let started = Instant::now();
         let core = client.core();
         let watch = if client.http2 {
@@ -42,13 +46,42 @@ impl Ticket {
             client.watch.clone()
         };
         watch.set_started(Some(started));
+        let mut account = Account::open(core, None, sized.map(|sized| sized.class), started);
+        if let Some(grpc) = grpc {
+            account.expect(grpc);
+        }
+        let patience = grpc.and_then(|grpc| grpc.patience);
         Self {
             client: client.clone(),
             watch,
-            account: Account::open(core, None, sized.map(|sized| sized.class), started),
+            account,
             sized,
+            deadline: patience.map(|patience| Box::pin(tokio::time::sleep(patience))),
             over: false,
         }
+    }
+
+    /// Whether it is a call of gRPC.
+    pub(crate) fn is_call(&self) -> bool {
+        self.account.is_call()
+    }
+
+    /// Whether its client said when it is to be over.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// Ready once its deadline has passed; never where it has none.
+    pub(crate) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.deadline {
+            Some(deadline) => deadline.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The fields of the answer's head.
+    pub(crate) fn read(&mut self, fields: &HeaderMap) {
+        self.account.read(fields);
     }
 
     pub(crate) fn client(&self) -> &Rc<ClientConn> {
@@ -144,6 +177,12 @@ impl http_body::Body for CountedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Self { body, ticket } = self.get_mut();
+        if ticket.deadline.is_some() && ticket.poll_deadline(cx).is_ready() && !body.is_end_stream() {
+            // Dropped, it breaks off what the backend still does.
+            *body = Body::Empty;
+            ticket.fail(Failure::TimedOut);
+            return Poll::Ready(Some(Ok(Frame::trailers(grpc::deadline_exceeded()))));
+        }
         let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
         match &frame {
             Some(Err(error)) => {
@@ -152,6 +191,9 @@ impl http_body::Body for CountedBody {
                 ticket.fail(error.failure());
             }
             Some(Ok(frame)) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    ticket.account.read(trailers);
+                }
                 ticket
                     .account
                     .response_bytes(frame.data_ref().map_or(0, Bytes::len));

@@ -81,6 +81,8 @@ pub(crate) enum ExchangeError {
     Invalid(HeadError),
     /// The request body failed.
     Upload(UploadError),
+    /// The backend reset the stream (HTTP/2): it gave this request up, whatever it had done of it.
+    Reset(String),
 }
 
 /// How a response body broke off.
@@ -90,6 +92,9 @@ pub(crate) enum ResponseError {
     Io(#[from] io::Error),
     #[error("the backend's response: {0}")]
     Chunk(#[from] ChunkError),
+    /// As text: hyper would pass the reason of an error of HTTP/2 on to the client, and one such as REFUSED_STREAM would be wrong there.
+    #[error("the backend broke off its response: {0}")]
+    Stream(String),
     #[error("the request body failed while the backend was answering: {0}")]
     Upload(#[from] UploadError),
 }
