@@ -8,8 +8,8 @@ use crate::ejection::{Census, ConnectFailure, Verdict};
 
 fn make(weights: &[u32]) -> Vec<Arc<Backend>> {
     let config = |(index, weight): (usize, &u32)| BackendConfig {
-        url: format!("http://127.0.0.1:{}", index + 1),
         weight: *weight,
+        ..BackendConfig::new(format!("http://127.0.0.1:{}", index + 1))
     };
     weights
         .iter()
