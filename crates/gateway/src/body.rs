@@ -108,7 +108,8 @@ pub(crate) struct UpstreamBody {
     /// What was asked; it has what is left of the request body.
     pub call: Box<Call>,
     pub account: Account,
-    pub backend: usize,
+    /// At most [`crate::MAX_BACKENDS`]. Small, for answers carry it along.
+    pub backend: u16,
     pub pools: Rc<Pools>,
 }
 
@@ -126,7 +127,7 @@ impl UpstreamBody {
                     && self.call.body.as_ref().is_none_or(RequestBody::is_over)
                     && upstream.is_clean() =>
             {
-                self.pools.give_back(self.backend, upstream);
+                self.pools.give_back(self.backend.into(), upstream);
             }
             Some(Exchange::Http2(stream)) => stream.finish(),
             Some(Exchange::Http1(_)) | None => {}

@@ -324,7 +324,7 @@ impl Endpoint {
             keep_alive: head.keep_alive,
             call,
             account,
-            backend,
+            backend: backend as u16,
             pools: self.pools.clone(),
         };
         if over {

@@ -1,7 +1,7 @@
 //! The HTTP data plane: proxying, balancing, health, latency histograms.
 //!
-//! A reverse proxy for HTTP/1.1 and HTTP/2 (cleartext with prior knowledge, or TLS with ALPN) in front of
-//! HTTP/1.1 backends. Each core thread has its own runtime, listening sockets (`SO_REUSEPORT`), connection
+//! A reverse proxy for HTTP/1.1 and HTTP/2 (cleartext with prior knowledge, or TLS with ALPN), gRPC included, in front of
+//! backends that speak either, with or without TLS. Each core thread has its own runtime, listening sockets (`SO_REUSEPORT`), connection
 //! pool, balancer and counters; on the request path nothing is shared between cores but a few relaxed atomics
 //! of each backend's state and, where there is one, the cache, behind locks that are held for a look-up.
 //!
