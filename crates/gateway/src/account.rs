@@ -4,10 +4,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use crate::call::Stop;
 use crate::core::Core;
+use crate::grpc::{GrpcCall, Outcome};
 use crate::sizes::ClassCounts;
 use crate::stats::{CoreSample, Counts, Failure};
 
@@ -30,6 +31,10 @@ pub(crate) struct Account {
     excused: Duration,
     /// Since when more of the answer is waited for.
     waits_since: Option<Instant>,
+    /// What gRPC says of its outcome.
+    outcome: Outcome,
+    /// How long the client of a gRPC call waits, in milliseconds; the largest number where it does not say.
+    patience_ms: u32,
     response_bytes: u64,
     settled: bool,
     /// Its request went to the backend over a connection: what becomes of it says something of the backend.
@@ -55,6 +60,8 @@ impl Account {
             served_us: 0,
             excused: Duration::ZERO,
             waits_since: None,
+            outcome: Outcome::NoCall,
+            patience_ms: u32::MAX,
             response_bytes: 0,
             settled: false,
             exchanging: false,
@@ -133,6 +140,20 @@ impl Account {
         }
     }
 
+    /// It is a call of gRPC: its status decides what became of it.
+    pub(crate) fn expect(&mut self, call: GrpcCall) {
+        self.outcome = Outcome::Open;
+        let patience_ms = call
+            .patience
+            .and_then(|patience| u32::try_from(patience.as_millis()).ok());
+        self.patience_ms = patience_ms.unwrap_or(u32::MAX);
+    }
+
+    /// The fields of an answer's head, or those behind its body.
+    pub(crate) fn read(&mut self, fields: &HeaderMap) {
+        self.outcome.read(fields);
+    }
+
     /// The status and the bytes handed over so far; `None` before there is an answer.
     pub(crate) fn content(&self) -> Option<(StatusCode, u64)> {
         Some((self.status?, self.response_bytes))
@@ -165,8 +186,9 @@ impl Account {
         // What the service's requests took beyond it is their clients' time.
         let taken_us = self.backend.is_none().then(|| micros(self.arrived));
         let status = self.status;
-        let failed_status = &self.core.config.failed_status;
-        let failed = status.is_some_and(|status| failed_status.contains(status.as_u16()));
+        let config = &self.core.config;
+        let failed = status.is_some_and(|status| config.failed_status.contains(status.as_u16()))
+            || self.outcome.has_failed(status, config.failed_grpc_status);
         // How quickly a request failed is no latency of the service.
         let latency_us = (!failed).then_some(served_us);
         self.settle(latency_us, |counts| {
@@ -209,11 +231,15 @@ impl Account {
         self.excused = upload_waits;
     }
 
-    /// Whether the client has waited for an answer longer than the SLO allows: that it goes away then is the service's
-    /// doing.
+    /// Whether the client has waited for an answer longer than the SLO allows, or for the end of a call of gRPC until its deadline: that
+    /// it goes away then is the service's doing.
     fn waited_too_long(&self) -> bool {
         let target_ms = self.core.config.target_ms;
         let waited_ms = self.arrived.elapsed().saturating_sub(self.excused).as_millis();
+        // The deadline of a call is its client's, who began to count a little earlier, and goes away at it.
+        if waited_ms >= u128::from(self.patience_ms - self.patience_ms / 10) {
+            return true;
+        }
         self.status.is_none() && target_ms.is_some_and(|target| waited_ms > u128::from(target))
     }
 

@@ -5,12 +5,13 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -20,6 +21,7 @@ use crate::buffered::Share;
 use crate::call::{Call, Stop};
 use crate::conn::ClientConn;
 use crate::core::Core;
+use crate::grpc::{self, GrpcCall};
 use crate::headers::{
     Refusal, bad_request, has_conflicting_length, join_cookies, may_tunnel, normalise_target,
     strip_hop_by_hop,
@@ -57,10 +59,18 @@ impl<L: Layer> Admit<L> {
     ) -> impl Future<Output = Result<Response<CountedBody>, Infallible>> + use<L> {
         let this = self.clone();
         let sized = self.core.sizes.as_ref().map(|sizes| sizes.of(&request));
-        let mut ticket = Ticket::open(client, sized);
+        let grpc = client.http2.then(|| GrpcCall::of(&request)).flatten();
+        let mut ticket = Ticket::open(client, sized, grpc);
         let head_only = request.method() == Method::HEAD;
         let has_body = !request.body().is_end_stream();
-        let admitted = admit(&self.core, &ticket, request);
+        let admitted = admit(&self.core, &ticket, request).map(|mut call| {
+            call.grpc = grpc;
+            // A call of gRPC may want answers while it is sent.
+            if let (Some(_), Some(body)) = (grpc, &mut call.body) {
+                body.may_wait = false;
+            }
+            call
+        });
         async move {
             let client = ticket.client().clone();
             if client.http2 {
@@ -75,6 +85,10 @@ impl<L: Layer> Admit<L> {
                     };
                     ticket.arrive(call.arrived);
                     match taken {
+                        // As rare.
+                        Ok(()) if ticket.has_deadline() => {
+                            Box::pin(until_deadline(&mut ticket, this.inner.call(call))).await
+                        }
                         Ok(()) => this.inner.call(call).await,
                         Err(stop) => Err(stop),
                     }
@@ -155,8 +169,8 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         let reason = "the request body exceeds the limit";
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, reason);
     }
-    // Who expects to be asked for the body is asked by the backend; a call of gRPC may want answers while it is sent.
-    let may_wait = !parts.headers.contains_key(header::EXPECT) && !is_grpc(&parts.headers);
+    // Who expects to be asked for the body is asked by the backend.
+    let may_wait = !parts.headers.contains_key(header::EXPECT);
     // The gateway itself says 100 Continue, once a backend asks for the body.
     if let Some(expectation) = parts.headers.remove(header::EXPECT)
         && !expectation.as_bytes().eq_ignore_ascii_case(b"100-continue")
@@ -192,22 +206,38 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         body,
         client: client.identity.clone(),
         place: None,
+        grpc: None,
         sized: ticket.sized(),
         arrived: Instant::now(),
         watch,
     }))
 }
 
-/// Whether it is a call of gRPC, by its content type.
-fn is_grpc(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(header::CONTENT_TYPE);
-    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+/// Waits for the answer to a call of gRPC until its deadline.
+async fn until_deadline(
+    ticket: &mut Ticket,
+    answer: impl Future<Output = Result<Answer, Stop>>,
+) -> Result<Answer, Stop> {
+    let mut answer = pin!(answer);
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        ticket.poll_deadline(cx).map(|()| {
+            Err(Stop::Fail(
+                Failure::TimedOut,
+                "the deadline of the call has passed",
+            ))
+        })
+    })
+    .await
 }
 
 /// Turns an answer into what the client is sent.
 fn deliver(mut ticket: Ticket, answer: Answer, unread: bool) -> Response<CountedBody> {
     let (head, body) = answer.into_parts();
     ticket.answered(head.status);
+    ticket.read(&head.headers);
     let client = ticket.client();
     client.linger.set(unread || body.is_uploading());
     ticket.watch().enter(Phase::Body);
@@ -237,7 +267,14 @@ fn speak(mut ticket: Ticket, stop: &Stop, head_only: bool) -> Response<CountedBo
             (status, *reason)
         }
     };
+    let is_call = ticket.is_call();
+    // Of a call too it is counted as what it would be without gRPC: to HTTP each is a 200.
     ticket.stop(stop, status);
+    if is_call {
+        let mut response = Response::new(CountedBody::new(Body::Empty, ticket));
+        *response.headers_mut() = grpc::refusal(status, reason);
+        return response;
+    }
     let text = format!("{reason}\n");
     let length = HeaderValue::from(text.len());
     let body = if head_only {

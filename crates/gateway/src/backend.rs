@@ -9,6 +9,7 @@ use http::uri::Uri;
 
 use crate::config::{BackendConfig, Balance, MAX_WEIGHT};
 use crate::connections::Connections;
+use crate::dial::Dial;
 use crate::ejection::{Ejection, EjectionCause};
 use crate::error::GatewayError;
 use crate::failing::Failing;
@@ -74,17 +75,19 @@ pub(crate) struct Backend {
     pub connections: Connections,
     pub ejection: Ejection,
     pub failing: Failing,
+    pub dial: Dial,
 }
 
 impl Backend {
+    /// Reads no file: [`Backend::load`] does, where it is to be connected to.
     pub(crate) fn new(config: &BackendConfig) -> Result<Self, GatewayError> {
         let bad = |why: &str| GatewayError::BackendUrl {
             url: config.url.clone(),
             why: why.to_owned(),
         };
         let uri: Uri = config.url.parse().map_err(|error| bad(&format!("{error}")))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(bad("the scheme is not http"));
+        if !matches!(uri.scheme_str(), Some("http" | "https")) {
+            return Err(bad("the scheme is neither http nor https"));
         }
         let authority = uri.authority().ok_or_else(|| bad("it has no host"))?;
         if authority.as_str().contains('@') {
@@ -98,6 +101,7 @@ impl Backend {
             return Err(bad("it has no host"));
         }
         let port = match authority.as_str()[host.len()..].strip_prefix(':') {
+            None if config.is_https() => 443,
             None => 80,
             Some(port) => port
                 .parse()
@@ -115,7 +119,15 @@ impl Backend {
             connections: Connections::default(),
             ejection: Ejection::new(),
             failing: Failing::new(),
+            dial: Dial::cleartext(config),
         })
+    }
+
+    /// The same with what it takes to connect to it: reads certificates and keys.
+    pub(crate) fn load(config: &BackendConfig) -> Result<Self, GatewayError> {
+        let mut backend = Self::new(config)?;
+        backend.dial = Dial::new(config, &backend.host)?;
+        Ok(backend)
     }
 
     /// The first address of its host name.

@@ -8,8 +8,8 @@ use crate::ejection::{Census, ConnectFailure, Verdict};
 
 fn make(weights: &[u32]) -> Vec<Arc<Backend>> {
     let config = |(index, weight): (usize, &u32)| BackendConfig {
-        url: format!("http://127.0.0.1:{}", index + 1),
         weight: *weight,
+        ..BackendConfig::new(format!("http://127.0.0.1:{}", index + 1))
     };
     weights
         .iter()
@@ -157,9 +157,11 @@ fn urls_give_host_port_and_authority() {
         ("::1", 8080, "[::1]:8080")
     );
     assert_eq!(parse("http://a.example").unwrap().port, 80);
+    assert_eq!(parse("https://a.example").unwrap().port, 443);
+    assert_eq!(parse("https://a.example:8443").unwrap().port, 8443);
     for bad in [
         "http://a/b",
-        "https://a",
+        "ftp://a",
         "http://",
         "a",
         "http://a:x",

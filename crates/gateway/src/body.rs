@@ -13,10 +13,11 @@ use crate::ahead::{Ahead, SharedAhead};
 use crate::buffered::Buffered;
 use crate::cache::FetchedBody;
 use crate::call::Call;
+use crate::exchange::Exchange;
 use crate::pool::Pools;
 use crate::stats::Failure;
 use crate::upload::RequestBody;
-use crate::upstream::{Piece, ResponseError, Tunnel, Upstream};
+use crate::upstream::{Piece, ResponseError, Tunnel};
 use crate::watch::Watch;
 
 /// A body in memory is handed over in pieces of at most this, so that a slow client is noticed between two of them.
@@ -137,13 +138,14 @@ impl http_body::Body for Body {
 
 /// A response body, the connection it comes over, and what the backend is charged for it.
 pub(crate) struct UpstreamBody {
-    pub upstream: Option<Box<Upstream>>,
+    pub upstream: Option<Exchange>,
     /// The backend keeps the connection open.
     pub keep_alive: bool,
     /// What was asked; it has what is left of the request body.
     pub call: Box<Call>,
     pub account: Account,
-    pub backend: usize,
+    /// At most [`crate::MAX_BACKENDS`]. Small, for answers carry it along.
+    pub backend: u16,
     pub pools: Rc<Pools>,
 }
 
@@ -151,16 +153,20 @@ impl UpstreamBody {
     /// The last piece is out: gives the connection back and closes the account.
     pub(crate) fn finish(&mut self) {
         let mut upstream = self.upstream.take();
-        let asked = upstream.as_mut().and_then(|upstream| upstream.asked.take());
+        let asked = upstream.as_mut().and_then(|upstream| upstream.asked().take());
         if let (Some(asked), Some(exchanges)) = (asked, &self.account.core().exchanges) {
             exchanges.answered(asked.elapsed());
         }
-        if let Some(upstream) = upstream
-            && self.keep_alive
-            && self.call.body.as_ref().is_none_or(RequestBody::is_over)
-            && upstream.is_clean()
-        {
-            self.pools.give_back(self.backend, upstream);
+        match upstream {
+            Some(Exchange::Http1(upstream))
+                if self.keep_alive
+                    && self.call.body.as_ref().is_none_or(RequestBody::is_over)
+                    && upstream.is_clean() =>
+            {
+                self.pools.give_back(self.backend.into(), upstream);
+            }
+            Some(Exchange::Http2(stream)) => stream.finish(),
+            Some(Exchange::Http1(_)) | None => {}
         }
         self.account.complete();
         self.call.place = None;
@@ -232,7 +238,10 @@ impl UpstreamBody {
                 self.account.response_bytes(data.len());
                 Frame::data(data)
             }
-            Some(Ok(Piece::Trailers(trailers))) => Frame::trailers(trailers),
+            Some(Ok(Piece::Trailers(trailers))) => {
+                self.account.read(&trailers);
+                Frame::trailers(trailers)
+            }
         };
         self.call.watch.touch();
         if upstream.is_response_over() {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use http::{HeaderValue, request};
 
 use crate::batch::Member;
+use crate::grpc::GrpcCall;
 use crate::headers::{ClientIdentity, Refusal};
 use crate::request_head::BodyFraming;
 use crate::sizes::Sized;
@@ -26,6 +27,8 @@ pub(crate) struct Call {
     pub client: Rc<ClientIdentity>,
     /// Its place among those that a batcher let go; until the end of what answers it, where that comes from a backend.
     pub place: Option<Rc<Member>>,
+    /// It is a call of gRPC, whose outcome is not what HTTP says.
+    pub grpc: Option<GrpcCall>,
     /// What was known of the size of its answer; `None` where sizes are not looked at.
     pub sized: Option<Sized>,
     /// When its head was received: latencies count from here, deadlines of a layer too.

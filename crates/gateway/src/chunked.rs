@@ -195,7 +195,7 @@ fn chunk_size(line: &[u8]) -> Result<u64, ChunkError> {
 }
 
 /// Fields that must not come after the body: they would change its framing, routing or meaning.
-fn may_trail(name: &HeaderName) -> bool {
+pub(crate) fn may_trail(name: &HeaderName) -> bool {
     !matches!(
         name.as_str(),
         "transfer-encoding"

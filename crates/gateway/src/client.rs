@@ -21,6 +21,7 @@ use crate::core::Core;
 use crate::headers::ClientIdentity;
 use crate::io::{ClientIo, ClientStream};
 use crate::layer::Layer;
+use crate::proxy::Ends;
 use crate::tunnel;
 use crate::watch::{Phase, Watch};
 
@@ -67,7 +68,11 @@ pub(crate) async fn serve<L: Layer + 'static>(
 ) {
     let core = stack.core().clone();
     let _open = Open(core.clone());
-    let identity = ClientIdentity::new(peer, tls.is_some());
+    let mut identity = ClientIdentity::new(peer, tls.is_some());
+    if core.names_clients {
+        let here = stream.local_addr().ok();
+        identity.ends = here.map(|here| Ends { client: peer, here });
+    }
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a client went away at once");
         return;

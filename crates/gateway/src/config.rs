@@ -1,5 +1,6 @@
 //! What a user may set, with the defaults, and the checks that need no socket.
 
+mod backend;
 mod check;
 mod size;
 
@@ -10,6 +11,10 @@ use std::time::Duration;
 
 use headroom_units::FailedStatus;
 use serde::{Deserialize, Serialize};
+
+use crate::grpc::FailedGrpcStatus;
+
+pub use backend::{BackendConfig, BackendProtocol, BackendTlsConfig, ProxyVersion};
 
 /// Largest number of backends of one gateway. Each costs a small histogram per core, so it is bounded.
 pub const MAX_BACKENDS: usize = 256;
@@ -83,6 +88,9 @@ pub struct GatewayConfig {
     /// Statuses of a backend's answer with which a request counts as failed, not as completed. Default every 5xx.
     /// `headroom up` takes them from its own `slo.failed_status`.
     pub failed_status: FailedStatus,
+    /// Statuses of gRPC with which a call counts as failed, by name or code. Default `UNKNOWN`, `DEADLINE_EXCEEDED`,
+    /// `RESOURCE_EXHAUSTED`, `INTERNAL`, `UNAVAILABLE` and `DATA_LOSS`.
+    pub failed_grpc_status: FailedGrpcStatus,
     /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer was
     /// failed by the backend. `headroom up` takes it from its own `slo.target_ms`; nothing where it is not known.
     pub target_ms: Option<u64>,
@@ -125,6 +133,7 @@ impl Default for GatewayConfig {
             batch: BatchConfig::default(),
             sizes: SizesConfig::default(),
             failed_status: FailedStatus::default(),
+            failed_grpc_status: FailedGrpcStatus::default(),
             target_ms: None,
             drain_timeout_ms: 30_000,
             takeover: false,
@@ -143,31 +152,6 @@ pub struct TlsListenConfig {
     pub certificate: PathBuf,
     /// PEM file with the private key (PKCS#8, PKCS#1 or SEC1).
     pub key: PathBuf,
-}
-
-/// One backend.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BackendConfig {
-    /// `http://host:port`; the port defaults to 80. A host name is resolved at the start and again every 30 s.
-    pub url: String,
-    /// Share of the requests relative to the other backends, 0 to 1000. Default 1.
-    #[serde(default = "one")]
-    pub weight: u32,
-}
-
-fn one() -> u32 {
-    1
-}
-
-impl BackendConfig {
-    /// A backend at `url` with weight 1.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            weight: 1,
-        }
-    }
 }
 
 /// How a core chooses among the backends that may take a request.
@@ -252,7 +236,7 @@ impl Default for HealthConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutConfig {
-    /// Opening a connection to a backend, in milliseconds; past it the next backend is tried, and where none is left
+    /// Opening a connection to a backend, with TLS and the beginning of HTTP/2 where it has them, in milliseconds; past it the next backend is tried, and where none is left
     /// one that is alive, with a full accept queue, once more ([`RetryConfig::max_retries`]); then 504. Default 1 000.
     pub connect_timeout_ms: u64,
     /// Waiting for a backend below its limit of requests in flight, in milliseconds; then 503. Default 1 000.
@@ -280,6 +264,11 @@ pub struct TimeoutConfig {
     /// A backend's pooled connection without a request, in milliseconds. Keep it below the backend's own
     /// keep-alive timeout. Default 15 000.
     pub pool_idle_timeout_ms: u64,
+    /// A connection to a backend over HTTP/2 on which nothing came for so long, with requests under way, is sent a PING, and closed, its
+    /// requests broken off, if nothing comes for as long again: so a backend whose machine is gone is noticed. 0 for never. gRPC servers
+    /// send away who pings without traffic more than twice, where they do not allow it (`PermitWithoutStream` and `MinTime` of grpc-go,
+    /// 5 minutes by default): where streams are to be silent for longer, raise it. In milliseconds. Default 30 000.
+    pub backend_ping_ms: u64,
     /// An upgraded connection (WebSocket) on which neither side sends anything, in milliseconds. Default
     /// 600 000.
     pub tunnel_idle_timeout_ms: u64,
@@ -298,6 +287,7 @@ impl Default for TimeoutConfig {
             request_header_timeout_ms: 10_000,
             idle_timeout_ms: 75_000,
             pool_idle_timeout_ms: 15_000,
+            backend_ping_ms: 30_000,
             tunnel_idle_timeout_ms: 600_000,
         }
     }
@@ -367,8 +357,9 @@ pub struct LimitConfig {
     pub max_queued: usize,
     /// Streams a client may have open on one HTTP/2 connection; more are refused by RST_STREAM. Default 128.
     pub max_concurrent_streams: u32,
-    /// Bytes of one HTTP/2 stream's request body that a client may send ahead of the backend's reading. Default 65 535, which
-    /// is also the protocol's.
+    /// Bytes of one HTTP/2 stream's request body that a client may send ahead of the backend's reading; and of one stream's response
+    /// body that a backend over HTTP/2 may send ahead of the client's reading (its connection has room for those of all streams, so
+    /// that none blocks another). Default 65 535, which is also the protocol's.
     pub h2_window_bytes: u32,
     /// The same of all streams of a connection: so many uploads that stand still leave room for others as fit into it.
     /// Default 1 MiB.

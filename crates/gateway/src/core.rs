@@ -62,6 +62,8 @@ pub(crate) struct Core {
     pub backends: Vec<Arc<Backend>>,
     /// The requests of all cores that wait.
     pub waiting: Arc<Waiting>,
+    /// Some backend is to be told of each connection's client (PROXY protocol).
+    pub names_clients: bool,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
     /// Requests that the batcher holds.
@@ -118,6 +120,7 @@ impl Core {
             index,
             cores,
             part_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
+            names_clients: backends.iter().any(|backend| backend.dial.names_client()),
             queue: Queue::new(index, Arc::clone(&waiting)),
             waiting,
             held: Cell::new(0),

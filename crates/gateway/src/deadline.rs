@@ -27,6 +27,11 @@ pub(crate) fn client_deadline(headers: &HeaderMap) -> Option<Duration> {
     prefer.chain(envoy).chain(grpc).min()
 }
 
+/// How long the client of a gRPC call waits for its end: `grpc-timeout`. `None` where it says nothing that can be read.
+pub(crate) fn grpc_deadline(headers: &HeaderMap) -> Option<Duration> {
+    grpc_timeout(headers.get("grpc-timeout")?.to_str().ok()?)
+}
+
 fn number(text: &str) -> Option<u64> {
     let digits = (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok())?

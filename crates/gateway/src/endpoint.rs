@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
@@ -13,12 +14,14 @@ use http::{Response, StatusCode};
 use crate::account::Account;
 use crate::body::{Body, UpstreamBody};
 use crate::call::{Call, Stop};
-use crate::config::ms;
+use crate::config::{BackendProtocol, ms};
 use crate::connections::Lease;
 use crate::core::Core;
 use crate::ejection::{Census, ConnectFailure, EjectionCause, Verdict};
+use crate::exchange::Exchange;
 use crate::headers::add_via;
 use crate::layer::Answer;
+use crate::multiplex::{self, Connection, Lines, Stream, Turn};
 use crate::pool::Pools;
 use crate::request_head::RequestHead;
 use crate::response_head::ResponseHead;
@@ -48,6 +51,9 @@ impl Attempt {
         );
         if core.backends[backend].failing.begin(PROBE_PATIENCE) {
             account.is_probe();
+        }
+        if let Some(grpc) = call.grpc {
+            account.expect(grpc);
         }
         Self {
             call,
@@ -82,11 +88,30 @@ pub(crate) enum Fault {
     Final(Stop),
 }
 
+/// What an exchange goes over.
+enum Way {
+    /// A connection of its own.
+    Http1(Box<Upstream>),
+    /// A stream of a connection that others share.
+    Http2(Rc<Connection>),
+}
+
+/// Why an exchange over HTTP/2 did not begin.
+#[derive(Debug, thiserror::Error)]
+enum BeginError {
+    #[error("it cannot be said in HTTP/2: {0}")]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Connection(#[from] h2::Error),
+}
+
 /// One core's way to the backends.
 pub(crate) struct Endpoint {
     core: Rc<Core>,
     addresses: Vec<Cell<SocketAddr>>,
     pub pools: Rc<Pools>,
+    /// Connections that many requests share.
+    lines: Rc<Lines>,
     /// Request heads are written here.
     head: RefCell<Vec<u8>>,
 }
@@ -97,6 +122,7 @@ impl Endpoint {
         Self {
             addresses: addresses.into_iter().map(Cell::new).collect(),
             pools: Rc::new(Pools::new(core.clone())),
+            lines: Rc::new(Lines::new(core.clone())),
             core,
             head: RefCell::default(),
         }
@@ -106,20 +132,64 @@ impl Endpoint {
     pub(crate) fn move_backend(&self, backend: usize, address: SocketAddr) {
         self.addresses[backend].set(address);
         self.pools.clear_backend(backend);
+        self.lines.clear_backend(backend);
+    }
+
+    /// Closes all connections that carry nothing, and the others with what they carry.
+    pub(crate) fn clear(&self) {
+        self.pools.clear();
+        self.lines.clear();
+    }
+
+    /// What there is to send the request over at once.
+    fn ready(&self, attempt: &Attempt, fresh: bool) -> Option<Way> {
+        let backend = attempt.backend;
+        if self.is_multiplexed(attempt) {
+            return self.lines.with_room(backend).map(Way::Http2);
+        }
+        match fresh {
+            true => None,
+            false => self.pools.check_out(backend).map(Way::Http1),
+        }
+    }
+
+    /// Whether the request shares its connection, as far as is known. One that asks for another protocol has its own, where the backend
+    /// has HTTP/1.1.
+    fn is_multiplexed(&self, attempt: &Attempt) -> bool {
+        let backend = attempt.backend;
+        let dial = &self.core.backends[backend].dial;
+        self.lines.is_for(backend)
+            && (attempt.call.upgrade.is_none() || dial.protocol() == BackendProtocol::H2)
+    }
+
+    /// Opens a connection, or waits for one that another request opens.
+    async fn open(&self, attempt: &Attempt) -> Result<Way, ConnectFailure> {
+        while self.is_multiplexed(attempt) {
+            match self.lines.turn(attempt.backend).await {
+                Turn::Mine(dial) => {
+                    let opened = self.connect(attempt, false).await;
+                    dial.finish(opened.as_ref().map(drop).map_err(|failure| *failure));
+                    return opened;
+                }
+                Turn::Theirs(Err(failure)) => return Err(failure),
+                Turn::Theirs(Ok(())) => {}
+            }
+            if let Some(way) = self.ready(attempt, false) {
+                return Ok(way);
+            }
+        }
+        let only_http1 = attempt.call.upgrade.is_some();
+        self.connect(attempt, only_http1).await
     }
 
     /// Sends the request and waits for the head of the answer; over a `fresh` connection, or over one of the pool where
     /// there is any.
     pub(crate) async fn call(&self, mut attempt: Attempt, fresh: bool) -> Result<Answer, Fault> {
-        let pooled = match fresh {
-            true => None,
-            false => self.pools.check_out(attempt.backend),
-        };
-        let mut upstream = match pooled {
-            Some(upstream) => upstream,
+        let way = match self.ready(&attempt, fresh) {
+            Some(way) => way,
             // Boxed, because it is rare and large: the request path does not carry it along.
-            None => match Box::pin(self.connect(&attempt)).await {
-                Ok(upstream) => upstream,
+            None => match Box::pin(self.open(&attempt)).await {
+                Ok(way) => way,
                 Err(failure) => return Err(Fault::Unconnected(attempt, failure)),
             },
         };
@@ -128,13 +198,25 @@ impl Endpoint {
             Some(_) => Phase::Upload,
             None => Phase::Response,
         });
-        self.send_head(&attempt, &mut upstream);
+        let mut exchange = match self.begin(&attempt, way) {
+            Ok(exchange) => exchange,
+            Err(error) => {
+                let (error, sent) = (io::Error::other(error), false);
+                let stop = self.explain(Some(ExchangeError::Died { error, sent }), &attempt);
+                return Err(Fault::Died {
+                    attempt,
+                    sent,
+                    reused: true,
+                    stop,
+                });
+            }
+        };
         // How long an upload takes is its client's doing.
         let is_watched = self.core.exchanges.is_some() && attempt.call.body.is_none();
         let asked = is_watched.then(Instant::now);
         let outcome = poll_fn(|cx| {
             let call = &mut *attempt.call;
-            match upstream.poll_exchange(cx, &self.core, &call.parts.method, &mut call.body) {
+            match exchange.poll_exchange(cx, &self.core, &call.parts.method, &mut call.body) {
                 Poll::Pending if call.watch.expired() => Poll::Ready(None),
                 polled => polled.map(Some),
             }
@@ -142,8 +224,8 @@ impl Endpoint {
         .await;
         match outcome {
             Some(Ok(head)) => {
-                upstream.asked = asked.filter(|_| self.tells(&head, &upstream));
-                self.deliver(attempt, upstream, head).map_err(Fault::Final)
+                *exchange.asked() = asked.filter(|_| self.tells(&head, &exchange));
+                self.deliver(attempt, exchange, head).map_err(Fault::Final)
             }
             failed => {
                 let error = failed.and_then(Result::err);
@@ -151,7 +233,7 @@ impl Endpoint {
                     Some(ExchangeError::Died { sent, .. }) => Some(*sent),
                     _ => None,
                 };
-                let reused = upstream.reused;
+                let reused = exchange.is_reused();
                 let stop = self.explain(error, &attempt);
                 // An idle connection that a backend has closed meanwhile says nothing of it, and an upload that broke off neither.
                 let is_news = died.is_none() || !reused;
@@ -172,34 +254,48 @@ impl Endpoint {
     }
 
     /// Begins the exchange with the request's head.
-    fn send_head(&self, attempt: &Attempt, upstream: &mut Upstream) {
+    ///
+    /// # Errors
+    /// An HTTP/2 connection that takes no request any more, or a request that HTTP/2 has no words for. Nothing was sent.
+    fn begin(&self, attempt: &Attempt, way: Way) -> Result<Exchange, BeginError> {
         let forwarding = &self.core.config.forwarding;
         let call = &attempt.call;
-        let authority = &self.core.backends[attempt.backend].authority;
-        let mut head = self.head.borrow_mut();
-        head.clear();
-        RequestHead {
+        let to = &self.core.backends[attempt.backend];
+        let mut scratch = self.head.borrow_mut();
+        scratch.clear();
+        let head = RequestHead {
             method: &call.parts.method,
             target: &call.parts.uri,
             headers: &call.parts.headers,
             received: call.parts.version,
-            host: (!forwarding.preserve_host).then(|| authority.as_bytes()),
+            host: (!forwarding.preserve_host).then(|| to.authority.as_bytes()),
             framing: call.framing,
             upgrade: call.upgrade.as_ref().map(HeaderValue::as_bytes),
             te_trailers: call.te_trailers,
             client: &call.client,
             config: forwarding,
+        };
+        match way {
+            Way::Http1(mut upstream) => {
+                head.write(&mut scratch);
+                upstream.begin(&scratch);
+                Ok(Exchange::Http1(upstream))
+            }
+            Way::Http2(connection) => {
+                let request = multiplex::request(&head, to.dial.scheme(), &to.authority, &mut scratch)?;
+                let stream = Stream::begin(connection, request, call.body.is_none())?;
+                Ok(Exchange::Http2(stream))
+            }
         }
-        .write(&mut head);
-        upstream.begin(&head);
     }
 
     /// Whether the time until an answer's end tells how many at a time the backends bear; tells at once where a listen queue ran over.
-    fn tells(&self, head: &ResponseHead, upstream: &Upstream) -> bool {
+    fn tells(&self, head: &ResponseHead, exchange: &Exchange) -> bool {
         let Some(exchanges) = &self.core.exchanges else {
             return false;
         };
-        if let Some(in_flight) = upstream.begun_among
+        if let Exchange::Http1(upstream) = exchange
+            && let Some(in_flight) = upstream.begun_among
             && upstream.retransmits().is_some_and(|segments| segments > 0)
         {
             exchanges.overran(in_flight);
@@ -213,24 +309,21 @@ impl Endpoint {
     }
 
     /// Turns what a backend answered into an answer.
-    fn deliver(
-        &self,
-        mut attempt: Attempt,
-        upstream: Box<Upstream>,
-        head: ResponseHead,
-    ) -> Result<Answer, Stop> {
+    fn deliver(&self, mut attempt: Attempt, exchange: Exchange, head: ResponseHead) -> Result<Answer, Stop> {
         attempt
             .account
             .answered(head.status, attempt.call.watch.upload_waits());
+        attempt.account.read(&head.headers);
         self.core.heard(attempt.backend);
         let mut answer = Response::new(Body::Empty);
         *answer.status_mut() = head.status;
         *answer.headers_mut() = head.headers;
         if self.core.config.forwarding.via {
-            add_via(answer.headers_mut());
+            add_via(answer.headers_mut(), matches!(exchange, Exchange::Http2(_)));
         }
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(protocol) = head.upgrade.filter(|_| attempt.call.upgrade.is_some()) else {
+            let protocol = head.upgrade.filter(|_| attempt.call.upgrade.is_some());
+            let (Some(protocol), Exchange::Http1(upstream)) = (protocol, exchange) else {
                 let reason = "the backend switched protocols without being asked";
                 return Err(attempt.stop(Stop::Fail(Failure::Unreachable, reason)));
             };
@@ -249,13 +342,13 @@ impl Endpoint {
         } = attempt;
         call.forget_head();
         call.body.take_if(|body| body.is_over());
-        let over = upstream.is_response_over();
+        let over = exchange.is_response_over();
         let mut body = UpstreamBody {
-            upstream: Some(upstream),
+            upstream: Some(exchange),
             keep_alive: head.keep_alive,
             call,
             account,
-            backend,
+            backend: backend as u16,
             pools: self.pools.clone(),
         };
         if over {
@@ -266,7 +359,7 @@ impl Endpoint {
     }
 
     /// Opens a connection; what comes of it counts for or against the backend.
-    async fn connect(&self, attempt: &Attempt) -> Result<Box<Upstream>, ConnectFailure> {
+    async fn connect(&self, attempt: &Attempt, only_http1: bool) -> Result<Way, ConnectFailure> {
         let core = &self.core;
         let backend = attempt.backend;
         let to = &core.backends[backend];
@@ -276,15 +369,33 @@ impl Endpoint {
         let signs = core.signs_of(backend);
         let among = core.exchanges.as_ref().map(|_| core.in_flight());
         let lease = Lease::take(to, core.config.limits.max_in_flight_per_backend, &core.waiting).await;
-        let opened = tokio::time::timeout(patience, Upstream::connect(self.addresses[backend].get())).await;
+        let ends = attempt.call.client.ends;
+        let opening = async {
+            let opened = to
+                .dial
+                .open(self.addresses[backend].get(), ends, only_http1)
+                .await?;
+            self.lines
+                .chose(backend, opened.http2 || only_http1 && self.lines.is_for(backend));
+            if opened.http2 {
+                // One connection carries many requests: it is none of those that the limit is of.
+                drop(lease);
+                let (connection, driver) = multiplex::connect(opened.stream, &core.config.limits).await?;
+                self.lines.add(backend, &connection, driver);
+                return Ok(Way::Http2(connection));
+            }
+            let mut upstream = Upstream::new(opened.stream);
+            upstream.begun_among = among;
+            upstream.lease = Some(lease);
+            Ok(Way::Http1(upstream))
+        };
+        let opened = tokio::time::timeout(patience, opening).await;
         let failure = match opened {
-            Ok(Ok(mut upstream)) => {
-                upstream.begun_among = among;
-                upstream.lease = Some(lease);
+            Ok(Ok(way)) => {
                 to.ejection.connected();
                 core.heard(backend);
                 core.stats.borrow_mut().backends[backend].connects.opened += 1;
-                return Ok(upstream);
+                return Ok(way);
             }
             Ok(Err(error)) => {
                 if let Some(exchanges) = &core.exchanges {
@@ -344,12 +455,13 @@ impl Endpoint {
                     "the backend closed the connection without an answer",
                 )
             }
+            Some(ExchangeError::Reset(error)) => {
+                tracing::debug!(backend, %error, "a backend gave a request up");
+                Stop::Fail(Failure::AbortedByBackend, "the backend gave the request up")
+            }
             Some(ExchangeError::Invalid(error)) => {
                 tracing::warn!(backend, %error, "a backend's response cannot be passed on");
-                Stop::Fail(
-                    Failure::Unreachable,
-                    "the backend's response is not valid HTTP/1.1",
-                )
+                Stop::Fail(Failure::Unreachable, "the backend's response is not valid HTTP")
             }
         }
     }

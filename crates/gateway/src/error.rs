@@ -19,7 +19,7 @@ pub enum GatewayError {
         allowed: String,
     },
     /// A backend's URL cannot be used.
-    #[error("backend `{url}`: {why}; write it as http://host:port")]
+    #[error("backend `{url}`: {why}; write it as http://host:port or https://host:port")]
     BackendUrl {
         /// The URL as configured.
         url: String,
@@ -47,6 +47,18 @@ pub enum GatewayError {
     Tls {
         /// The file.
         path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A certificate or key file for an `https` backend cannot be used.
+    #[error("backend `{url}`: {}{why}; see backends.tls.{key}", .path.as_ref().map_or_else(String::new, |path| format!("{}: ", path.display())))]
+    BackendTls {
+        /// The backend's URL as configured.
+        url: String,
+        /// The key of its `tls` table that the mistake is of.
+        key: &'static str,
+        /// The file, where one was named.
+        path: Option<PathBuf>,
         /// What is wrong with it.
         why: String,
     },

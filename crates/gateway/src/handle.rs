@@ -72,7 +72,7 @@ fn prepare(config: &GatewayConfig) -> Result<Prepared, GatewayError> {
     let backends: Vec<Arc<Backend>> = config
         .backends
         .iter()
-        .map(|backend| Backend::new(backend).map(Arc::new))
+        .map(|backend| Backend::load(backend).map(Arc::new))
         .collect::<Result<_, _>>()?;
     let addresses = backends
         .iter()
@@ -90,11 +90,11 @@ impl Gateway {
     ///
     /// let config = GatewayConfig {
     ///     listen: vec!["127.0.0.1:0".parse().unwrap()],
-    ///     backends: vec![BackendConfig::new("https://127.0.0.1:9000")],
+    ///     backends: vec![BackendConfig::new("ftp://127.0.0.1:9000")],
     ///     ..GatewayConfig::default()
     /// };
     /// let error = Gateway::check(&config, |_| false).unwrap_err();
-    /// assert!(error.to_string().contains("the scheme is not http"));
+    /// assert!(error.to_string().contains("the scheme is neither http nor https"));
     /// ```
     ///
     /// # Errors

@@ -9,8 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Uri, Version, request};
 
+use crate::proxy::Ends;
+
 /// Our `Via` element.
 const VIA: HeaderValue = HeaderValue::from_static("1.1 headroom");
+const VIA_HTTP_2: HeaderValue = HeaderValue::from_static("2.0 headroom");
 
 /// What the connection-specific fields of a message said, once they are removed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -264,6 +267,8 @@ pub(crate) fn join_cookies(headers: &mut HeaderMap) {
 pub(crate) struct ClientIdentity {
     /// The client's address.
     pub address: String,
+    /// Both ends of its connection, where a backend is to be told of them.
+    pub ends: Option<Ends>,
     /// `http` or `https`.
     pub proto: &'static str,
     /// X-Forwarded-For and -Proto, ready to be written.
@@ -283,6 +288,7 @@ impl ClientIdentity {
         let x_forwarded = format!("x-forwarded-for: {ip}\r\nx-forwarded-proto: {proto}\r\n").into_bytes();
         Self {
             address: ip.to_string(),
+            ends: None,
             proto,
             x_forwarded,
             forwarded,
@@ -301,11 +307,12 @@ pub(crate) fn write_forwarded_element(out: &mut Vec<u8>, client: &ClientIdentity
     }
 }
 
-/// Adds our element to a response's `Via`; backends are spoken to in HTTP/1.1.
-pub(crate) fn add_via(headers: &mut HeaderMap) {
+/// Adds our element to a response's `Via`, with the version that the backend spoke.
+pub(crate) fn add_via(headers: &mut HeaderMap, http2: bool) {
+    let via = if http2 { VIA_HTTP_2 } else { VIA };
     match headers.entry(header::VIA) {
-        header::Entry::Vacant(entry) => drop(entry.insert(VIA)),
-        header::Entry::Occupied(mut entry) => entry.append(VIA),
+        header::Entry::Vacant(entry) => drop(entry.insert(via)),
+        header::Entry::Occupied(mut entry) => entry.append(via),
     }
 }
 

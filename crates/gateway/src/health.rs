@@ -4,10 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use http::{Request, Version};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::backend::Backend;
+use crate::backend_stream::BackendStream;
 use crate::config::{HealthConfig, ms};
 
 /// `HTTP/1.x NNN`
@@ -47,12 +48,41 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
 
 async fn probe(backend: &Backend, path: &str) -> io::Result<u16> {
     let address: SocketAddr = backend.resolve().await?;
-    let mut stream = TcpStream::connect(address).await?;
+    let opened = backend.dial.open(address, None, false).await?;
+    match opened.http2 {
+        true => probe_http2(backend, path, opened.stream).await,
+        false => probe_http1(backend, path, opened.stream).await,
+    }
+}
+
+async fn probe_http2(backend: &Backend, path: &str, stream: BackendStream) -> io::Result<u16> {
+    let authority = backend.authority.to_str().unwrap_or(&backend.host);
+    let request = Request::get(format!("{}://{authority}{path}", backend.dial.scheme()))
+        .version(Version::HTTP_2)
+        .header("user-agent", "headroom-health")
+        .body(())
+        .map_err(io::Error::other)?;
+    let (mut sender, connection) = h2::client::handshake(stream).await.map_err(io::Error::other)?;
+    let exchange = async {
+        let (answer, _) = sender.send_request(request, true)?;
+        answer.await.map(|answer| answer.status().as_u16())
+    };
+    tokio::select! {
+        answered = exchange => answered.map_err(io::Error::other),
+        ended = connection => Err(match ended {
+            Ok(()) => io::ErrorKind::UnexpectedEof.into(),
+            Err(error) => io::Error::other(error),
+        }),
+    }
+}
+
+async fn probe_http1(backend: &Backend, path: &str, mut stream: BackendStream) -> io::Result<u16> {
     let authority = backend.authority.to_str().unwrap_or(&backend.host);
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: headroom-health\r\nconnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut line = [0; STATUS_LINE_BYTES];
     stream.read_exact(&mut line).await?;
     parse_status(&line).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP/1"))

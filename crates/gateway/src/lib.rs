@@ -1,7 +1,7 @@
 //! The HTTP data plane: proxying, balancing, health, latency histograms.
 //!
-//! A reverse proxy for HTTP/1.1 and HTTP/2 (cleartext with prior knowledge, or TLS with ALPN) in front of
-//! HTTP/1.1 backends. Each core thread has its own runtime, listening sockets (`SO_REUSEPORT`), connection
+//! A reverse proxy for HTTP/1.1 and HTTP/2 (cleartext with prior knowledge, or TLS with ALPN), gRPC included, in front of
+//! backends that speak either, with or without TLS. Each core thread has its own runtime, listening sockets (`SO_REUSEPORT`), connection
 //! pool, balancer and counters; on the request path nothing is shared between cores but a few relaxed atomics
 //! of each backend's state and, where there is one, the cache, behind locks that are held for a look-up.
 //!
@@ -39,6 +39,7 @@ mod admit;
 mod ahead;
 mod alarm;
 mod backend;
+mod backend_stream;
 mod balance;
 mod batch;
 mod body;
@@ -54,17 +55,22 @@ mod control;
 mod core;
 mod deadline;
 mod descriptors;
+mod dial;
 mod ejection;
 mod endpoint;
 mod error;
+mod exchange;
 mod exchanges;
 mod failing;
+mod grpc;
 mod handle;
 mod headers;
 mod health;
 mod io;
 mod layer;
+mod multiplex;
 mod pool;
+mod proxy;
 mod queue;
 mod request_head;
 mod response_head;
@@ -85,13 +91,15 @@ mod watch;
 
 pub use backend::{BackendChange, BackendHealth, BackendState};
 pub use config::{
-    BackendConfig, Balance, BatchConfig, BatchKey, CacheConfig, CachePolicy, ForwardPolicy, ForwardingConfig,
-    GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
-    MAX_WEIGHT, RetryConfig, SizesConfig, TimeoutConfig, TlsListenConfig,
+    BackendConfig, BackendProtocol, BackendTlsConfig, Balance, BatchConfig, BatchKey, CacheConfig,
+    CachePolicy, ForwardPolicy, ForwardingConfig, GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS,
+    MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS, MAX_WEIGHT, ProxyVersion, RetryConfig, SizesConfig,
+    TimeoutConfig, TlsListenConfig,
 };
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
+pub use grpc::{FailedGrpcStatus, FailedGrpcStatusError};
 pub use handle::{Bound, Gateway, Handle};
 pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, ClassRoute, CoarseHistogram};
 pub use stats::{

@@ -50,8 +50,11 @@ impl Pools {
     pub(crate) fn give_back(&self, backend: usize, mut upstream: Box<Upstream>) {
         let mut pool = self.pools[backend].borrow_mut();
         let to = &self.core.backends[backend];
-        let wanted =
-            to.state() != BackendState::Down && !self.core.draining.get() && !to.connections.are_wanted();
+        let is_shared = !to.dial.names_client();
+        let wanted = is_shared
+            && to.state() != BackendState::Down
+            && !self.core.draining.get()
+            && !to.connections.are_wanted();
         let room = pool.len() < self.core.config.limits.max_idle_per_backend_per_core
             && self.count.get() < self.core.descriptors.max_pooled_per_core;
         if wanted && room {

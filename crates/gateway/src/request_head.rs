@@ -58,23 +58,23 @@ fn joined(out: &mut Vec<u8>, headers: &HeaderMap, name: &str, element: impl FnOn
     out.extend_from_slice(b"\r\n");
 }
 
-/// Fields that the gateway writes itself, so that what came is left out here.
-fn is_rewritten(name: &HeaderName, head: &RequestHead<'_>) -> bool {
-    match name.as_str() {
-        "host" | "forwarded" | "x-forwarded-for" => true,
-        "via" => head.config.via,
-        "x-forwarded-proto" | "x-forwarded-host" => head.config.x_forwarded != ForwardPolicy::Append,
-        "content-length" => head.framing == BodyFraming::Chunked,
-        _ => false,
-    }
-}
-
 /// Methods whose body has a meaning: without one they say so (RFC 9110 section 8.6).
 fn expects_body(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
 impl RequestHead<'_> {
+    /// Whether the gateway writes this field itself, so that what came is left out.
+    pub(crate) fn is_rewritten(&self, name: &HeaderName) -> bool {
+        match name.as_str() {
+            "host" | "forwarded" | "x-forwarded-for" => true,
+            "via" => self.config.via,
+            "x-forwarded-proto" | "x-forwarded-host" => self.config.x_forwarded != ForwardPolicy::Append,
+            "content-length" => self.framing == BodyFraming::Chunked,
+            _ => false,
+        }
+    }
+
     /// Appends the head, with its empty line, to `out`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.method.as_str().as_bytes());
@@ -89,7 +89,7 @@ impl RequestHead<'_> {
             field(out, "host", host);
         }
         for (name, value) in self.headers {
-            if !is_rewritten(name, self) {
+            if !self.is_rewritten(name) {
                 field(out, name.as_str(), value.as_bytes());
             }
         }
@@ -118,7 +118,8 @@ impl RequestHead<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn write_forwarding(&self, out: &mut Vec<u8>, host: Option<&[u8]>) {
+    /// Appends what the gateway says of the client and the way, a line for each field.
+    pub(crate) fn write_forwarding(&self, out: &mut Vec<u8>, host: Option<&[u8]>) {
         let host = host.filter(|host| !host.is_empty());
         match self.config.x_forwarded {
             ForwardPolicy::Replace => {

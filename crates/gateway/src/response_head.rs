@@ -51,6 +51,8 @@ pub(crate) enum HeadError {
     TooMany,
     #[error("its head exceeds `limits.max_header_bytes`")]
     TooLarge,
+    #[error("it breaks the rules of HTTP/2, or its head exceeds `limits.max_header_bytes`")]
+    Http2,
 }
 
 /// Parses the head at the front of `data`; `None` if its end is not there yet. The second value is its length.

@@ -94,7 +94,7 @@ async fn obey(
                     core.draining.set(true);
                     core.drain.notify_waiters();
                     core.watches.wake_all();
-                    endpoint.pools.clear();
+                    endpoint.clear();
                 }
                 None => return,
             },

@@ -6,13 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use http_body::{Frame, SizeHint};
+use tokio::time::Sleep;
 
 use crate::account::Account;
 use crate::body::{Body, BodyError};
 use crate::call::Stop;
 use crate::conn::ClientConn;
+use crate::grpc::{self, GrpcCall};
 use crate::sizes::Sized;
 use crate::stats::Failure;
 use crate::watch::{Phase, Watch};
@@ -26,13 +28,17 @@ pub(crate) struct Ticket {
     account: Option<Account>,
     /// What was known of the size of its answer when it came.
     sized: Option<Sized>,
+    /// The call of gRPC that it is.
+    grpc: Option<GrpcCall>,
+    /// When its call of gRPC is to be over, where its client said that.
+    deadline: Option<Pin<Box<Sleep>>>,
     /// It has left the client's connection.
     over: bool,
 }
 
 impl Ticket {
     /// The head of a request came.
-    pub(crate) fn open(client: &Rc<ClientConn>, sized: Option<Sized>) -> Self {
+    pub(crate) fn open(client: &Rc<ClientConn>, sized: Option<Sized>, grpc: Option<GrpcCall>) -> Self {
         let begun = Instant::now();
         let core = client.core();
         let watch = if client.http2 {
@@ -43,11 +49,14 @@ impl Ticket {
             client.watch.clone()
         };
         watch.set_begun(Some(begun));
+        let patience = grpc.and_then(|grpc| grpc.patience);
         Self {
             client: client.clone(),
             watch,
             account: None,
+            grpc,
             sized,
+            deadline: patience.map(|patience| Box::pin(tokio::time::sleep(patience))),
             over: false,
         }
     }
@@ -55,24 +64,42 @@ impl Ticket {
     /// The request has arrived at this time: it is counted, and latencies count from there.
     pub(crate) fn arrive(&mut self, at: Instant) {
         self.watch.set_started(Some(at));
-        let class = self.sized.map(|sized| sized.class);
-        self.account = Some(Account::open(self.client.core(), None, class, at));
+        self.account = Some(counted(&self.client, self.sized, self.grpc, at));
     }
 
     /// Its account; whatever ends it, it has arrived.
     fn account(&mut self) -> &mut Account {
-        if self.account.is_none() {
-            self.arrive(Instant::now());
+        let Self {
+            client,
+            sized,
+            grpc,
+            account,
+            ..
+        } = self;
+        account.get_or_insert_with(|| counted(client, *sized, *grpc, Instant::now()))
+    }
+
+    /// Whether it is a call of gRPC.
+    pub(crate) fn is_call(&self) -> bool {
+        self.grpc.is_some()
+    }
+
+    /// Whether its client said when it is to be over.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// Ready once its deadline has passed; never where it has none.
+    pub(crate) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.deadline {
+            Some(deadline) => deadline.as_mut().poll(cx),
+            None => Poll::Pending,
         }
-        let (client, sized) = (&self.client, self.sized);
-        self.account.get_or_insert_with(|| {
-            Account::open(
-                client.core(),
-                None,
-                sized.map(|sized| sized.class),
-                Instant::now(),
-            )
-        })
+    }
+
+    /// The fields of the answer's head.
+    pub(crate) fn read(&mut self, fields: &HeaderMap) {
+        self.account().read(fields);
     }
 
     pub(crate) fn client(&self) -> &Rc<ClientConn> {
@@ -141,6 +168,15 @@ impl Ticket {
     }
 }
 
+/// Counts the arrival of a request.
+fn counted(client: &ClientConn, sized: Option<Sized>, grpc: Option<GrpcCall>, at: Instant) -> Account {
+    let mut account = Account::open(client.core(), None, sized.map(|sized| sized.class), at);
+    if let Some(grpc) = grpc {
+        account.expect(grpc);
+    }
+    account
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.over {
@@ -178,6 +214,12 @@ impl http_body::Body for CountedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Self { body, ticket } = self.get_mut();
+        if ticket.deadline.is_some() && ticket.poll_deadline(cx).is_ready() && !body.is_end_stream() {
+            // Dropped, it breaks off what the backend still does.
+            *body = Body::Empty;
+            ticket.fail(Failure::TimedOut);
+            return Poll::Ready(Some(Ok(Frame::trailers(grpc::deadline_exceeded()))));
+        }
         let polled = Pin::new(&mut *body).poll_frame(cx);
         // Where the rest of the request is waited for, that is the client's doing too.
         ticket
@@ -197,6 +239,9 @@ impl http_body::Body for CountedBody {
                 ticket.fail(error.failure());
             }
             Some(Ok(frame)) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    ticket.account().read(trailers);
+                }
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
                 ticket.account().response_bytes(bytes);
                 match ticket.client.http2 {

@@ -5,7 +5,6 @@
 //! only what it read. Whoever takes a connection out of the pool first asks whether it is still alive.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
@@ -13,8 +12,8 @@ use std::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
+use crate::backend_stream::BackendStream;
 use crate::chunked::{self, ChunkError, Decoder};
 use crate::connections::Lease;
 use crate::core::Core;
@@ -30,7 +29,7 @@ const PIECES_IN_A_ROW: u32 = 32;
 
 /// One HTTP/1.1 connection to a backend.
 pub(crate) struct Upstream {
-    stream: TcpStream,
+    stream: BackendStream,
     /// Bytes of the request not yet taken by the kernel: what is framed, then the piece of body, then the
     /// chunk's end.
     framed: Vec<u8>,
@@ -71,7 +70,7 @@ pub(crate) enum Piece {
 
 /// The backend's end of a connection that has switched protocols.
 pub(crate) struct Tunnel {
-    pub stream: TcpStream,
+    pub stream: BackendStream,
     /// What it sent right behind its response head.
     pub read: Bytes,
 }
@@ -85,6 +84,8 @@ pub(crate) enum ExchangeError {
     Invalid(HeadError),
     /// The request body failed.
     Upload(UploadError),
+    /// The backend reset the stream (HTTP/2): it gave this request up, whatever it had done of it.
+    Reset(String),
 }
 
 /// How a response body broke off.
@@ -94,16 +95,17 @@ pub(crate) enum ResponseError {
     Io(#[from] io::Error),
     #[error("the backend's response: {0}")]
     Chunk(#[from] ChunkError),
+    /// As text: hyper would pass the reason of an error of HTTP/2 on to the client, and one such as REFUSED_STREAM would be wrong there.
+    #[error("the backend broke off its response: {0}")]
+    Stream(String),
     #[error("the request body failed while the backend was answering: {0}")]
     Upload(#[from] UploadError),
 }
 
 impl Upstream {
-    /// Opens a connection.
-    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Box<Self>> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Box::new(Self {
+    /// Over an open connection.
+    pub(crate) fn new(stream: BackendStream) -> Box<Self> {
+        Box::new(Self {
             stream,
             framed: Vec::new(),
             piece: Bytes::new(),
@@ -118,7 +120,7 @@ impl Upstream {
             asked: None,
             idle_since: None,
             lease: None,
-        }))
+        })
     }
 
     /// Whether a pooled connection can carry a request: it is open, and silent as it should be. It costs a
@@ -133,7 +135,7 @@ impl Upstream {
 
     /// The segments that were sent again since it was begun, where the kernel says.
     pub(crate) fn retransmits(&self) -> Option<u32> {
-        retransmits(&self.stream)
+        retransmits(self.stream.tcp())
     }
 
     /// Whether its exchange ended so that another may follow.
@@ -143,6 +145,7 @@ impl Upstream {
             && self.framed.is_empty()
             && self.piece.is_empty()
             && !self.chunk_end
+            && self.stream.is_flushed()
     }
 
     /// Begins an exchange with this request head.
@@ -169,7 +172,10 @@ impl Upstream {
                 io::IoSlice::new(if self.chunk_end { b"\r\n" } else { b"" }),
             ];
             if slices.iter().all(|slice| slice.is_empty()) {
-                return Poll::Ready(Ok(()));
+                return match self.stream.is_flushed() {
+                    true => Poll::Ready(Ok(())),
+                    false => Pin::new(&mut self.stream).poll_flush(cx),
+                };
             }
             let mut taken = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices))?;
             if taken == 0 {

@@ -207,6 +207,7 @@ impl<L: Layer> Errand<L> {
             body: None,
             client: self.client.clone(),
             place: self.place.clone(),
+            grpc: None,
             sized: self.sized,
             arrived: Instant::now(),
             watch: self.watch.watch.clone(),

@@ -3,7 +3,7 @@
 use super::size::in_words;
 use super::{
     BackendConfig, CACHE_HEAD_BYTES, GatewayConfig, MAX_BACKENDS, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
-    MAX_WEIGHT, ms,
+    ms,
 };
 use crate::backend::Backend;
 use crate::error::GatewayError;
@@ -16,11 +16,11 @@ const MAX_HELD: u64 = 1 << 20;
 
 /// What is wrong so far.
 #[derive(Default)]
-struct Wrong(Vec<GatewayError>);
+pub(super) struct Wrong(Vec<GatewayError>);
 
 impl Wrong {
     /// What does not hold is wrong: a key, its value and what is allowed.
-    fn need(&mut self, holds: bool, key: &str, value: impl ToString, allowed: impl Into<String>) {
+    pub(super) fn need(&mut self, holds: bool, key: &str, value: impl ToString, allowed: impl Into<String>) {
         if !holds {
             self.0.push(GatewayError::Config {
                 key: key.to_owned(),
@@ -42,7 +42,9 @@ impl GatewayConfig {
             "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             _ => host.parse().ok(),
         };
-        let port = uri.port_u16().unwrap_or(80);
+        let port = uri
+            .port_u16()
+            .unwrap_or(if backend.is_https() { 443 } else { 80 });
         let listens = self.listen.iter().chain(self.tls.iter().map(|tls| &tls.listen));
         ip.is_some_and(|ip: IpAddr| {
             listens.into_iter().any(|address| {
@@ -71,8 +73,7 @@ impl GatewayConfig {
         let allowed = "1 to 256 backends, each `{ url = \"http://host:port\" }`";
         wrong.need((1..=MAX_BACKENDS).contains(&count), "backends", count, allowed);
         for backend in self.backends.iter().take(MAX_BACKENDS) {
-            let weight = backend.weight;
-            wrong.need(weight <= MAX_WEIGHT, "backends.weight", weight, "0 to 1000");
+            backend.check(&mut wrong);
             let own = self.listens_at(backend);
             let allowed = "where the service listens; this is this gateway's own address, and each request would come back to it";
             wrong.need(!own, "backends.url", &backend.url, allowed);

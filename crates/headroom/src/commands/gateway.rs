@@ -1,7 +1,10 @@
 //! `headroom gateway`: the data plane alone.
 
+mod backends;
+
 use crate::config::agent::{TlsConfig, listen_of_flags};
 use anyhow::anyhow;
+use backends::BackendArgs;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use headroom_console::Failure;
@@ -9,8 +12,8 @@ use headroom_console::Stop;
 use headroom_console::args::{milliseconds, seconds_or_none, size, whole_content_bytes};
 use headroom_console::say;
 use headroom_gateway::{
-    BackendConfig, BatchConfig, BatchKey, CacheConfig, CachePolicy, Gateway, GatewayConfig, GatewayError,
-    Handle, HealthConfig, LimitConfig, SizesConfig, TlsListenConfig,
+    BatchConfig, BatchKey, CacheConfig, CachePolicy, Gateway, GatewayConfig, GatewayError, Handle,
+    HealthConfig, LimitConfig, SizesConfig, TlsListenConfig,
 };
 use headroom_runtime::cluster::gateway_port::BoundPort;
 use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
@@ -29,9 +32,9 @@ pub struct GatewayArgs {
     /// Address to serve HTTP/1.1 and cleartext HTTP/2 on. May be given more than once.
     #[arg(long, value_name = "ADDR", required_unless_present = "launched")]
     pub listen: Vec<SocketAddr>,
-    /// A backend, as http://HOST:PORT. May be given more than once.
-    #[arg(long, value_name = "URL", required_unless_present = "launched")]
-    pub backend: Vec<String>,
+    /// Where requests go.
+    #[command(flatten)]
+    pub backends: BackendArgs,
     /// Threads, each with its own runtime, listener and connection pools.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub threads: usize,
@@ -202,7 +205,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
             })
             .into_iter()
             .collect(),
-        backends: args.backend.iter().map(BackendConfig::new).collect(),
+        backends: args.backends.backends(),
         threads: args.threads,
         takeover: args.takeover,
         failed_status: args.failed_status,
@@ -302,11 +305,18 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
 }
 
 /// The flag that a key of the configuration is given by.
-const FLAGS: [(&str, &str); 13] = [
+const FLAGS: [(&str, &str); 20] = [
     ("listen", "--listen"),
     ("threads", "--threads"),
     ("backends", "--backend"),
     ("backends.url", "--backend"),
+    ("backends.protocol", "--backend-protocol"),
+    ("backends.send_proxy", "--send-proxy"),
+    ("backends.tls", "--backend-ca, -name, -cert and -key"),
+    ("backends.tls.ca", "--backend-ca"),
+    ("backends.tls.server_name", "--backend-name"),
+    ("backends.tls.certificate", "--backend-cert"),
+    ("backends.tls.key", "--backend-key"),
     ("health.path", "--health"),
     ("limits.max_in_flight_per_backend", "--max-in-flight"),
     ("cache.bytes", "--cache"),
@@ -320,6 +330,14 @@ const FLAGS: [(&str, &str); 13] = [
 
 /// What the gateway refuses of its configuration, in the words of the command line.
 fn refused(error: GatewayError) -> Failure {
+    if let GatewayError::BackendTls { key, .. } = &error {
+        let key = format!("backends.tls.{key}");
+        let flag = FLAGS.iter().find(|(known, _)| *known == key);
+        let text = error.to_string();
+        return Failure::usage(anyhow!(
+            flag.map_or(text.clone(), |(_, flag)| text.replace(&key, flag))
+        ));
+    }
     let GatewayError::Config { key, value, allowed } = &error else {
         return Failure::usage(error);
     };
