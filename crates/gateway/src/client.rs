@@ -19,7 +19,7 @@ use crate::config::ms;
 use crate::conn::ClientConn;
 use crate::core::Core;
 use crate::headers::ClientIdentity;
-use crate::io::{ClientIo, ClientStream};
+use crate::io::{ClientIo, ClientStream, Side};
 use crate::layer::Layer;
 use crate::tunnel;
 use crate::watch::{Phase, Watch};
@@ -34,6 +34,10 @@ const SNIFF_BYTES: usize = 1024;
 /// this much; a socket closed with unread bytes would be reset, and the answer lost on its way.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;
+
+/// A client that has ended its side, and waits for an answer or not, is asked so often whether its connection still is: no
+/// event tells.
+const HALF_CLOSED_CHECK: Duration = Duration::from_millis(250);
 
 /// Bytes of one HTTP/2 stream's response that may wait for the client.
 const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
@@ -152,13 +156,27 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
     let shared = io.share();
     let mut connection = builder.serve_connection(io, service);
     let mut closing = false;
+    // Between two looks at a client that has ended its side.
+    let mut half_closed: Option<Pin<Box<tokio::time::Sleep>>> = None;
+    let mut is_gone = |cx: &mut Context<'_>| match shared.side(cx) {
+        Side::Open => false,
+        Side::Gone => true,
+        Side::Ended if core.config.cancel_on_fin => true,
+        Side::Ended => {
+            let pause = half_closed.get_or_insert_with(|| Box::pin(tokio::time::sleep(HALF_CLOSED_CHECK)));
+            while pause.as_mut().poll(cx).is_ready() {
+                pause.set(tokio::time::sleep(HALF_CLOSED_CHECK));
+            }
+            false
+        }
+    };
     let end = poll_fn(|cx| {
         client.watch.wake_by(cx);
         let phase = client.watch.phase();
         // With `half_close`, hyper does not look for the client's end while a request is answered (it would
         // allocate a buffer for that each time); this does.
         let answers = |phase| matches!(phase, Phase::Response | Phase::Body | Phase::Untimed);
-        if answers(phase) && shared.is_gone(cx) {
+        if answers(phase) && is_gone(cx) {
             return Poll::Ready(End::Gone);
         }
         if client.watch.expired() {
@@ -182,10 +200,18 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
             closing = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
-        let polled = Pin::new(&mut connection).poll(cx);
+        let mut polled = Pin::new(&mut connection).poll(cx);
+        if polled.is_pending() && client.interims.is_due() {
+            match client.interims.poll_write(cx, &shared) {
+                // Whoever waits with the final head for them has been woken.
+                Poll::Ready(Ok(())) => polled = Pin::new(&mut connection).poll(cx),
+                Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
+                Poll::Pending => {}
+            }
+        }
         // A request has just come, and may be held for long: from here on its client's end wakes this task.
         let has_begun = polled.is_pending() && !answers(phase) && answers(client.watch.phase());
-        if has_begun && shared.is_gone(cx) {
+        if has_begun && is_gone(cx) {
             return Poll::Ready(End::Gone);
         }
         polled.map(End::Over)

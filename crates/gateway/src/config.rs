@@ -89,6 +89,10 @@ pub struct GatewayConfig {
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.
     pub drain_timeout_ms: u64,
+    /// What the end (FIN) of an HTTP/1 client's side says while its request is answered. `false`, the default: nothing but that it
+    /// sends no more; it gets its answer, and is gone once its connection is reset or broken. `true`: it is gone, and its
+    /// request is cancelled: fewer answers to nobody, but clients that close their side early get none.
+    pub cancel_on_fin: bool,
     /// Listen although another gateway of this user still listens on the same address: to take over from it
     /// without a refused connection. The kernel shares connections out between the two until the other one
     /// drains. Default false: an address in use is an error.
@@ -127,6 +131,7 @@ impl Default for GatewayConfig {
             failed_status: FailedStatus::default(),
             target_ms: None,
             drain_timeout_ms: 30_000,
+            cancel_on_fin: false,
             takeover: false,
             user: None,
         }
@@ -250,6 +255,9 @@ pub struct TimeoutConfig {
     /// From the last byte of the request sent to the backend until its response head, in milliseconds; then
     /// 504. Default 60 000.
     pub response_header_timeout_ms: u64,
+    /// How long a backend may stay silent to `Expect: 100-continue` until the client is asked for the body all the same, in
+    /// milliseconds (RFC 9110 section 10.1.1). Default 1 000.
+    pub expect_timeout_ms: u64,
     /// Longest pause in a request or response body, or in an upgraded connection's traffic while the gateway
     /// waits for either side, in milliseconds. Default 60 000.
     pub body_timeout_ms: u64,
@@ -272,6 +280,7 @@ impl Default for TimeoutConfig {
             connect_timeout_ms: 1_000,
             queue_timeout_ms: 1_000,
             response_header_timeout_ms: 60_000,
+            expect_timeout_ms: 1_000,
             body_timeout_ms: 60_000,
             request_header_timeout_ms: 10_000,
             idle_timeout_ms: 75_000,
@@ -307,6 +316,9 @@ pub struct LimitConfig {
     /// Header fields of a request or response, 1 to 1 000; a request with more is answered 431, a response
     /// with more is a 502. Default 100.
     pub max_headers: usize,
+    /// Interim answers (100, 102, 103 and other 1xx) of a backend before its final one; more are a 502. HTTP/1.1 clients are sent
+    /// them; while a client does not read, as many wait for it as are in `max_header_bytes`, and others are dropped. Default 1 000.
+    pub max_interim: u32,
     /// Bytes of a request body; larger is answered 413. Default 1 GiB.
     pub max_request_body_bytes: u64,
     /// Client connections per core; at the limit a core stops accepting and further connections wait in the
@@ -339,6 +351,7 @@ impl Default for LimitConfig {
         Self {
             max_header_bytes: 32_768,
             max_headers: 100,
+            max_interim: 1_000,
             max_request_body_bytes: 1 << 30,
             max_connections_per_core: 16_384,
             max_idle_per_backend_per_core: 256,

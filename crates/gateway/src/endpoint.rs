@@ -1,7 +1,7 @@
 //! The innermost layer: one exchange with one backend, over a connection of the pool or a new one.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
@@ -73,6 +73,12 @@ pub(crate) enum Fault {
     Final(Stop),
 }
 
+/// Whether two Upgrade fields, each of one protocol, name the same.
+fn is_same_protocol(asked: &HeaderValue, switched: &HeaderValue) -> bool {
+    let trimmed = |value: &HeaderValue| value.as_bytes().trim_ascii().to_ascii_lowercase();
+    trimmed(asked) == trimmed(switched)
+}
+
 /// One core's way to the backends.
 pub(crate) struct Endpoint {
     core: Rc<Core>,
@@ -114,17 +120,33 @@ impl Endpoint {
                 Err(failure) => return Err(Fault::Unconnected(attempt, failure)),
             },
         };
-        attempt.call.watch.enter(match attempt.call.body {
-            Some(_) => Phase::Upload,
-            None => Phase::Response,
+        attempt.call.watch.enter(match &attempt.call.body {
+            Some(body) if !body.held => Phase::Upload,
+            _ => Phase::Response,
         });
         self.send_head(&attempt, &mut upstream);
         // How long an upload takes is its client's doing.
         let is_watched = self.core.exchanges.is_some() && attempt.call.body.is_none();
         let asked = is_watched.then(Instant::now);
+        let mut asking = match &attempt.call.body {
+            Some(body) if body.held => Some(Box::pin(tokio::time::sleep(ms(self
+                .core
+                .config
+                .timeouts
+                .expect_timeout_ms)))),
+            _ => None,
+        };
         let outcome = poll_fn(|cx| {
             let call = &mut *attempt.call;
-            match upstream.poll_exchange(cx, &self.core, &call.parts.method, &mut call.body) {
+            // RFC 9110 section 10.1.1: nobody waits forever for a 100; there are servers that send none.
+            if asking
+                .as_mut()
+                .is_some_and(|asking| asking.as_mut().poll(cx).is_ready())
+            {
+                asking = None;
+                call.ask_for_body();
+            }
+            match upstream.poll_exchange(cx, &self.core, call) {
                 Poll::Pending if call.watch.expired() => Poll::Ready(None),
                 polled => polled.map(Some),
             }
@@ -167,9 +189,11 @@ impl Endpoint {
             headers: &call.parts.headers,
             received: call.parts.version,
             host: (!forwarding.preserve_host).then(|| authority.as_bytes()),
+            authority: authority.as_bytes(),
             framing: call.framing,
             upgrade: call.upgrade.as_ref().map(HeaderValue::as_bytes),
             te_trailers: call.te_trailers,
+            expects: call.body.as_ref().is_some_and(|body| body.held),
             client: &call.client,
             config: forwarding,
         }
@@ -211,7 +235,10 @@ impl Endpoint {
             add_via(answer.headers_mut());
         }
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(protocol) = head.upgrade.filter(|_| attempt.call.upgrade.is_some()) else {
+            // RFC 9110 section 7.8: to what the client did not name nobody switches.
+            let asked = attempt.call.upgrade.as_ref();
+            let is_asked = |to: &HeaderValue| asked.is_some_and(|asked| is_same_protocol(asked, to));
+            let Some(protocol) = head.upgrade.filter(is_asked) else {
                 let reason = "the backend switched protocols without being asked";
                 return Err(attempt.stop(Stop::Fail(Failure::Unreachable, reason)));
             };

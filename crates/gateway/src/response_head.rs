@@ -47,6 +47,8 @@ pub(crate) enum HeadError {
     Length,
     #[error("its Transfer-Encoding is not `chunked` alone, or comes together with a Content-Length")]
     TransferEncoding,
+    #[error("there are more interim answers before it than `limits.max_interim`")]
+    TooManyInterim,
     #[error("it has too many header fields")]
     TooMany,
     #[error("its head exceeds `limits.max_header_bytes`")]

@@ -33,14 +33,24 @@ pub(crate) struct RequestBody {
     over: bool,
     /// The client was asked for it.
     pub begun: bool,
+    /// The client waits to be asked for it, and the backend has not asked yet (RFC 9110 section 10.1.1).
+    pub held: bool,
+    /// The client waited to be asked for it.
+    pub expected: bool,
     /// The backend would take more, and the client has not sent it.
     pub waiting: bool,
     watch: Rc<Watch>,
 }
 
 impl RequestBody {
-    /// A body of at most `limit` bytes.
-    pub(crate) fn new(incoming: Incoming, limit: u64, chunked: bool, watch: Rc<Watch>) -> Self {
+    /// A body of at most `limit` bytes; where it is `expected`, the client waits to be asked for it.
+    pub(crate) fn new(
+        incoming: Incoming,
+        limit: u64,
+        chunked: bool,
+        expected: bool,
+        watch: Rc<Watch>,
+    ) -> Self {
         Self {
             incoming,
             left: limit,
@@ -49,6 +59,8 @@ impl RequestBody {
             received: false,
             over: false,
             begun: false,
+            held: expected,
+            expected,
             waiting: false,
             watch,
         }

@@ -91,7 +91,8 @@ impl Watch {
         }
     }
 
-    fn wake(&self) {
+    /// Wakes that task.
+    pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }

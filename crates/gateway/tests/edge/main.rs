@@ -6,4 +6,5 @@ mod common;
 mod failures;
 mod http2;
 mod lifecycle;
+mod protocol;
 mod proxying;
