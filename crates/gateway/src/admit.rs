@@ -17,7 +17,8 @@ use crate::call::{Call, Stop};
 use crate::conn::ClientConn;
 use crate::core::Core;
 use crate::headers::{
-    Refusal, bad_request, join_cookies, join_lengths, may_tunnel, normalise_target, strip_hop_by_hop,
+    Refusal, bad_request, is_padded, join_cookies, join_lengths, may_tunnel, normalise_target,
+    strip_hop_by_hop,
 };
 use crate::interim::InterimTo;
 use crate::layer::{Answer, Layer};
@@ -159,6 +160,9 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
         false => false,
     };
     if received == Version::HTTP_2 {
+        if parts.headers.values().any(is_padded) {
+            return Err(bad_request("a field value begins or ends with a blank"));
+        }
         join_cookies(&mut parts.headers);
     }
     let framing = match size.exact() {

@@ -231,6 +231,11 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
         return;
     }
     let linger = match end {
+        End::Over(Err(_)) if client.overlong.get() => {
+            let answer = b"HTTP/1.1 414 URI Too Long\r\ncontent-type: text/plain\r\nconnection: close\r\n\
+                content-length: 30\r\n\r\nthe request line is too long.\n";
+            stream.write_all(answer).await.is_ok()
+        }
         End::Silent(Phase::Head) => {
             let answer = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\n\
                 content-length: 39\r\n\r\nthe request head did not come in time.\n";

@@ -23,6 +23,8 @@ pub(crate) struct ClientConn {
     pub raw_heads: RefCell<RawHeads>,
     /// Interim answers on their way to an HTTP/1.1 client.
     pub interims: Interims,
+    /// A request line does not end within the limit.
+    pub overlong: Cell<bool>,
     /// The first line of the first request was looked at.
     pub looked: Cell<bool>,
     /// The backend's end of an upgraded connection, left here by the handler.
@@ -44,6 +46,7 @@ impl ClientConn {
             streams: Cell::new(0),
             raw_heads: RefCell::default(),
             interims: Interims::default(),
+            overlong: Cell::new(false),
             looked: Cell::new(false),
             tunnel: RefCell::new(None),
             linger: Cell::new(false),

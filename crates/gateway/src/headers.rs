@@ -214,6 +214,10 @@ pub(crate) fn normalise_target(parts: &mut request::Parts) -> Result<(), Refusal
             {
                 return Err(bad_request("Host differs from :authority"));
             }
+            // RFC 9112 section 3.2: every HTTP/1.1 request has a Host, this one too.
+            if host.is_none() && parts.version == Version::HTTP_11 {
+                return Err(bad_request("Host is missing"));
+            }
             // An Authority holds visible ASCII only, all of it valid in a field value.
             let value = HeaderValue::from_str(authority.as_str())
                 .map_err(|_| bad_request("the request target is not a host"))?;
@@ -269,6 +273,12 @@ pub(crate) fn join_lengths(headers: &mut HeaderMap) -> Result<(), Refusal> {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     Ok(())
+}
+
+/// Whether a value begins or ends with a blank: what HTTP/1.1 forgives is malformed in HTTP/2 (RFC 9113 section 8.2.1).
+pub(crate) fn is_padded(value: &HeaderValue) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    is_blank(value.as_bytes().first()) || is_blank(value.as_bytes().last())
 }
 
 /// HTTP/2 may split Cookie into several fields; HTTP/1.1 has one (RFC 9113 section 8.2.3).

@@ -120,7 +120,8 @@ impl<S: ClientStream> SharedStream<S> {
 /// Notes bytes that belong to a request head.
 ///
 /// # Errors
-/// What came first on the connection is not HTTP at all. Somebody who speaks another protocol (or a broken
+/// A request line does not end within the limit: for that there is a status (RFC 9112 section 3), which hyper does not know from that of a
+/// head that is too large. Or what came first on the connection is not HTTP at all. Somebody who speaks another protocol (or a broken
 /// HTTP/2 preface) is better served by a closed connection than by an answer it cannot read.
 fn note_head(client: &ClientConn, bytes: &[u8]) -> io::Result<()> {
     let mut raw = client.raw_heads.borrow_mut();
@@ -128,7 +129,15 @@ fn note_head(client: &ClientConn, bytes: &[u8]) -> io::Result<()> {
         client.watch.enter(Phase::Head);
         raw.begin();
     }
-    raw.note(bytes, client.core().config.limits.max_header_bytes);
+    let limit = client.core().config.limits.max_header_bytes;
+    raw.note(bytes, limit);
+    if raw.bytes().len() >= limit && !raw.bytes().trim_ascii_start().contains(&b'\n') {
+        client.overlong.set(true);
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the request line is too long",
+        ));
+    }
     if !client.looked.get() {
         // An empty line or two may come before the request line (RFC 9112 section 2.2).
         let line = raw.bytes().trim_ascii_start();

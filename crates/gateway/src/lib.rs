@@ -56,6 +56,8 @@ mod ejection;
 mod endpoint;
 mod error;
 mod exchanges;
+#[cfg(test)]
+mod fuzz_tests;
 mod handle;
 mod headers;
 mod health;
