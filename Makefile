@@ -2,7 +2,7 @@
 CARGO ?= cargo
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults stress lint build bench-gateway bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults stress fuzz-gateway lint build bench-gateway bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -25,6 +25,9 @@ stress: setup-test ## An hour of real databases under wrap with kills, storms an
 	@scripts/need mariadbd:mariadb-server pgbench:postgresql
 	RUST_BACKTRACE=0 $(CARGO) test --package headroom-sim --lib --locked -- --ignored --exact threads::tests::stress::a_day_leaves_nobody_waiting --nocapture
 	RUST_BACKTRACE=0 STRESS_MINUTES=$(or $(MINUTES),60) $(CARGO) test --package headroom --locked --test stress -- --ignored --exact whole_stress --nocapture
+
+fuzz-gateway: setup-test ## The gateway's parsers before inputs made by grammar and changed by the byte (MINUTES; FUZZ_SEED)
+	RUST_BACKTRACE=0 HEADROOM_FUZZ_MINUTES=$(or $(MINUTES),10) HEADROOM_FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --package headroom-gateway --lib --locked -- --ignored --exact fuzz_tests::fuzz --nocapture
 
 lint: setup-build ## rustfmt and clippy, as CI runs them
 	$(CARGO) fmt --all --check

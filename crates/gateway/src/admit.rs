@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -23,10 +23,12 @@ use crate::conn::ClientConn;
 use crate::core::Core;
 use crate::grpc::{self, GrpcCall};
 use crate::headers::{
-    Refusal, bad_request, has_conflicting_length, join_cookies, may_tunnel, normalise_target,
+    Refusal, bad_request, is_padded, join_cookies, join_lengths, may_tunnel, normalise_target,
     strip_hop_by_hop,
 };
+use crate::interim::InterimTo;
 use crate::layer::{Answer, Layer};
+use crate::max_forwards::count_down;
 use crate::request_head::BodyFraming;
 use crate::stats::Failure;
 use crate::ticket::{CountedBody, Ticket};
@@ -63,21 +65,24 @@ impl<L: Layer> Admit<L> {
         let mut ticket = Ticket::open(client, sized, grpc);
         let head_only = request.method() == Method::HEAD;
         let has_body = !request.body().is_end_stream();
-        let admitted = admit(&self.core, &ticket, request).map(|mut call| {
-            call.grpc = grpc;
-            // A call of gRPC may want answers while it is sent.
-            if let (Some(_), Some(body)) = (grpc, &mut call.body) {
-                body.may_wait = false;
+        let admitted = admit(&self.core, &ticket, request).map(|mut admitted| {
+            if let (Some(_), Admitted::Call(call)) = (grpc, &mut admitted) {
+                call.grpc = grpc;
+                // It may want answers while it is sent.
+                if let Some(body) = &mut call.body {
+                    body.may_wait = false;
+                }
             }
-            call
+            admitted
         });
         async move {
             let client = ticket.client().clone();
-            if client.http2 {
+            let is_http2 = client.http2;
+            if is_http2 {
                 this.core.stream_watch.replace(Some(ticket.watch().clone()));
             }
             let outcome = match admitted {
-                Ok(mut call) => {
+                Ok(Admitted::Call(mut call)) => {
                     let taken = match has_body {
                         // Boxed, because it is rare: the request path does not carry it along.
                         true => Box::pin(take_body(&this.core, &mut call)).await,
@@ -93,12 +98,18 @@ impl<L: Layer> Admit<L> {
                         Err(stop) => Err(stop),
                     }
                 }
+                Ok(Admitted::Answered(answer)) => Ok(*answer),
                 Err(refusal) => Err(Stop::Refuse(refusal)),
             };
+            if !is_http2 {
+                client.interims.out().await;
+            }
             let (mut response, closes) = match outcome {
                 Ok(answer) => {
-                    // A layer that answers by itself may have left the request's body unread.
-                    let unread = has_body && !matches!(answer.body(), Body::Upstream(_));
+                    // A layer that answers by itself may have left the request's body unread; where the client holds it back it
+                    // may come or not (RFC 9110 section 10.1.1).
+                    let body = answer.body();
+                    let unread = body.is_withheld() || has_body && !matches!(body, Body::Upstream(_));
                     (deliver(ticket, answer, unread), unread)
                 }
                 // What follows a malformed request, or the rest of one, is not read as another request.
@@ -109,7 +120,7 @@ impl<L: Layer> Admit<L> {
                 }
             };
             let closes = closes || this.core.draining.get();
-            if closes && !client.http2 && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            if closes && !is_http2 && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 response
                     .headers_mut()
                     .insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -141,47 +152,72 @@ async fn take_body(core: &Core, call: &mut Call) -> Result<(), Stop> {
     }
 }
 
+/// What becomes of a request that passes.
+enum Admitted {
+    Call(Box<Call>),
+    /// It goes no further than to the gateway, which answers.
+    Answered(Box<Answer>),
+}
+
 /// Checks a request and removes from its head what ends here.
-fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box<Call>, Refusal> {
+fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Admitted, Refusal> {
     let client = ticket.client();
     let limits = &core.config.limits;
     let (mut parts, body) = request.into_parts();
+    let received = parts.version;
+    let interim = (received == Version::HTTP_11).then(|| InterimTo::new(client));
+    if !client.http2 {
+        client.raw_heads.borrow_mut().read_one();
+    }
     let refuse = |status, reason| Err(Refusal { status, reason });
     if parts.headers.len() > limits.max_headers {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return refuse(status, "too many header fields");
     }
-    let received = parts.version;
     let hop = strip_hop_by_hop(&mut parts.headers);
     match hop.transfer_encoding {
         Some(false) => {
             let reason = "the only transfer coding supported is chunked";
             return refuse(StatusCode::NOT_IMPLEMENTED, reason);
         }
-        Some(true) if has_conflicting_length(&client.raw_heads.borrow()) => {
+        Some(true) if client.raw_heads.borrow_mut().has_conflicting_length() => {
             return Err(bad_request("both Transfer-Encoding and Content-Length"));
         }
         _ => {}
     }
+    let is_of_server = parts.method == Method::OPTIONS
+        && !client.http2
+        && parts.uri.scheme().is_some()
+        && client.raw_heads.borrow_mut().has_empty_path();
     normalise_target(&mut parts)?;
+    if is_of_server {
+        // RFC 9112 section 3.2.4.
+        parts.uri = Uri::from_static("*");
+    }
+    join_lengths(&mut parts.headers)?;
+    let has_body = !body.is_end_stream();
+    if parts.method == Method::TRACE && has_body {
+        // RFC 9110 section 9.3.8.
+        return Err(bad_request("a TRACE has no content"));
+    }
+    if let Some(answer) = count_down(&mut parts)? {
+        return Ok(Admitted::Answered(Box::new(answer)));
+    }
     let size = body.size_hint();
     if size.lower() > limits.max_request_body_bytes {
         let reason = "the request body exceeds the limit";
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, reason);
     }
-    // Who expects to be asked for the body is asked by the backend.
-    let may_wait = !parts.headers.contains_key(header::EXPECT);
-    // The gateway itself says 100 Continue, once a backend asks for the body.
-    if let Some(expectation) = parts.headers.remove(header::EXPECT)
-        && !expectation.as_bytes().eq_ignore_ascii_case(b"100-continue")
-    {
-        let reason = "the only expectation supported is 100-continue";
-        return refuse(StatusCode::EXPECTATION_FAILED, reason);
-    }
+    let expected = match parts.headers.contains_key(header::EXPECT) {
+        true => expects_continue(&mut parts)? && received == Version::HTTP_11 && has_body,
+        false => false,
+    };
     if received == Version::HTTP_2 {
+        if parts.headers.values().any(is_padded) {
+            return Err(bad_request("a field value begins or ends with a blank"));
+        }
         join_cookies(&mut parts.headers);
     }
-    let has_body = !body.is_end_stream();
     let framing = match size.exact() {
         _ if !has_body => BodyFraming::None,
         Some(_) if parts.headers.contains_key(header::CONTENT_LENGTH) => BodyFraming::Length,
@@ -194,15 +230,15 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
     let body = has_body.then(|| {
         let chunked = framing == BodyFraming::Chunked;
         let share = Share::new(&core.buffered);
-        let mut body = RequestBody::new(body, limits.max_request_body_bytes, chunked, watch.clone(), share);
-        body.may_wait = may_wait;
-        body
+        let limit = limits.max_request_body_bytes;
+        RequestBody::new(body, limit, chunked, expected, watch.clone(), share)
     });
-    Ok(Box::new(Call {
+    Ok(Admitted::Call(Box::new(Call {
         parts,
         framing,
         upgrade,
         te_trailers: hop.te_trailers,
+        interim,
         body,
         client: client.identity.clone(),
         place: None,
@@ -210,7 +246,26 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         sized: ticket.sized(),
         arrived: Instant::now(),
         watch,
-    }))
+    })))
+}
+
+/// Takes the Expect fields out. The only expectation there is, `100-continue`, goes on to the backend (RFC 9110 section
+/// 10.1.1), unless the client is of HTTP/1.0, whose expectations are ignored, or of HTTP/2, which hyper has no way to send a
+/// 100 to: it is asked for the body at once.
+///
+/// # Errors
+/// There is another one.
+fn expects_continue(parts: &mut request::Parts) -> Result<bool, Refusal> {
+    let mut expectations = parts.headers.get_all(header::EXPECT).iter();
+    let is_continue = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if parts.version != Version::HTTP_10 && !expectations.all(is_continue) {
+        return Err(Refusal {
+            status: StatusCode::EXPECTATION_FAILED,
+            reason: "the only expectation supported is 100-continue",
+        });
+    }
+    parts.headers.remove(header::EXPECT);
+    Ok(true)
 }
 
 /// Waits for the answer to a call of gRPC until its deadline.

@@ -88,6 +88,10 @@ impl Ahead {
         self.body.is_uploading()
     }
 
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.body.is_withheld()
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.ready.is_empty() && matches!(self.end, None | Some(None)) && self.body.is_end_stream()
     }

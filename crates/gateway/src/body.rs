@@ -58,6 +58,15 @@ pub(crate) enum Body {
 }
 
 impl Body {
+    /// Whether the answer came without the request's body, which its client holds back.
+    pub(crate) fn is_withheld(&self) -> bool {
+        match self {
+            Self::Upstream(body) => body.call.body.as_ref().is_some_and(|body| body.held),
+            Self::Ahead(ahead) => ahead.borrow().is_withheld(),
+            Self::Empty | Self::Memory(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
+        }
+    }
+
     /// Whether the client still sends its request while it is answered.
     pub(crate) fn is_uploading(&self) -> bool {
         match self {

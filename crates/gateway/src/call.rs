@@ -8,6 +8,7 @@ use http::{HeaderValue, request};
 use crate::batch::Member;
 use crate::grpc::GrpcCall;
 use crate::headers::{ClientIdentity, Refusal};
+use crate::interim::InterimTo;
 use crate::request_head::BodyFraming;
 use crate::sizes::Sized;
 use crate::stats::Failure;
@@ -23,6 +24,8 @@ pub(crate) struct Call {
     /// The protocol that the client asks to switch to.
     pub upgrade: Option<HeaderValue>,
     pub te_trailers: bool,
+    /// Who is sent the interim answers; `None` where nobody can be.
+    pub interim: Option<InterimTo>,
     pub body: Option<RequestBody>,
     pub client: Rc<ClientIdentity>,
     /// Its place among those that a batcher let go; until the end of what answers it, where that comes from a backend.

@@ -19,7 +19,7 @@ use crate::config::ms;
 use crate::conn::ClientConn;
 use crate::core::Core;
 use crate::headers::ClientIdentity;
-use crate::io::{ClientIo, ClientStream};
+use crate::io::{ClientIo, ClientStream, Side};
 use crate::layer::Layer;
 use crate::proxy::Ends;
 use crate::tunnel;
@@ -41,6 +41,9 @@ const MORE_TIME: u32 = 10;
 
 /// While others wait for a backend, so many times as much of an answer may be read ahead.
 const PRESSED: usize = 64;
+/// A client that has ended its side, and waits for an answer or not, is asked so often whether its connection still is: no
+/// event tells.
+const HALF_CLOSED_CHECK: Duration = Duration::from_millis(250);
 
 /// Bytes of one HTTP/2 stream's response that may wait for the client.
 const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
@@ -164,13 +167,27 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
     let mut connection = builder.serve_connection(io, service);
     let mut closing = false;
     let least_rate = core.config.timeouts.min_client_rate_bytes_per_s;
+    // Between two looks at a client that has ended its side.
+    let mut half_closed: Option<Pin<Box<tokio::time::Sleep>>> = None;
+    let mut is_gone = |cx: &mut Context<'_>| match shared.side(cx) {
+        Side::Open => false,
+        Side::Gone => true,
+        Side::Ended if core.config.cancel_on_fin => true,
+        Side::Ended => {
+            let pause = half_closed.get_or_insert_with(|| Box::pin(tokio::time::sleep(HALF_CLOSED_CHECK)));
+            while pause.as_mut().poll(cx).is_ready() {
+                pause.set(tokio::time::sleep(HALF_CLOSED_CHECK));
+            }
+            false
+        }
+    };
     let end = poll_fn(|cx| {
         client.watch.wake_by(cx);
         let phase = client.watch.phase();
         // With `half_close`, hyper does not look for the client's end while a request is answered (it would
         // allocate a buffer for that each time); this does.
         let answers = |phase| matches!(phase, Phase::Response | Phase::Body | Phase::Untimed);
-        if answers(phase) && shared.is_gone(cx) {
+        if answers(phase) && is_gone(cx) {
             return Poll::Ready(End::Gone);
         }
         if client.watch.expired() {
@@ -198,10 +215,18 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
             closing = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
-        let polled = Pin::new(&mut connection).poll(cx);
+        let mut polled = Pin::new(&mut connection).poll(cx);
+        if polled.is_pending() && client.interims.is_due() {
+            match client.interims.poll_write(cx, &shared) {
+                // Whoever waits with the final head for them has been woken.
+                Poll::Ready(Ok(())) => polled = Pin::new(&mut connection).poll(cx),
+                Poll::Ready(Err(_)) => return Poll::Ready(End::Gone),
+                Poll::Pending => {}
+            }
+        }
         // A request has just come, and may be held for long: from here on its client's end wakes this task.
         let has_begun = polled.is_pending() && !answers(phase) && answers(client.watch.phase());
-        if has_begun && shared.is_gone(cx) {
+        if has_begun && is_gone(cx) {
             return Poll::Ready(End::Gone);
         }
         if polled.is_pending() {
@@ -224,6 +249,11 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
         return;
     }
     let linger = match end {
+        End::Over(Err(_)) if client.overlong.get() => {
+            let answer = b"HTTP/1.1 414 URI Too Long\r\ncontent-type: text/plain\r\nconnection: close\r\n\
+                content-length: 30\r\n\r\nthe request line is too long.\n";
+            stream.write_all(answer).await.is_ok()
+        }
         End::Silent(Phase::Head) => {
             let answer = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\n\
                 content-length: 39\r\n\r\nthe request head did not come in time.\n";

@@ -97,6 +97,10 @@ pub struct GatewayConfig {
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.
     pub drain_timeout_ms: u64,
+    /// What the end (FIN) of an HTTP/1 client's side says while its request is answered. `false`, the default: nothing but that it
+    /// sends no more; it gets its answer, and is gone once its connection is reset or broken. `true`: it is gone, and its
+    /// request is cancelled: fewer answers to nobody, but clients that close their side early get none.
+    pub cancel_on_fin: bool,
     /// Listen although another gateway of this user still listens on the same address: to take over from it
     /// without a refused connection. The kernel shares connections out between the two until the other one
     /// drains. Default false: an address in use is an error.
@@ -136,6 +140,7 @@ impl Default for GatewayConfig {
             failed_grpc_status: FailedGrpcStatus::default(),
             target_ms: None,
             drain_timeout_ms: 30_000,
+            cancel_on_fin: false,
             takeover: false,
             user: None,
         }
@@ -244,6 +249,9 @@ pub struct TimeoutConfig {
     /// From the last byte of the request sent to the backend until its response head, in milliseconds; then
     /// 504. Default 60 000.
     pub response_header_timeout_ms: u64,
+    /// How long a backend may stay silent to `Expect: 100-continue` until the client is asked for the body all the same, in
+    /// milliseconds (RFC 9110 section 10.1.1). Default 1 000.
+    pub expect_timeout_ms: u64,
     /// Longest pause in a request or response body, or in an upgraded connection's traffic while the gateway
     /// waits for either side, in milliseconds. Default 60 000.
     pub body_timeout_ms: u64,
@@ -280,6 +288,7 @@ impl Default for TimeoutConfig {
             connect_timeout_ms: 1_000,
             queue_timeout_ms: 1_000,
             response_header_timeout_ms: 60_000,
+            expect_timeout_ms: 1_000,
             body_timeout_ms: 60_000,
             min_client_rate_bytes_per_s: 240,
             client_grace_ms: 5_000,
@@ -328,6 +337,9 @@ pub struct LimitConfig {
     /// Header fields of a request or response, 1 to 1 000; a request with more is answered 431, a response
     /// with more is a 502. Default 100.
     pub max_headers: usize,
+    /// Interim answers (100, 102, 103 and other 1xx) of a backend before its final one; more are a 502. HTTP/1.1 clients are sent
+    /// them; while a client does not read, as many wait for it as are in `max_header_bytes`, and others are dropped. Default 1 000.
+    pub max_interim: u32,
     /// Bytes of a request body; larger is answered 413. Default 1 GiB.
     pub max_request_body_bytes: u64,
     /// Bytes of a request's body that are taken before a backend is asked, so that a slow client holds no backend; a longer
@@ -376,6 +388,7 @@ impl Default for LimitConfig {
         Self {
             max_header_bytes: 32_768,
             max_headers: 100,
+            max_interim: 1_000,
             max_request_body_bytes: 1 << 30,
             request_buffer_bytes: 64 * 1024,
             response_buffer_bytes: 256 * 1024,

@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use crate::core::Core;
 use crate::headers::ClientIdentity;
+use crate::interim::Interims;
+use crate::raw_head::RawHeads;
 use crate::upstream::Tunnel;
 use crate::watch::{Phase, Watch};
 
@@ -20,7 +22,11 @@ pub(crate) struct ClientConn {
     cancelled: Cell<u32>,
     /// The raw bytes of the request heads since the connection was last idle, HTTP/1 only, bounded by
     /// `limits.max_header_bytes`.
-    pub raw_heads: RefCell<Vec<u8>>,
+    pub raw_heads: RefCell<RawHeads>,
+    /// Interim answers on their way to an HTTP/1.1 client.
+    pub interims: Interims,
+    /// A request line does not end within the limit.
+    pub overlong: Cell<bool>,
     /// The first line of the first request was looked at.
     pub looked: Cell<bool>,
     /// The backend's end of an upgraded connection, left here by the handler.
@@ -44,6 +50,8 @@ impl ClientConn {
             streams: Cell::new(0),
             cancelled: Cell::new(0),
             raw_heads: RefCell::default(),
+            interims: Interims::default(),
+            overlong: Cell::new(false),
             looked: Cell::new(false),
             tunnel: RefCell::new(None),
             linger: Cell::new(false),

@@ -1,7 +1,7 @@
 //! The innermost layer: one exchange with one backend, over a connection of the pool or a new one.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -105,6 +105,12 @@ enum BeginError {
     Connection(#[from] h2::Error),
 }
 
+/// Whether two Upgrade fields, each of one protocol, name the same.
+fn is_same_protocol(asked: &HeaderValue, switched: &HeaderValue) -> bool {
+    let trimmed = |value: &HeaderValue| value.as_bytes().trim_ascii().to_ascii_lowercase();
+    trimmed(asked) == trimmed(switched)
+}
+
 /// One core's way to the backends.
 pub(crate) struct Endpoint {
     core: Rc<Core>,
@@ -193,10 +199,14 @@ impl Endpoint {
                 Err(failure) => return Err(Fault::Unconnected(attempt, failure)),
             },
         };
+        if matches!(way, Way::Http2(_)) {
+            // Interim answers are not passed on from HTTP/2: the client is asked for its body at once.
+            attempt.call.ask_for_body();
+        }
         attempt.account.exchange();
-        attempt.call.watch.enter(match attempt.call.body {
-            Some(_) => Phase::Upload,
-            None => Phase::Response,
+        attempt.call.watch.enter(match &attempt.call.body {
+            Some(body) if !body.held => Phase::Upload,
+            _ => Phase::Response,
         });
         let mut exchange = match self.begin(&attempt, way) {
             Ok(exchange) => exchange,
@@ -214,9 +224,25 @@ impl Endpoint {
         // How long an upload takes is its client's doing.
         let is_watched = self.core.exchanges.is_some() && attempt.call.body.is_none();
         let asked = is_watched.then(Instant::now);
+        let mut asking = match &attempt.call.body {
+            Some(body) if body.held => Some(Box::pin(tokio::time::sleep(ms(self
+                .core
+                .config
+                .timeouts
+                .expect_timeout_ms)))),
+            _ => None,
+        };
         let outcome = poll_fn(|cx| {
             let call = &mut *attempt.call;
-            match exchange.poll_exchange(cx, &self.core, &call.parts.method, &mut call.body) {
+            // RFC 9110 section 10.1.1: nobody waits forever for a 100; there are servers that send none.
+            if asking
+                .as_mut()
+                .is_some_and(|asking| asking.as_mut().poll(cx).is_ready())
+            {
+                asking = None;
+                call.ask_for_body();
+            }
+            match exchange.poll_exchange(cx, &self.core, call) {
                 Poll::Pending if call.watch.expired() => Poll::Ready(None),
                 polled => polled.map(Some),
             }
@@ -269,9 +295,11 @@ impl Endpoint {
             headers: &call.parts.headers,
             received: call.parts.version,
             host: (!forwarding.preserve_host).then(|| to.authority.as_bytes()),
+            authority: to.authority.as_bytes(),
             framing: call.framing,
             upgrade: call.upgrade.as_ref().map(HeaderValue::as_bytes),
             te_trailers: call.te_trailers,
+            expects: call.body.as_ref().is_some_and(|body| body.held),
             client: &call.client,
             config: forwarding,
         };
@@ -322,8 +350,11 @@ impl Endpoint {
             add_via(answer.headers_mut(), matches!(exchange, Exchange::Http2(_)));
         }
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let protocol = head.upgrade.filter(|_| attempt.call.upgrade.is_some());
-            let (Some(protocol), Exchange::Http1(upstream)) = (protocol, exchange) else {
+            // RFC 9110 section 7.8: to what the client did not name nobody switches.
+            let asked = attempt.call.upgrade.as_ref();
+            let is_asked = |to: &HeaderValue| asked.is_some_and(|asked| is_same_protocol(asked, to));
+            let (Some(protocol), Exchange::Http1(upstream)) = (head.upgrade.filter(is_asked), exchange)
+            else {
                 let reason = "the backend switched protocols without being asked";
                 return Err(attempt.stop(Stop::Fail(Failure::Unreachable, reason)));
             };

@@ -3,8 +3,7 @@
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::Method;
-
+use crate::call::Call;
 use crate::core::Core;
 use crate::multiplex::Stream;
 use crate::response_head::ResponseHead;
@@ -23,12 +22,11 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
         core: &Core,
-        method: &Method,
-        body: &mut Option<RequestBody>,
+        call: &mut Call,
     ) -> Poll<Result<ResponseHead, ExchangeError>> {
         match self {
-            Self::Http1(upstream) => upstream.poll_exchange(cx, core, method, body),
-            Self::Http2(stream) => stream.poll_exchange(cx, core, method, body),
+            Self::Http1(upstream) => upstream.poll_exchange(cx, core, call),
+            Self::Http2(stream) => stream.poll_exchange(cx, core, &call.parts.method, &mut call.body),
         }
     }
 

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Uri, Version, request};
 
+use crate::authority::is_authority;
 use crate::proxy::Ends;
 
 /// Our `Via` element.
@@ -167,11 +168,6 @@ pub(crate) fn bad_request(reason: &'static str) -> Refusal {
     }
 }
 
-fn is_host(host: &[u8]) -> bool {
-    host.iter()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
-}
-
 /// Makes the request's target and Host one and the same truth (RFC 9112 section 3.2, RFC 9113 section 8.3.1):
 /// afterwards the URI is in origin form (or `*`), and there is exactly one Host, which is also returned.
 ///
@@ -190,7 +186,7 @@ pub(crate) fn normalise_target(parts: &mut request::Parts) -> Result<(), Refusal
     if hosts.next().is_some() {
         return Err(bad_request("more than one Host"));
     }
-    if host.is_some_and(|host| !is_host(host.as_bytes())) {
+    if host.is_some_and(|host| !is_authority(host.as_bytes())) {
         return Err(bad_request("Host is not a host"));
     }
     match parts.uri.authority() {
@@ -208,6 +204,9 @@ pub(crate) fn normalise_target(parts: &mut request::Parts) -> Result<(), Refusal
             if authority.as_str().contains('@') {
                 return Err(bad_request("the request target contains user information"));
             }
+            if authority.as_str().starts_with(':') || !is_authority(authority.as_str().as_bytes()) {
+                return Err(bad_request("the request target is not a host"));
+            }
             if http2
                 && host.is_some_and(|host| {
                     !host
@@ -216,6 +215,10 @@ pub(crate) fn normalise_target(parts: &mut request::Parts) -> Result<(), Refusal
                 })
             {
                 return Err(bad_request("Host differs from :authority"));
+            }
+            // RFC 9112 section 3.2: every HTTP/1.1 request has a Host, this one too.
+            if host.is_none() && parts.version == Version::HTTP_11 {
+                return Err(bad_request("Host is missing"));
             }
             // An Authority holds visible ASCII only, all of it valid in a field value.
             let value = HeaderValue::from_str(authority.as_str())
@@ -230,8 +233,8 @@ pub(crate) fn normalise_target(parts: &mut request::Parts) -> Result<(), Refusal
         let Some(target) = parts.uri.path_and_query().cloned() else {
             return Err(bad_request("the request target has no path"));
         };
-        // RFC 9112 section 3.2.1: an empty path is sent as `/`, before a query too. As text it has that slash already.
         let target = match target.as_str().starts_with('?') {
+            // RFC 9112 section 3.2.1: an empty path is sent as `/`, before a query too. As text it has that slash already.
             true => target
                 .to_string()
                 .parse()
@@ -241,6 +244,43 @@ pub(crate) fn normalise_target(parts: &mut request::Parts) -> Result<(), Refusal
         parts.uri = Uri::from(target);
     }
     Ok(())
+}
+
+/// Makes the Content-Lengths one, where there are several that are equal (RFC 9110 section 8.6). HTTP/2 lets them through as
+/// they come.
+///
+/// # Errors
+/// One is no number, or two differ.
+pub(crate) fn join_lengths(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = values.next() else {
+        return Ok(());
+    };
+    let number = |value: &HeaderValue| -> Option<u64> {
+        let text = value.to_str().ok()?;
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse().ok())?
+    };
+    let Some(length) = number(first) else {
+        return Err(bad_request("Content-Length is not a number"));
+    };
+    let mut more = false;
+    for value in values {
+        if number(value) != Some(length) {
+            return Err(bad_request("more than one Content-Length"));
+        }
+        more = true;
+    }
+    if more {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Ok(())
+}
+
+/// Whether a value begins or ends with a blank: what HTTP/1.1 forgives is malformed in HTTP/2 (RFC 9113 section 8.2.1).
+pub(crate) fn is_padded(value: &HeaderValue) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    is_blank(value.as_bytes().first()) || is_blank(value.as_bytes().last())
 }
 
 /// HTTP/2 may split Cookie into several fields; HTTP/1.1 has one (RFC 9113 section 8.2.3).
@@ -296,7 +336,7 @@ impl ClientIdentity {
     }
 }
 
-/// One element of RFC 7239: `for=192.0.2.7;proto=http;host="a.example:80"`. The Host passed [`is_host`], so
+/// One element of RFC 7239: `for=192.0.2.7;proto=http;host="a.example:80"`. The Host passed [`is_authority`], so
 /// it holds neither a quote nor a backslash.
 pub(crate) fn write_forwarded_element(out: &mut Vec<u8>, client: &ClientIdentity, host: Option<&[u8]>) {
     out.extend_from_slice(client.forwarded.as_bytes());
@@ -314,26 +354,6 @@ pub(crate) fn add_via(headers: &mut HeaderMap, http2: bool) {
         header::Entry::Vacant(entry) => drop(entry.insert(via)),
         header::Entry::Occupied(mut entry) => entry.append(via),
     }
-}
-
-/// Whether the raw bytes of request heads show one that has both Transfer-Encoding and Content-Length.
-/// hyper drops such a Content-Length without a word, so only the raw bytes can tell.
-pub(crate) fn has_conflicting_length(raw_heads: &[u8]) -> bool {
-    let (mut encoding, mut length) = (false, false);
-    for line in raw_heads.split(|byte| *byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() {
-            (encoding, length) = (false, false);
-            continue;
-        }
-        let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
-        encoding |= name.eq_ignore_ascii_case(b"transfer-encoding");
-        length |= name.eq_ignore_ascii_case(b"content-length");
-        if encoding && length {
-            return true;
-        }
-    }
-    false
 }
 
 #[cfg(test)]

@@ -83,20 +83,92 @@ fn an_upgrade_needs_both_fields_and_may_not_be_http() {
 }
 
 #[test]
-fn a_length_beside_chunked_is_seen_in_the_raw_head() {
-    let conflicting = |head: &[u8]| has_conflicting_length(head);
-    assert!(conflicting(
-        b"POST / HTTP/1.1\r\nContent-Length: 5\r\ntransfer-ENCODING: chunked\r\n\r\n"
-    ));
-    assert!(conflicting(
-        b"POST / HTTP/1.1\nTransfer-Encoding: chunked\nContent-Length: 5\n\n"
-    ));
-    assert!(!conflicting(
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    ));
-    assert!(!conflicting(
-        b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\nPOST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    ));
+fn equal_lengths_are_one_and_others_are_none() {
+    let joined = |values: &[&str]| {
+        let fields: Vec<_> = values.iter().map(|value| ("content-length", *value)).collect();
+        let mut headers = map(&fields);
+        join_lengths(&mut headers).map(|()| {
+            headers
+                .get_all("content-length")
+                .iter()
+                .cloned()
+                .collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(joined(&[]).unwrap(), Vec::<HeaderValue>::new());
+    for (values, one) in [
+        (&["5"][..], "5"),
+        (&["05"], "05"),
+        (&["5", "5"], "5"),
+        (&["5", "05", "5"], "5"),
+    ] {
+        assert_eq!(joined(values).unwrap(), [one], "{values:?}");
+    }
+    for bad in [
+        &[""][..],
+        &["+5"],
+        &["5, 5"],
+        &["5", "6"],
+        &["5", "x"],
+        &["18446744073709551616"],
+    ] {
+        assert_eq!(joined(bad).unwrap_err().status, 400, "{bad:?}");
+    }
+}
+
+/// The target and the Host after the request was normalised, or the status of the refusal.
+fn normalised(
+    method: &str,
+    target: &str,
+    host: Option<&str>,
+    version: Version,
+) -> Result<(String, String), u16> {
+    let mut request = http::Request::builder()
+        .method(method)
+        .uri(target)
+        .version(version);
+    if let Some(host) = host {
+        request = request.header("host", host);
+    }
+    let (mut parts, ()) = request.body(()).unwrap().into_parts();
+    normalise_target(&mut parts).map_err(|refusal| refusal.status.as_u16())?;
+    let host = parts
+        .headers
+        .get("host")
+        .map_or("", |host| host.to_str().unwrap());
+    Ok((parts.uri.to_string(), host.to_owned()))
+}
+
+#[test]
+fn a_target_is_sent_as_the_server_itself_expects_it() {
+    for (method, target, sent) in [
+        ("GET", "http://h?q", "/?q"),
+        ("GET", "http://h", "/"),
+        ("GET", "http://h/a?b", "/a?b"),
+        ("OPTIONS", "http://h/", "/"),
+        ("OPTIONS", "http://h?q", "/?q"),
+        ("OPTIONS", "*", "*"),
+    ] {
+        let (target, host) = normalised(method, target, Some("h"), Version::HTTP_11).unwrap();
+        assert_eq!((target.as_str(), host.as_str()), (sent, "h"), "{method}");
+    }
+    let no_host = normalised("GET", "/a", None, Version::HTTP_10).unwrap();
+    assert_eq!(no_host, ("/a".into(), String::new()));
+    for (target, host) in [
+        ("/a", Some("h:x")),
+        ("/a", Some("h:65536")),
+        ("/a", Some("[h]")),
+        ("/a", None),
+        ("http://h:x/", Some("h")),
+        ("http://h:99999/", Some("h")),
+    ] {
+        let Ok(_) = target.parse::<Uri>() else { continue };
+        assert_eq!(
+            normalised("GET", target, host, Version::HTTP_11),
+            Err(400),
+            "{target} {host:?}"
+        );
+    }
 }
 
 #[test]

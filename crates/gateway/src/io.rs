@@ -79,19 +79,46 @@ impl<S: ClientStream> ClientIo<S> {
     }
 }
 
+/// A client's side of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// It may send more.
+    Open,
+    /// It sends no more, and may still read.
+    Ended,
+    /// The connection is reset.
+    Gone,
+}
+
 /// A client's socket, seen beside hyper.
 pub(crate) struct SharedStream<S>(Rc<RefCell<TokioIo<S>>>);
 
 impl<S: ClientStream> SharedStream<S> {
-    /// Whether the client has closed its end while it waits for an answer. It costs a system call only when
-    /// something has arrived.
-    pub(crate) fn is_gone(&self, cx: &mut Context<'_>) -> bool {
+    /// What the client's side of the connection is while it waits for an answer. It costs a system call only when something
+    /// has arrived. After a [`Side::Ended`] nothing wakes the task any more: it has to ask again by itself.
+    pub(crate) fn side(&self, cx: &mut Context<'_>) -> Side {
         let inner = self.0.borrow();
+        let tcp = inner.inner().tcp();
         let mut byte = [0];
-        matches!(
-            inner.inner().tcp().poll_peek(cx, &mut ReadBuf::new(&mut byte)),
-            Poll::Ready(Ok(0) | Err(_))
-        )
+        match tcp.poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
+            Poll::Ready(Err(_)) => Side::Gone,
+            // A reset that comes after the end is an error of the socket, and no longer one of reading.
+            Poll::Ready(Ok(0)) => match tcp.take_error() {
+                Ok(None) => Side::Ended,
+                Ok(Some(_)) | Err(_) => Side::Gone,
+            },
+            Poll::Ready(Ok(_)) | Poll::Pending => Side::Open,
+        }
+    }
+
+    /// Writes to the client beside hyper, which must have nothing of its own to write.
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self.0.borrow_mut().inner_mut()).poll_write(cx, bytes)
+    }
+
+    /// Sees to it that what was written leaves.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.0.borrow_mut().inner_mut()).poll_flush(cx)
     }
 
     /// Bytes that the client's machine has acknowledged; `None` where the kernel does not say.
@@ -108,24 +135,27 @@ impl<S: ClientStream> SharedStream<S> {
 /// Notes bytes that belong to a request head.
 ///
 /// # Errors
-/// What came first on the connection is not HTTP at all. Somebody who speaks another protocol (or a broken
+/// A request line does not end within the limit: for that there is a status (RFC 9112 section 3), which hyper does not know from that of a
+/// head that is too large. Or what came first on the connection is not HTTP at all. Somebody who speaks another protocol (or a broken
 /// HTTP/2 preface) is better served by a closed connection than by an answer it cannot read.
 fn note_head(client: &ClientConn, bytes: &[u8]) -> io::Result<()> {
     let mut raw = client.raw_heads.borrow_mut();
     if client.watch.phase() != Phase::Head {
         client.watch.enter(Phase::Head);
-        raw.clear();
+        raw.begin();
     }
-    let room = client
-        .core()
-        .config
-        .limits
-        .max_header_bytes
-        .saturating_sub(raw.len());
-    raw.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    let limit = client.core().config.limits.max_header_bytes;
+    raw.note(bytes, limit);
+    if raw.bytes().len() >= limit && !raw.bytes().trim_ascii_start().contains(&b'\n') {
+        client.overlong.set(true);
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the request line is too long",
+        ));
+    }
     if !client.looked.get() {
         // An empty line or two may come before the request line (RFC 9112 section 2.2).
-        let line = raw.trim_ascii_start();
+        let line = raw.bytes().trim_ascii_start();
         if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
             client.looked.set(true);
             if !line[..end]
@@ -178,13 +208,18 @@ impl<S: ClientStream> Read for ClientIo<S> {
 
 impl<S: ClientStream> Write for ClientIo<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.client.interims.hyper_writes();
         let written = Pin::new(&mut *self.inner.borrow_mut()).poll_write(cx, bytes);
         self.note_written(&written);
         written
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.inner.borrow_mut()).poll_flush(cx)
+        let flushed = Pin::new(&mut *self.inner.borrow_mut()).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = flushed {
+            self.client.interims.hyper_is_flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -201,6 +236,7 @@ impl<S: ClientStream> Write for ClientIo<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &*self;
+        this.client.interims.hyper_writes();
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
         if total > COALESCE_BYTES {
             let written = Pin::new(&mut *this.inner.borrow_mut()).poll_write_vectored(cx, slices);

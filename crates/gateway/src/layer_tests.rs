@@ -226,6 +226,12 @@ async fn send(address: SocketAddr, head: &str) -> TcpStream {
     stream
 }
 
+/// The client is gone, and not merely done with sending.
+fn reset(client: TcpStream) {
+    let socket = socket2::SockRef::from(&client);
+    socket.set_linger(Some(Duration::ZERO)).unwrap();
+}
+
 /// Status and body of an answer, to the end of its connection.
 async fn receive(mut stream: TcpStream) -> (u16, String) {
     let mut text = String::new();
@@ -341,7 +347,7 @@ fn who_goes_away_takes_the_answer_from_nobody_else() {
         until(|| core.stats.borrow().service.in_flight == 1).await;
         let second = send(address, "GET /a").await;
         until(|| origin.requests.get() == 1).await;
-        drop(second);
+        reset(second);
         until(|| core.stats.borrow().service.aborted_by_client == 1).await;
         assert_eq!(
             core.stats.borrow().backends[0].counts.in_flight,
@@ -379,7 +385,7 @@ fn a_client_that_gives_up_on_a_held_request_after_the_target_was_failed_by_the_s
             let client = send(address, "GET /a").await;
             until(|| core.stats.borrow().service.in_flight == 1).await;
             tokio::time::sleep(Duration::from_millis(10)).await;
-            drop(client);
+            reset(client);
             until(|| core.stats.borrow().service.in_flight == 0).await;
             let counts = taken(&core).service;
             assert_eq!(

@@ -31,10 +31,14 @@ pub(crate) struct RequestHead<'a> {
     pub received: Version,
     /// Sent instead of the client's Host.
     pub host: Option<&'a [u8]>,
+    /// The backend's own, sent where there is no other: HTTP/1.0 may do without a Host, HTTP/1.1 may not (RFC 9112 section 3.2).
+    pub authority: &'a [u8],
     pub framing: BodyFraming,
     /// The protocol asked for.
     pub upgrade: Option<&'a [u8]>,
     pub te_trailers: bool,
+    /// The backend is asked whether it wants the body (RFC 9110 section 10.1.1).
+    pub expects: bool,
     pub client: &'a ClientIdentity,
     pub config: &'a ForwardingConfig,
 }
@@ -58,6 +62,23 @@ fn joined(out: &mut Vec<u8>, headers: &HeaderMap, name: &str, element: impl FnOn
     out.extend_from_slice(b"\r\n");
 }
 
+/// Whether a name is another spelling of an X-Forwarded field: CGI and what came of it know `X-Forwarded-For` and
+/// `x_forwarded_for` (and some `x.forwarded.for`) by one name, HTTP_X_FORWARDED_FOR (RFC 3875 section 4.1.18), so that a client
+/// could speak there in the gateway's name.
+fn reads_as_forwarded(name: &str) -> bool {
+    let reads_as = |field: &str| {
+        name.len() == field.len()
+            && name
+                .bytes()
+                .zip(field.bytes())
+                .all(|(is, be)| is == be || be == b'-' && !is.is_ascii_alphanumeric())
+    };
+    name.starts_with('x')
+        && ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]
+            .iter()
+            .any(|field| name != *field && reads_as(field))
+}
+
 /// Methods whose body has a meaning: without one they say so (RFC 9110 section 8.6).
 fn expects_body(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
@@ -71,7 +92,7 @@ impl RequestHead<'_> {
             "via" => self.config.via,
             "x-forwarded-proto" | "x-forwarded-host" => self.config.x_forwarded != ForwardPolicy::Append,
             "content-length" => self.framing == BodyFraming::Chunked,
-            _ => false,
+            name => reads_as_forwarded(name),
         }
     }
 
@@ -85,9 +106,7 @@ impl RequestHead<'_> {
         }
         out.extend_from_slice(b" HTTP/1.1\r\n");
         let came = self.headers.get(header::HOST).map(|host| host.as_bytes());
-        if let Some(host) = self.host.or(came) {
-            field(out, "host", host);
-        }
+        field(out, "host", self.host.or(came).unwrap_or(self.authority));
         for (name, value) in self.headers {
             if !self.is_rewritten(name) {
                 field(out, name.as_str(), value.as_bytes());
@@ -102,6 +121,9 @@ impl RequestHead<'_> {
                 out.extend_from_slice(b"content-length: 0\r\n");
             }
             BodyFraming::None | BodyFraming::Length => {}
+        }
+        if self.expects {
+            out.extend_from_slice(b"expect: 100-continue\r\n");
         }
         match (self.upgrade, self.te_trailers) {
             (None, false) => {}

@@ -47,6 +47,8 @@ pub(crate) enum HeadError {
     Length,
     #[error("its Transfer-Encoding is not `chunked` alone, or comes together with a Content-Length")]
     TransferEncoding,
+    #[error("there are more interim answers before it than `limits.max_interim`")]
+    TooManyInterim,
     #[error("it has too many header fields")]
     TooMany,
     #[error("its head exceeds `limits.max_header_bytes`")]
@@ -76,7 +78,9 @@ fn parse_into<'b>(
     fields: &mut [MaybeUninit<httparse::Header<'b>>],
 ) -> Result<Option<(ResponseHead, usize)>, HeadError> {
     let mut response = httparse::Response::new(&mut []);
-    let config = httparse::ParserConfig::default();
+    let mut config = httparse::ParserConfig::default();
+    // RFC 9112 section 5.1: a proxy removes such a blank from an answer.
+    config.allow_spaces_after_header_name_in_responses(true);
     let length = match config.parse_response_with_uninit_headers(&mut response, data, fields) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),

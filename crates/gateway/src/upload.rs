@@ -53,9 +53,9 @@ impl UploadError {
 pub(crate) struct RequestBody {
     incoming: Incoming,
     /// What was taken before a backend was asked, or is asked for.
-    held: VecDeque<Bytes>,
+    taken: VecDeque<Bytes>,
     share: Share,
-    /// As much of it as is held may be taken before a backend is asked.
+    /// Some of it may be taken before a backend is asked; not where the client waits to be asked for it.
     pub may_wait: bool,
     /// Since when the client is waited for.
     waits_since: Option<Instant>,
@@ -69,19 +69,30 @@ pub(crate) struct RequestBody {
     over: bool,
     /// Some of it was handed on.
     pub begun: bool,
+    /// The client waits to be asked for it, and the backend has not asked yet (RFC 9110 section 10.1.1).
+    pub held: bool,
+    /// The client waited to be asked for it.
+    pub expected: bool,
     /// The backend would take more, and the client has not sent it.
     pub waiting: bool,
     watch: Rc<Watch>,
 }
 
 impl RequestBody {
-    /// A body of at most `limit` bytes.
-    pub(crate) fn new(incoming: Incoming, limit: u64, chunked: bool, watch: Rc<Watch>, share: Share) -> Self {
+    /// A body of at most `limit` bytes; where it is `expected`, the client waits to be asked for it.
+    pub(crate) fn new(
+        incoming: Incoming,
+        limit: u64,
+        chunked: bool,
+        expected: bool,
+        watch: Rc<Watch>,
+        share: Share,
+    ) -> Self {
         Self {
             incoming,
-            held: VecDeque::new(),
+            taken: VecDeque::new(),
             share,
-            may_wait: false,
+            may_wait: !expected,
             waits_since: None,
             left: limit,
             chunked,
@@ -89,6 +100,8 @@ impl RequestBody {
             received: false,
             over: false,
             begun: false,
+            held: expected,
+            expected,
             waiting: false,
             watch,
         }
@@ -117,7 +130,7 @@ impl RequestBody {
         while !self.received && self.share.bytes() < bound && self.share.has_room() {
             if let Some(piece) = ready!(self.poll_incoming(cx))? {
                 self.share.take(piece.len());
-                self.held.push_back(piece);
+                self.taken.push_back(piece);
             }
         }
         Poll::Ready(Ok(()))
@@ -126,7 +139,7 @@ impl RequestBody {
     /// The next piece; `None` at the end.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, UploadError>> {
         self.begun = true;
-        if let Some(piece) = self.held.pop_front() {
+        if let Some(piece) = self.taken.pop_front() {
             self.share.give_back(piece.len());
             return Poll::Ready(Ok(Some(piece)));
         }

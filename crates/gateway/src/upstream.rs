@@ -10,10 +10,11 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::backend_stream::BackendStream;
+use crate::call::Call;
 use crate::chunked::{self, ChunkError, Decoder};
 use crate::connections::Lease;
 use crate::core::Core;
@@ -21,8 +22,8 @@ use crate::response_head::{self, Framing, HeadError, ResponseHead};
 use crate::tcp_info::retransmits;
 use crate::upload::{RequestBody, UploadError};
 
-/// Interim (1xx) responses read before the final one.
-const MAX_INTERIM: u32 = 16;
+/// Interim answers passed on before other tasks have their turn.
+const INTERIMS_IN_A_ROW: u32 = 16;
 
 /// Pieces of a request body sent before other tasks have their turn.
 const PIECES_IN_A_ROW: u32 = 32;
@@ -42,7 +43,7 @@ pub(crate) struct Upstream {
     sent_any: bool,
     /// Anything of the present response has come.
     received_any: bool,
-    interim: u32,
+    interims: u32,
     /// An earlier request was answered on it.
     pub reused: bool,
     /// How many exchanges of the core were in flight when it was opened, where anybody asks; until its first answer.
@@ -114,7 +115,7 @@ impl Upstream {
             response: BodyReader::Done,
             sent_any: false,
             received_any: false,
-            interim: 0,
+            interims: 0,
             reused: false,
             begun_among: None,
             asked: None,
@@ -150,7 +151,7 @@ impl Upstream {
 
     /// Begins an exchange with this request head.
     pub(crate) fn begin(&mut self, head: &[u8]) {
-        (self.sent_any, self.received_any, self.interim) = (false, false, 0);
+        (self.sent_any, self.received_any, self.interims) = (false, false, 0);
         let mut cx = Context::from_waker(Waker::noop());
         // Nearly always the kernel takes the whole head at once, and nothing has to be kept. What it does not
         // take, and any error, is met again by `poll_flush` or by the read.
@@ -224,41 +225,58 @@ impl Upstream {
         Poll::Pending
     }
 
-    /// Sends the request body as far as the backend takes it, and reads the response head.
+    /// Sends the request body as far as the backend takes it, or once it asks for it where the client waits for that.
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut Option<RequestBody>,
+    ) -> Result<(), ExchangeError> {
+        let sending = match body {
+            Some(body) if !body.held => self.poll_upload(cx, body),
+            _ => self.poll_flush(cx).map_err(|_| SendError::Io),
+        };
+        match sending {
+            Poll::Ready(Err(SendError::Body(error))) => Err(ExchangeError::Upload(error)),
+            // A backend may answer and close without reading to the end: its answer is still to be read, and
+            // if there is none, reading says so too.
+            Poll::Ready(Ok(()) | Err(SendError::Io)) | Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Sends the request body, passes interim answers on, and reads the response head.
     pub(crate) fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
         core: &Core,
-        method: &Method,
-        body: &mut Option<RequestBody>,
+        call: &mut Call,
     ) -> Poll<Result<ResponseHead, ExchangeError>> {
-        let sending = match body {
-            None => self.poll_flush(cx).map_err(|_| SendError::Io),
-            Some(body) => self.poll_upload(cx, body),
-        };
-        match sending {
-            Poll::Ready(Err(SendError::Body(error))) => {
-                return Poll::Ready(Err(ExchangeError::Upload(error)));
-            }
-            // A backend may answer and close without reading to the end: its answer is still to be read, and
-            // if there is none, reading says so too.
-            Poll::Ready(Ok(()) | Err(SendError::Io)) | Poll::Pending => {}
-        }
+        self.poll_send(cx, &mut call.body)?;
+        let limits = &core.config.limits;
+        let mut interims = 0;
         loop {
             if !self.read.is_empty() {
-                match response_head::parse(&self.read, method, core.config.limits.max_headers) {
+                match response_head::parse(&self.read, &call.parts.method, limits.max_headers) {
                     Err(error) => return Poll::Ready(Err(ExchangeError::Invalid(error))),
+                    Ok(Some((_, length))) if length > limits.max_header_bytes => {
+                        return Poll::Ready(Err(ExchangeError::Invalid(HeadError::TooLarge)));
+                    }
                     Ok(Some((head, length))) => {
                         self.read.advance(length);
-                        let interim = head.status.is_informational();
-                        if !interim || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                        let is_interim = head.status.is_informational();
+                        if !is_interim || head.status == StatusCode::SWITCHING_PROTOCOLS {
                             self.begin_response(head.framing);
                             return Poll::Ready(Ok(head));
                         }
-                        self.interim += 1;
-                        if self.interim > MAX_INTERIM {
-                            let error = HeadError::Syntax(httparse::Error::Status);
-                            return Poll::Ready(Err(ExchangeError::Invalid(error)));
+                        self.interims += 1;
+                        if self.interims > limits.max_interim {
+                            return Poll::Ready(Err(ExchangeError::Invalid(HeadError::TooManyInterim)));
+                        }
+                        call.interim(&head, core.config.forwarding.via);
+                        self.poll_send(cx, &mut call.body)?;
+                        interims += 1;
+                        if interims == INTERIMS_IN_A_ROW {
+                            cx.waker().wake_by_ref();
+                            return Poll::Pending;
                         }
                         continue;
                     }
@@ -324,6 +342,8 @@ impl Upstream {
         body: &mut Option<RequestBody>,
     ) -> Poll<Option<Result<Piece, ResponseError>>> {
         match body {
+            // The backend answered without asking for it: its client need not send it.
+            Some(withheld) if withheld.held => drop(self.poll_flush(cx)),
             Some(uploading) => match self.poll_upload(cx, uploading) {
                 Poll::Ready(Err(SendError::Body(error))) => return Poll::Ready(Some(Err(error.into()))),
                 // The backend wants no more of it; the rest of its answer is still to be read.

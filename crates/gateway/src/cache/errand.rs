@@ -18,6 +18,7 @@ use crate::batch::Member;
 use crate::body::Body;
 use crate::call::{Call, Stop};
 use crate::core::Core;
+use crate::interim::InterimTo;
 use crate::layer::{Answer, Layer};
 use crate::request_head::BodyFraming;
 use crate::sizes::Sized;
@@ -77,6 +78,8 @@ pub(super) struct Errand<L> {
     /// What is asked for, whole: a GET, without a part.
     parts: request::Parts,
     te_trailers: bool,
+    /// Of the client that it is for.
+    interim: Option<InterimTo>,
     client: Rc<crate::headers::ClientIdentity>,
     client_watch: Option<Rc<Watch>>,
     /// Of the client that it is for.
@@ -109,6 +112,7 @@ impl<L: Layer> Errand<L> {
         Self {
             parts,
             te_trailers: call.te_trailers,
+            interim: watch.as_ref().and_then(|_| call.interim.clone()),
             client: call.client.clone(),
             place: watch.as_ref().and_then(|_| call.place.clone()),
             client_watch: watch,
@@ -204,6 +208,7 @@ impl<L: Layer> Errand<L> {
             framing: BodyFraming::None,
             upgrade: None,
             te_trailers: self.te_trailers,
+            interim: self.interim.clone(),
             body: None,
             client: self.client.clone(),
             place: self.place.clone(),

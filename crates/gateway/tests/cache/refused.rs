@@ -226,7 +226,7 @@ fn a_change_whose_client_leaves_before_the_answer_is_a_change() {
         how(&cached.get("/", "")).contains("hit"),
         "it is not answered yet"
     );
-    drop(leaves);
+    leaves.reset();
     eventually("it is forgotten", || take(&cached.handle).cache.invalidated == 1);
     go.send(()).unwrap();
     assert_eq!(cached.get("/", "").text(), "2");

@@ -100,10 +100,10 @@ fn a_backend_is_not_kept_busy_for_a_client_that_has_gone() {
     let mut second = Client::connect(address);
     second.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     eventually("the second waits", || take(&handle).cache.collapsed == 1);
-    drop(first);
+    first.reset();
     eventually("the first is gone", || take(&handle).service.in_flight <= 1);
     assert!(has_left.try_recv().is_err(), "the second waits still");
-    drop(second);
+    second.reset();
     assert!(
         has_left.recv_timeout(PATIENCE).unwrap(),
         "its connection was closed"

@@ -230,6 +230,12 @@ impl Client {
         self.receive()
     }
 
+    /// Is gone, and not merely done with sending: the connection is reset.
+    pub fn reset(self) {
+        let socket = socket2::SockRef::from(&self.stream);
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
     /// Whether the connection has been closed (or reset) by the other side.
     pub fn is_closed(&mut self) -> bool {
         match self.reader.fill_buf() {

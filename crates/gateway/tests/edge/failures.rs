@@ -369,7 +369,7 @@ fn a_client_that_gave_up_after_the_target_was_failed_by_its_backend() {
                 .oldest_in_flight
                 .is_some_and(|age| age > Duration::from_millis(60))
         });
-        drop(client);
+        client.reset();
         let mut counts = (0, 0);
         eventually("its end is counted", || {
             let service = take(&gateway).service;
@@ -398,7 +398,7 @@ fn a_client_that_goes_away_frees_its_backend() {
     eventually("the request is in flight", || {
         take(&gateway).service.in_flight == 1
     });
-    drop(client);
+    client.reset();
     eventually("the backend is let go", || gone.load(Ordering::SeqCst));
     let mut aborted = 0;
     eventually("the abort is counted", || {
@@ -426,7 +426,7 @@ fn a_client_that_goes_away_is_noticed_while_a_pooled_connection_is_silent() {
     eventually("the request is in flight", || {
         take(&gateway).service.in_flight == 1
     });
-    drop(client);
+    client.reset();
     let mut aborted = 0;
     eventually("the abort is counted", || {
         aborted += take(&gateway).service.aborted_by_client;

@@ -8,5 +8,6 @@ mod failures;
 mod http2;
 mod killed;
 mod lifecycle;
+mod protocol;
 mod proxying;
 mod slow;
