@@ -74,7 +74,7 @@ impl<L: Layer> Admit<L> {
                 }
                 // What follows a malformed request, or the rest of one, is not read as another request.
                 Err(stop) => {
-                    let closes = has_body || matches!(stop, Stop::Refuse(_));
+                    let closes = has_body || stop.leaves_connection_unknown();
                     client.linger.set(closes);
                     (speak(ticket, &stop, head_only), closes)
                 }
@@ -96,6 +96,14 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
     let limits = &core.config.limits;
     let (mut parts, body) = request.into_parts();
     let refuse = |status, reason| Err(Refusal { status, reason });
+    // Before all else: what is malformed costs its source as much.
+    if let Some(source) = &client.source
+        && source.ask(ticket.arrived()).is_err()
+    {
+        core.stats.borrow_mut().sources.requests += 1;
+        let reason = "too many requests from this address: come again later";
+        return refuse(StatusCode::TOO_MANY_REQUESTS, reason);
+    }
     if parts.headers.len() > limits.max_headers {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return refuse(status, "too many header fields");
@@ -113,8 +121,12 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
         _ => {}
     }
     normalise_target(&mut parts)?;
+    if !client.identity.may_ask(parts.headers.get(header::HOST)) {
+        let reason = "this connection's certificate is not for this host: open another connection";
+        return refuse(StatusCode::MISDIRECTED_REQUEST, reason);
+    }
     let size = body.size_hint();
-    if size.lower() > limits.max_request_body_bytes {
+    if size.lower() > limits.request_body() {
         let reason = "the request body exceeds the limit";
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, reason);
     }
@@ -140,7 +152,7 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Box
     let watch = ticket.watch().clone();
     let body = has_body.then(|| {
         let chunked = framing == BodyFraming::Chunked;
-        RequestBody::new(body, limits.max_request_body_bytes, chunked, watch.clone())
+        RequestBody::new(body, limits.request_body(), chunked, watch.clone())
     });
     Ok(Box::new(Call {
         parts,
@@ -205,7 +217,10 @@ fn speak(mut ticket: Ticket, stop: &Stop, head_only: bool) -> Response<CountedBo
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     headers.insert(header::CONTENT_LENGTH, length);
-    if status == StatusCode::SERVICE_UNAVAILABLE {
+    if matches!(
+        status,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+    ) {
         headers.insert(header::RETRY_AFTER, RETRY_AFTER_S);
     }
     response

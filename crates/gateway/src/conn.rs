@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::core::Core;
 use crate::headers::ClientIdentity;
+use crate::sources::Source;
 use crate::upstream::Tunnel;
 use crate::watch::{Phase, Watch};
 
@@ -12,6 +13,8 @@ use crate::watch::{Phase, Watch};
 pub(crate) struct ClientConn {
     core: Rc<Core>,
     pub identity: Rc<ClientIdentity>,
+    /// What its source may ask; `None` where nobody limits it.
+    pub source: Option<Rc<Source>>,
     pub watch: Rc<Watch>,
     pub http2: bool,
     /// Open HTTP/2 streams.
@@ -31,11 +34,18 @@ pub(crate) struct ClientConn {
 
 impl ClientConn {
     /// A connection on which nothing was asked yet.
-    pub(crate) fn new(core: Rc<Core>, identity: ClientIdentity, http2: bool, phase: Phase) -> Self {
+    pub(crate) fn new(
+        core: Rc<Core>,
+        identity: ClientIdentity,
+        source: Option<Rc<Source>>,
+        http2: bool,
+        phase: Phase,
+    ) -> Self {
         Self {
             watch: core.watches.add(phase),
             core,
             identity: Rc::new(identity),
+            source,
             http2,
             streams: Cell::new(0),
             raw_heads: RefCell::default(),

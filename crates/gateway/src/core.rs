@@ -17,6 +17,7 @@ use crate::exchanges::Exchanges;
 use crate::queue::Queue;
 use crate::signs::Signs;
 use crate::sizes::{SharedRoutes, Sizes};
+use crate::sources::Sources;
 use crate::stats::CoreSample;
 use crate::watch::{Watch, Watches};
 
@@ -34,6 +35,8 @@ pub(crate) struct Common {
     pub signs: Arc<Signs>,
     /// The requests in flight of all cores.
     pub alarm: Arc<Alarm>,
+    /// What each source has and asks; `None` where nobody limits it.
+    pub sources: Option<Arc<Sources>>,
     /// What all cores' clients have of the process's descriptors.
     pub descriptors: Arc<Descriptors>,
     /// What is stored of answers; `None` without a cache.
@@ -68,6 +71,7 @@ pub(crate) struct Core {
     pub draining: Cell<bool>,
     /// While it drains: connections that wait for their next request stay open for it.
     pub sparing_idle: Cell<bool>,
+    pub sources: Option<Arc<Sources>>,
     pub descriptors: Arc<Descriptors>,
     /// Client connections and tunnels open.
     pub connections: Cell<usize>,
@@ -93,6 +97,7 @@ impl Core {
             cores,
             signs,
             alarm,
+            sources,
             descriptors,
             cache: _,
             batch,
@@ -112,6 +117,7 @@ impl Core {
             watches: Watches::new(&config.timeouts),
             draining: Cell::new(false),
             sparing_idle: Cell::new(false),
+            sources,
             descriptors,
             connections: Cell::new(0),
             tunnels: Cell::new(0),

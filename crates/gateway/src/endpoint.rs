@@ -1,9 +1,10 @@
 //! The innermost layer: one exchange with one backend, over a connection of the pool or a new one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 
 use crate::account::Account;
+use crate::addresses::Addresses;
 use crate::body::{Body, UpstreamBody};
 use crate::call::{Call, Stop};
 use crate::config::ms;
@@ -76,26 +78,28 @@ pub(crate) enum Fault {
 /// One core's way to the backends.
 pub(crate) struct Endpoint {
     core: Rc<Core>,
-    addresses: Vec<Cell<SocketAddr>>,
+    addresses: Vec<Addresses>,
     pub pools: Rc<Pools>,
     /// Request heads are written here.
     head: RefCell<Vec<u8>>,
 }
 
 impl Endpoint {
-    /// With the address of each backend.
-    pub(crate) fn new(core: Rc<Core>, addresses: Vec<SocketAddr>) -> Self {
+    /// With the addresses of each backend.
+    pub(crate) fn new(core: Rc<Core>, addresses: &[Arc<[SocketAddr]>]) -> Self {
+        let of_backend =
+            |addresses: &Arc<[SocketAddr]>| Addresses::new(addresses, core.index(), &core.config.health);
         Self {
-            addresses: addresses.into_iter().map(Cell::new).collect(),
+            addresses: addresses.iter().map(of_backend).collect(),
             pools: Rc::new(Pools::new(core.clone())),
             core,
             head: RefCell::default(),
         }
     }
 
-    /// A backend has another address from now on.
-    pub(crate) fn move_backend(&self, backend: usize, address: SocketAddr) {
-        self.addresses[backend].set(address);
+    /// A backend has other addresses from now on.
+    pub(crate) fn move_backend(&self, backend: usize, addresses: &[SocketAddr]) {
+        self.addresses[backend].set(addresses);
         self.pools.clear_backend(backend);
     }
 
@@ -256,7 +260,7 @@ impl Endpoint {
         let begun = to.ejection.begin_connect(patience);
         let signs = core.signs_of(backend);
         let among = core.exchanges.as_ref().map(|_| core.in_flight());
-        let opened = tokio::time::timeout(patience, Upstream::connect(self.addresses[backend].get())).await;
+        let opened = self.addresses[backend].connect(patience, Upstream::connect).await;
         let failure = match opened {
             Ok(Ok(mut upstream)) => {
                 upstream.begun_among = among;

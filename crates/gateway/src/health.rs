@@ -1,7 +1,6 @@
 //! The active health check: one task per backend on the control thread.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,8 +45,8 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
 }
 
 async fn probe(backend: &Backend, path: &str) -> io::Result<u16> {
-    let address: SocketAddr = backend.resolve().await?;
-    let mut stream = TcpStream::connect(address).await?;
+    // As requests do, it goes by whichever address takes it.
+    let mut stream = TcpStream::connect(&backend.addresses()[..]).await?;
     let authority = backend.authority.to_str().unwrap_or(&backend.host);
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: headroom-health\r\nconnection: close\r\n\r\n"

@@ -35,6 +35,7 @@
 
 mod accept;
 mod account;
+mod addresses;
 mod admit;
 mod alarm;
 mod backend;
@@ -53,6 +54,7 @@ mod deadline;
 mod descriptors;
 mod ejection;
 mod endpoint;
+mod entry;
 mod error;
 mod exchanges;
 mod handle;
@@ -61,12 +63,15 @@ mod health;
 mod io;
 mod layer;
 mod pool;
+mod proxy;
 mod queue;
 mod request_head;
+mod resolve;
 mod response_head;
 mod retransmits;
 mod signs;
 mod sizes;
+mod sources;
 mod stats;
 mod target;
 mod thread;
@@ -79,15 +84,17 @@ mod watch;
 
 pub use backend::{BackendChange, BackendHealth, BackendState};
 pub use config::{
-    BackendConfig, Balance, BatchConfig, BatchKey, CacheConfig, CachePolicy, ForwardPolicy, ForwardingConfig,
-    GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
-    MAX_WEIGHT, RetryConfig, SizesConfig, TimeoutConfig, TlsListenConfig,
+    BackendConfig, Balance, BatchConfig, BatchKey, CacheConfig, CachePolicy, CertificateConfig,
+    ForwardPolicy, ForwardingConfig, GatewayConfig, HealthConfig, HttpListenConfig, LimitConfig,
+    MAX_BACKENDS, MAX_CERTIFICATES, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS, MAX_WEIGHT, Network,
+    ResolverConfig, RetryConfig, SizesConfig, SourceLimitConfig, TimeoutConfig, TlsListenConfig, UnknownName,
 };
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
 pub use handle::{Bound, Gateway, Handle};
 pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, ClassRoute, CoarseHistogram};
+pub use sources::SourceCounts;
 pub use stats::{
     BackendPeriod, BatchCounts, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
     backend_histogram, service_histogram,

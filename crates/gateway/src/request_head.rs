@@ -61,7 +61,7 @@ fn joined(out: &mut Vec<u8>, headers: &HeaderMap, name: &str, element: impl FnOn
 /// Fields that the gateway writes itself, so that what came is left out here.
 fn is_rewritten(name: &HeaderName, head: &RequestHead<'_>) -> bool {
     match name.as_str() {
-        "host" | "forwarded" | "x-forwarded-for" => true,
+        "host" | "forwarded" | "x-forwarded-for" | "x-forwarded-client-cert" => true,
         "via" => head.config.via,
         "x-forwarded-proto" | "x-forwarded-host" => head.config.x_forwarded != ForwardPolicy::Append,
         "content-length" => head.framing == BodyFraming::Chunked,
@@ -153,6 +153,7 @@ impl RequestHead<'_> {
             }
             ForwardPolicy::Remove => {}
         }
+        self.write_client_certificate(out);
         if self.config.via {
             let version: &[u8] = match self.received {
                 Version::HTTP_2 => b"2.0 headroom",
@@ -163,6 +164,26 @@ impl RequestHead<'_> {
                 joined(out, self.headers, "via", |out| out.extend_from_slice(version));
             } else {
                 field(out, "via", version);
+            }
+        }
+    }
+
+    /// What came of it is never passed on by itself: a backend that goes by it lets in whoever writes it.
+    fn write_client_certificate(&self, out: &mut Vec<u8>) {
+        const NAME: &str = "x-forwarded-client-cert";
+        let certificate = self.client.certificate.as_ref();
+        match (self.config.client_certificate, certificate) {
+            (ForwardPolicy::Remove, _) | (ForwardPolicy::Replace, None) => {}
+            (ForwardPolicy::Replace, Some(certificate)) => field(out, NAME, &certificate.field),
+            (ForwardPolicy::Append, Some(certificate)) => {
+                joined(out, self.headers, NAME, |out| {
+                    out.extend_from_slice(&certificate.field)
+                });
+            }
+            (ForwardPolicy::Append, None) => {
+                for value in self.headers.get_all(NAME) {
+                    field(out, NAME, value.as_bytes());
+                }
             }
         }
     }

@@ -195,11 +195,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let config = GatewayConfig {
         listen: args.listen.clone(),
         tls: tls
-            .map(|((listen, certificate), key)| TlsListenConfig {
-                listen,
-                certificate,
-                key,
-            })
+            .map(|((listen, certificate), key)| TlsListenConfig::new(listen, certificate, key))
             .into_iter()
             .collect(),
         backends: args.backend.iter().map(BackendConfig::new).collect(),
