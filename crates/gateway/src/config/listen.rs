@@ -61,9 +61,18 @@ impl TlsListenConfig {
     /// A listener with one certificate.
     pub fn new(listen: SocketAddr, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
-            listen,
             certificate: Some(certificate.into()),
             key: Some(key.into()),
+            ..Self::without_certificate(listen)
+        }
+    }
+
+    /// A listener that has yet to be given certificates.
+    pub fn without_certificate(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            certificate: None,
+            key: None,
             certificates: Vec::new(),
             unknown_name: UnknownName::Default,
             client_ca: None,

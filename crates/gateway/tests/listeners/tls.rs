@@ -105,9 +105,7 @@ impl Authority {
 
     /// A listener with these certificates.
     pub fn listener(&self, files: &[&str]) -> TlsListenConfig {
-        let mut listener = TlsListenConfig::new("127.0.0.1:0".parse().unwrap(), "", "");
-        listener.certificate = None;
-        listener.key = None;
+        let mut listener = TlsListenConfig::without_certificate("127.0.0.1:0".parse().unwrap());
         listener.certificates = files.iter().map(|file| self.pair(file)).collect();
         listener
     }
