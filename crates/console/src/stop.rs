@@ -82,6 +82,18 @@ impl Stop {
     /// # Errors
     /// Where the handler cannot be installed.
     pub fn at_signals() -> std::io::Result<Self> {
+        Self::at(None)
+    }
+
+    /// The same at SIGINT and SIGTERM; at each SIGHUP it calls `hang_up`, for a service that then reads something again.
+    ///
+    /// # Errors
+    /// As [`Stop::at_signals`].
+    pub fn at_end_or_hang_up(hang_up: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        Self::at(Some(Box::new(hang_up)))
+    }
+
+    fn at(hang_up: Option<Box<dyn Fn() + Send>>) -> std::io::Result<Self> {
         use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
         let stop = Self::default();
         let flag = stop.clone();
@@ -89,8 +101,13 @@ impl Stop {
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
-                for (count, signal) in signals.forever().enumerate() {
-                    if count > 0 {
+                let mut has_ended = false;
+                for signal in signals.forever() {
+                    if let (SIGHUP, Some(hang_up)) = (signal, &hang_up) {
+                        hang_up();
+                        continue;
+                    }
+                    if std::mem::replace(&mut has_ended, true) {
                         tracing::warn!(signal, "a second signal: everything is put back, and out");
                         let acts = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner).clone();
                         acts.iter().for_each(|act| act());

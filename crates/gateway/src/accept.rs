@@ -5,26 +5,22 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 
 use crate::admit::Admit;
 use crate::client;
+use crate::entry::Entry;
 use crate::layer::Layer;
 
 /// Pause after the kernel refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts until the drain begins, then takes what the kernel had accepted before and closes the socket.
-pub(crate) async fn run<L: Layer + 'static>(
-    stack: Rc<Admit<L>>,
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-) {
+pub(crate) async fn run<L: Layer + 'static>(stack: Rc<Admit<L>>, listener: TcpListener, entry: Entry) {
     let core = stack.core();
     let spawn = |stream: TcpStream, peer: SocketAddr| {
         core.connections.set(core.connections.get() + 1);
         core.descriptors.opened();
-        tokio::task::spawn_local(client::serve(stack.clone(), stream, peer, tls.clone()));
+        tokio::task::spawn_local(client::serve(stack.clone(), stream, peer, entry.clone()));
     };
     while !core.draining.get() {
         if core.connections.get() >= core.config.limits.max_connections_per_core {

@@ -114,7 +114,7 @@ impl<L: Layer> Admit<L> {
                 }
                 // What follows a malformed request, or the rest of one, is not read as another request.
                 Err(stop) => {
-                    let closes = has_body || matches!(stop, Stop::Refuse(_));
+                    let closes = has_body || stop.leaves_connection_unknown();
                     client.linger.set(closes);
                     (speak(ticket, &stop, head_only), closes)
                 }
@@ -170,6 +170,14 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
         client.raw_heads.borrow_mut().read_one();
     }
     let refuse = |status, reason| Err(Refusal { status, reason });
+    // Before all else: what is malformed costs its source as much.
+    if let Some(source) = &client.source
+        && source.ask(ticket.begun()).is_err()
+    {
+        core.stats.borrow_mut().sources.requests += 1;
+        let reason = "too many requests from this address: come again later";
+        return refuse(StatusCode::TOO_MANY_REQUESTS, reason);
+    }
     if parts.headers.len() > limits.max_headers {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return refuse(status, "too many header fields");
@@ -203,8 +211,12 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
     if let Some(answer) = count_down(&mut parts)? {
         return Ok(Admitted::Answered(Box::new(answer)));
     }
+    if !client.identity.may_ask(parts.headers.get(header::HOST)) {
+        let reason = "this connection's certificate is not for this host: open another connection";
+        return refuse(StatusCode::MISDIRECTED_REQUEST, reason);
+    }
     let size = body.size_hint();
-    if size.lower() > limits.max_request_body_bytes {
+    if size.lower() > limits.request_body() {
         let reason = "the request body exceeds the limit";
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, reason);
     }
@@ -230,7 +242,7 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
     let body = has_body.then(|| {
         let chunked = framing == BodyFraming::Chunked;
         let share = Share::new(&core.buffered);
-        let limit = limits.max_request_body_bytes;
+        let limit = limits.request_body();
         RequestBody::new(body, limit, chunked, expected, watch.clone(), share)
     });
     Ok(Admitted::Call(Box::new(Call {
@@ -345,7 +357,10 @@ fn speak(mut ticket: Ticket, stop: &Stop, head_only: bool) -> Response<CountedBo
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     headers.insert(header::CONTENT_LENGTH, length);
-    if status == StatusCode::SERVICE_UNAVAILABLE {
+    if matches!(
+        status,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+    ) {
         headers.insert(header::RETRY_AFTER, RETRY_AFTER_S);
     }
     response

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -76,6 +77,8 @@ pub(crate) struct Backend {
     pub ejection: Ejection,
     pub failing: Failing,
     pub dial: Dial,
+    /// What its name is for now; read where a connection to it is checked, not on the request path.
+    addresses: RwLock<std::sync::Arc<[SocketAddr]>>,
 }
 
 impl Backend {
@@ -120,6 +123,7 @@ impl Backend {
             ejection: Ejection::new(),
             failing: Failing::new(),
             dial: Dial::cleartext(config),
+            addresses: RwLock::default(),
         })
     }
 
@@ -130,15 +134,14 @@ impl Backend {
         Ok(backend)
     }
 
-    /// The first address of its host name.
-    pub(crate) async fn resolve(&self) -> std::io::Result<SocketAddr> {
-        if let Ok(ip) = self.host.parse() {
-            return Ok(SocketAddr::new(ip, self.port));
-        }
-        tokio::net::lookup_host((self.host.as_str(), self.port))
-            .await?
-            .next()
-            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "no address"))
+    /// The addresses of its host name, as they were last looked up.
+    pub(crate) fn addresses(&self) -> std::sync::Arc<[SocketAddr]> {
+        std::sync::Arc::clone(&self.addresses.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on it has these.
+    pub(crate) fn set_addresses(&self, addresses: std::sync::Arc<[SocketAddr]>) {
+        *self.addresses.write().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
     pub(crate) fn state(&self) -> BackendState {

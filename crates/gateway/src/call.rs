@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use http::{HeaderValue, request};
+use http::{HeaderValue, StatusCode, request};
 
 use crate::batch::Member;
 use crate::grpc::GrpcCall;
@@ -64,6 +64,18 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
+    /// Whether what follows on the connection cannot be trusted to be another request: this one was malformed. One that came too soon, or
+    /// to the wrong name, was not, and to close its connection would only have it opened again.
+    pub(crate) fn leaves_connection_unknown(self) -> bool {
+        match self {
+            Self::Refuse(refusal) => !matches!(
+                refusal.status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::MISDIRECTED_REQUEST
+            ),
+            Self::Fail(..) => false,
+        }
+    }
+
     /// Whether a backend failed, and not the request, its client or its time, which a client may grant itself.
     pub(crate) fn is_of_backend(self) -> bool {
         matches!(

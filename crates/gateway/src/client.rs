@@ -12,16 +12,17 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
 
 use crate::admit::Admit;
 use crate::config::ms;
 use crate::conn::ClientConn;
 use crate::core::Core;
+use crate::entry::Entry;
 use crate::headers::ClientIdentity;
 use crate::io::{ClientIo, ClientStream, Side};
 use crate::layer::Layer;
-use crate::proxy::Ends;
+use crate::send_proxy::Ends;
+use crate::sources::Source;
 use crate::tunnel;
 use crate::watch::{Phase, Watch};
 
@@ -67,34 +68,44 @@ pub(crate) async fn serve<L: Layer + 'static>(
     stack: Rc<Admit<L>>,
     stream: TcpStream,
     peer: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    entry: Entry,
 ) {
     let core = stack.core().clone();
     let _open = Open(core.clone());
-    let mut identity = ClientIdentity::new(peer, tls.is_some());
-    if core.names_clients {
-        let here = stream.local_addr().ok();
-        identity.ends = here.map(|here| Ends { client: peer, here });
-    }
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a client went away at once");
         return;
     }
+    let mut stream = stream;
     let patience = ms(core.config.timeouts.request_header_timeout_ms);
-    match tls {
+    let Some(peer) = entry.client(&core, &mut stream, peer, patience).await else {
+        return;
+    };
+    let Ok(source) = Entry::admit(&core, peer) else {
+        return;
+    };
+    let mut identity = ClientIdentity::new(peer, entry.tls.is_some());
+    if core.names_clients {
+        let here = stream.local_addr().ok();
+        identity.ends = here.map(|here| Ends { client: peer, here });
+    }
+    match entry.tls {
         None => {
-            let mut stream = stream;
             let Ok(Ok((http2, start))) = tokio::time::timeout(patience, sniff(&mut stream)).await else {
                 return;
             };
-            serve_http(stack, stream, start, http2, identity).await;
+            serve_http(stack, stream, start, http2, (identity, source)).await;
         }
-        Some(acceptor) => {
-            let Ok(Ok(stream)) = tokio::time::timeout(patience, acceptor.accept(stream)).await else {
+        Some(end) => {
+            let tls = end.current();
+            let Ok(Ok(stream)) = tokio::time::timeout(patience, tls.acceptor().accept(stream)).await else {
                 return;
             };
-            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            serve_http(stack, stream, Bytes::new(), http2, identity).await;
+            let connection = stream.get_ref().1;
+            let http2 = connection.alpn_protocol() == Some(b"h2");
+            identity.certificate = tls.client(connection);
+            identity.binding = tls.binding(connection.server_name());
+            serve_http(stack, stream, Bytes::new(), http2, (identity, source)).await;
         }
     }
 }
@@ -120,14 +131,20 @@ async fn serve_http<L: Layer + 'static, S: ClientStream>(
     stream: S,
     start: Bytes,
     http2: bool,
-    identity: ClientIdentity,
+    (identity, source): (ClientIdentity, Option<Rc<Source>>),
 ) {
     let phase = if start.is_empty() {
         Phase::Fresh
     } else {
         Phase::Head
     };
-    let client = Rc::new(ClientConn::new(stack.core().clone(), identity, http2, phase));
+    let client = Rc::new(ClientConn::new(
+        stack.core().clone(),
+        identity,
+        source,
+        http2,
+        phase,
+    ));
     let io = ClientIo::new(stream, start, client.clone());
     if http2 {
         serve_h2(stack, client, io).await

@@ -2,12 +2,18 @@
 
 mod backend;
 mod check;
+mod listen;
 mod size;
+mod sources;
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
+
+pub use listen::{
+    CertificateConfig, HttpListenConfig, MAX_CERTIFICATES, Network, TlsListenConfig, UnknownName,
+};
+pub use sources::{ResolverConfig, SourceLimitConfig};
 
 use headroom_units::FailedStatus;
 use serde::{Deserialize, Serialize};
@@ -60,6 +66,8 @@ pub struct GatewayConfig {
     /// Addresses for cleartext HTTP/1.1 and HTTP/2 with prior knowledge (h2c). Default `["127.0.0.1:8080"]`.
     /// Port 0 takes a free port; [`crate::Handle::local_addrs`] tells which.
     pub listen: Vec<SocketAddr>,
+    /// More of them, each with what there is to say of it. Default none.
+    pub http: Vec<HttpListenConfig>,
     /// Addresses for TLS, with ALPN `h2` and `http/1.1`. Default none.
     pub tls: Vec<TlsListenConfig>,
     /// Where requests go; at least one.
@@ -77,6 +85,10 @@ pub struct GatewayConfig {
     pub retry: RetryConfig,
     /// Bounds on sizes and counts.
     pub limits: LimitConfig,
+    /// What one source may ask.
+    pub sources: SourceLimitConfig,
+    /// How the names of backends become addresses.
+    pub resolver: ResolverConfig,
     /// What the backend learns about the client.
     pub forwarding: ForwardingConfig,
     /// Answering from memory.
@@ -124,6 +136,7 @@ impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+            http: Vec::new(),
             tls: Vec::new(),
             backends: Vec::new(),
             threads: 0,
@@ -132,6 +145,8 @@ impl Default for GatewayConfig {
             timeouts: TimeoutConfig::default(),
             retry: RetryConfig::default(),
             limits: LimitConfig::default(),
+            sources: SourceLimitConfig::default(),
+            resolver: ResolverConfig::default(),
             forwarding: ForwardingConfig::default(),
             cache: CacheConfig::default(),
             batch: BatchConfig::default(),
@@ -145,18 +160,6 @@ impl Default for GatewayConfig {
             user: None,
         }
     }
-}
-
-/// One TLS listener.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TlsListenConfig {
-    /// Address to listen on.
-    pub listen: SocketAddr,
-    /// PEM file with the certificate chain, leaf first.
-    pub certificate: PathBuf,
-    /// PEM file with the private key (PKCS#8, PKCS#1 or SEC1).
-    pub key: PathBuf,
 }
 
 /// How a core chooses among the backends that may take a request.
@@ -340,7 +343,9 @@ pub struct LimitConfig {
     /// Interim answers (100, 102, 103 and other 1xx) of a backend before its final one; more are a 502. HTTP/1.1 clients are sent
     /// them; while a client does not read, as many wait for it as are in `max_header_bytes`, and others are dropped. Default 1 000.
     pub max_interim: u32,
-    /// Bytes of a request body; larger is answered 413. Default 1 GiB.
+    /// Bytes of a request body; larger is answered 413. A body passes as it comes, whatever its length, and is never held whole. A number,
+    /// or a text with a unit as `"2GiB"`; 0 or `"none"` for no limit. Default 1 GiB.
+    #[serde(deserialize_with = "size::bytes_or_none")]
     pub max_request_body_bytes: u64,
     /// Bytes of a request's body that are taken before a backend is asked, so that a slow client holds no backend; a longer
     /// body goes on as it comes from there. Not of gRPC, nor of what expects `100-continue`. 0: each body goes on as it
@@ -381,6 +386,16 @@ pub struct LimitConfig {
     pub max_h2_resets: u32,
     /// Length of the kernel's accept queue per listener. Default 4 096 (the kernel caps it at somaxconn).
     pub listen_backlog: u32,
+}
+
+impl LimitConfig {
+    /// Bytes that a request body may have.
+    pub(crate) fn request_body(&self) -> u64 {
+        match self.max_request_body_bytes {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
+    }
 }
 
 impl Default for LimitConfig {
@@ -567,6 +582,11 @@ pub struct ForwardingConfig {
     pub forwarded: ForwardPolicy,
     /// Add `Via: 1.1 headroom` (RFC 9110 section 7.6.3) to requests and responses. Default true.
     pub via: bool,
+    /// `X-Forwarded-Client-Cert`: what a client's certificate says, where [`TlsListenConfig::client_ca`] asked for one. `replace`, the
+    /// default: what came is discarded, and written where the client has shown a certificate:
+    /// `Hash=<SHA-256 of its DER, hexadecimal>;Subject="<RFC 4514>";URI=<each>;DNS=<each>`, of the field's usual form (Envoy). `append`
+    /// keeps what came before it: only behind another proxy of one's own. `remove` discards what came and writes nothing.
+    pub client_certificate: ForwardPolicy,
     /// Pass the client's Host on; otherwise the backend's own authority is sent. Default true.
     pub preserve_host: bool,
 }
@@ -576,6 +596,7 @@ impl Default for ForwardingConfig {
         Self {
             x_forwarded: ForwardPolicy::Replace,
             forwarded: ForwardPolicy::Remove,
+            client_certificate: ForwardPolicy::Replace,
             via: true,
             preserve_host: true,
         }
@@ -583,6 +604,24 @@ impl Default for ForwardingConfig {
 }
 
 impl GatewayConfig {
+    /// All addresses to be listened on: those of `listen` in their order, then those of `tls`, then those of `http`; with what is said of
+    /// TLS, and who may name another client.
+    pub(crate) fn listeners(
+        &self,
+    ) -> impl Iterator<Item = (SocketAddr, Option<&TlsListenConfig>, Option<&[Network]>)> {
+        let trusted = |proxy_protocol, trusted| if proxy_protocol { Some(trusted) } else { None };
+        let plain = self.listen.iter().map(|address| (*address, None, None));
+        let tls = self.tls.iter().map(move |tls| {
+            let trusted = trusted(tls.proxy_protocol, &tls.trusted[..]);
+            (tls.listen, Some(tls), trusted)
+        });
+        let http = self.http.iter().map(move |http| {
+            let trusted = trusted(http.proxy_protocol, &http.trusted[..]);
+            (http.listen, None, trusted)
+        });
+        plain.chain(tls).chain(http)
+    }
+
     /// The longest interval that its batcher can be given: `batch.max_wait_ms`, and not more than half of `target_ms`, for what is held for
     /// an interval may take another to be let go; `None` without a batcher.
     pub fn max_batch_interval(&self) -> Option<Duration> {

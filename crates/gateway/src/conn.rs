@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::headers::ClientIdentity;
 use crate::interim::Interims;
 use crate::raw_head::RawHeads;
+use crate::sources::Source;
 use crate::upstream::Tunnel;
 use crate::watch::{Phase, Watch};
 
@@ -14,6 +15,8 @@ use crate::watch::{Phase, Watch};
 pub(crate) struct ClientConn {
     core: Rc<Core>,
     pub identity: Rc<ClientIdentity>,
+    /// What its source may ask; `None` where nobody limits it.
+    pub source: Option<Rc<Source>>,
     pub watch: Rc<Watch>,
     pub http2: bool,
     /// Open HTTP/2 streams.
@@ -41,11 +44,18 @@ pub(crate) struct ClientConn {
 
 impl ClientConn {
     /// A connection on which nothing was asked yet.
-    pub(crate) fn new(core: Rc<Core>, identity: ClientIdentity, http2: bool, phase: Phase) -> Self {
+    pub(crate) fn new(
+        core: Rc<Core>,
+        identity: ClientIdentity,
+        source: Option<Rc<Source>>,
+        http2: bool,
+        phase: Phase,
+    ) -> Self {
         Self {
             watch: core.watches.add(phase),
             core,
             identity: Rc::new(identity),
+            source,
             http2,
             streams: Cell::new(0),
             cancelled: Cell::new(0),

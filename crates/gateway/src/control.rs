@@ -9,12 +9,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backend::Backend;
 use crate::core::Common;
 use crate::descriptors::Descriptors;
+use crate::resolve::{self, Resolver};
 use crate::sizes::ClassCounts;
 use crate::stats::{CoreSample, PeriodStats};
 use crate::thread::{FromCore, ToCore};
-
-/// How often host names are resolved again.
-const RESOLVE_EVERY: Duration = Duration::from_secs(30);
+use crate::tls::{self, TlsEnd};
 
 /// How a drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +50,10 @@ pub(crate) struct Channels {
     pub cores: Vec<mpsc::Sender<ToCore>>,
     pub orders: mpsc::Receiver<Order>,
     pub reports: mpsc::UnboundedReceiver<FromCore>,
+    /// For how long what each backend's name was at the start holds; `None` where it is an address.
+    pub names_last: Vec<Option<Duration>>,
+    /// The ends of the TLS listeners.
+    pub tls: Vec<Arc<TlsEnd>>,
 }
 
 /// One core, seen from the control thread.
@@ -294,6 +297,8 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
         cores,
         mut orders,
         mut reports,
+        names_last,
+        tls,
     } = channels;
     runtime.block_on(async move {
         if let Some(path) = &config.health.path {
@@ -301,7 +306,13 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
                 tokio::spawn(crate::health::check_forever(backend.clone(), config.health.clone(), path.clone()));
             }
         }
-        tokio::spawn(resolve_forever(backends.clone(), cores.clone()));
+        tokio::spawn(tls::refresh_forever(tls));
+        let resolver = Arc::new(Resolver::new(&config.resolver));
+        for (index, (backend, lasts)) in backends.iter().zip(names_last).enumerate() {
+            if let Some(lasts) = lasts {
+                tokio::spawn(resolve::follow(index, backend.clone(), resolver.clone(), lasts, cores.clone()));
+            }
+        }
         let link = |orders| CoreLink {
             orders,
             asked: None,
@@ -360,33 +371,4 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
             control.finish_take();
         }
     });
-}
-
-/// Tells the cores when a backend's name has another address.
-async fn resolve_forever(backends: Vec<Arc<Backend>>, cores: Vec<mpsc::Sender<ToCore>>) {
-    let mut known = vec![None; backends.len()];
-    loop {
-        tokio::time::sleep(RESOLVE_EVERY).await;
-        for (index, backend) in backends.iter().enumerate() {
-            match backend.resolve().await {
-                Ok(address) if known[index] != Some(address) => {
-                    let reported = cores
-                        .iter()
-                        .filter(|core| {
-                            core.try_send(ToCore::Address {
-                                backend: index,
-                                address,
-                            })
-                            .is_ok()
-                        })
-                        .count();
-                    if reported == cores.len() {
-                        known[index] = Some(address);
-                    }
-                }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(backend = backend.url, %error, "the host name does not resolve"),
-            }
-        }
-    }
 }

@@ -20,6 +20,7 @@ use crate::failing::{Observed, may_eject};
 use crate::queue::Queue;
 use crate::signs::Signs;
 use crate::sizes::{SharedRoutes, Sizes};
+use crate::sources::Sources;
 use crate::stats::{ConnectCounts, CoreSample};
 use crate::waiting::Waiting;
 use crate::watch::{Watch, Watches};
@@ -40,6 +41,8 @@ pub(crate) struct Common {
     pub alarm: Arc<Alarm>,
     /// The requests of all cores that wait for a backend.
     pub waiting: Arc<Waiting>,
+    /// What each source has and asks; `None` where nobody limits it.
+    pub sources: Option<Arc<Sources>>,
     /// What all cores' clients have of the process's descriptors.
     pub descriptors: Arc<Descriptors>,
     /// What is stored of answers; `None` without a cache.
@@ -85,6 +88,7 @@ pub(crate) struct Core {
     pub draining: Cell<bool>,
     /// While it drains: connections that wait for their next request stay open for it.
     pub sparing_idle: Cell<bool>,
+    pub sources: Option<Arc<Sources>>,
     pub descriptors: Arc<Descriptors>,
     /// Client connections and tunnels open.
     pub connections: Cell<usize>,
@@ -111,6 +115,7 @@ impl Core {
             signs,
             alarm,
             waiting,
+            sources,
             descriptors,
             cache: _,
             batch,
@@ -137,6 +142,7 @@ impl Core {
             watches: Watches::new(&config.timeouts),
             draining: Cell::new(false),
             sparing_idle: Cell::new(false),
+            sources,
             descriptors,
             connections: Cell::new(0),
             tunnels: Cell::new(0),

@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::backend_stream::BackendStream;
+use crate::backend_tls;
 use crate::config::{BackendConfig, BackendProtocol, ProxyVersion};
 use crate::error::GatewayError;
-use crate::proxy::{self, Ends};
-use crate::tls;
+use crate::send_proxy::{self, Ends};
 
 const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
@@ -71,7 +71,7 @@ impl Dial {
             url: config.url.clone(),
             why: format!("its host is no name that a certificate can be for: {error}"),
         })?;
-        let client = tls::backend(config)?;
+        let client = backend_tls::backend(config)?;
         let offering = |protocols: &[&[u8]]| {
             let mut client = client.clone();
             client.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
@@ -121,7 +121,7 @@ impl Dial {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         if let Some(version) = self.send_proxy {
-            stream.write_all(&proxy::header(version, ends)).await?;
+            stream.write_all(&send_proxy::header(version, ends)).await?;
         }
         let Some(tls) = &self.tls else {
             return Ok(Opened {

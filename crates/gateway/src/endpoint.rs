@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 
 use crate::account::Account;
+use crate::addresses::Addresses;
 use crate::body::{Body, UpstreamBody};
 use crate::call::{Call, Stop};
 use crate::config::{BackendProtocol, ms};
@@ -114,7 +116,7 @@ fn is_same_protocol(asked: &HeaderValue, switched: &HeaderValue) -> bool {
 /// One core's way to the backends.
 pub(crate) struct Endpoint {
     core: Rc<Core>,
-    addresses: Vec<Cell<SocketAddr>>,
+    addresses: Vec<Addresses>,
     pub pools: Rc<Pools>,
     /// Connections that many requests share.
     lines: Rc<Lines>,
@@ -123,10 +125,12 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// With the address of each backend.
-    pub(crate) fn new(core: Rc<Core>, addresses: Vec<SocketAddr>) -> Self {
+    /// With the addresses of each backend.
+    pub(crate) fn new(core: Rc<Core>, addresses: &[Arc<[SocketAddr]>]) -> Self {
+        let of_backend =
+            |addresses: &Arc<[SocketAddr]>| Addresses::new(addresses, core.index(), &core.config.health);
         Self {
-            addresses: addresses.into_iter().map(Cell::new).collect(),
+            addresses: addresses.iter().map(of_backend).collect(),
             pools: Rc::new(Pools::new(core.clone())),
             lines: Rc::new(Lines::new(core.clone())),
             core,
@@ -134,9 +138,9 @@ impl Endpoint {
         }
     }
 
-    /// A backend has another address from now on.
-    pub(crate) fn move_backend(&self, backend: usize, address: SocketAddr) {
-        self.addresses[backend].set(address);
+    /// A backend has other addresses from now on.
+    pub(crate) fn move_backend(&self, backend: usize, addresses: &[SocketAddr]) {
+        self.addresses[backend].set(addresses);
         self.pools.clear_backend(backend);
         self.lines.clear_backend(backend);
     }
@@ -400,27 +404,25 @@ impl Endpoint {
         let signs = core.signs_of(backend);
         let among = core.exchanges.as_ref().map(|_| core.in_flight());
         let lease = Lease::take(to, core.config.limits.max_in_flight_per_backend, &core.waiting).await;
+        let lease = Cell::new(Some(lease));
         let ends = attempt.call.client.ends;
-        let opening = async {
-            let opened = to
-                .dial
-                .open(self.addresses[backend].get(), ends, only_http1)
-                .await?;
+        let open = async |address| {
+            let opened = to.dial.open(address, ends, only_http1).await?;
             self.lines
                 .chose(backend, opened.http2 || only_http1 && self.lines.is_for(backend));
             if opened.http2 {
                 // One connection carries many requests: it is none of those that the limit is of.
-                drop(lease);
+                drop(lease.take());
                 let (connection, driver) = multiplex::connect(opened.stream, &core.config.limits).await?;
                 self.lines.add(backend, &connection, driver);
                 return Ok(Way::Http2(connection));
             }
             let mut upstream = Upstream::new(opened.stream);
             upstream.begun_among = among;
-            upstream.lease = Some(lease);
+            upstream.lease = lease.take();
             Ok(Way::Http1(upstream))
         };
-        let opened = tokio::time::timeout(patience, opening).await;
+        let opened = self.addresses[backend].connect(patience, open).await;
         let failure = match opened {
             Ok(Ok(way)) => {
                 to.ejection.connected();

@@ -16,12 +16,15 @@ use crate::config::{GatewayConfig, MAX_WEIGHT, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
 use crate::core::Common;
 use crate::descriptors::Descriptors;
+use crate::entry::Entry;
 use crate::error::GatewayError;
+use crate::resolve::{self, Found};
 use crate::signs::Signs;
 use crate::sizes::{ClassRoute, SharedRoutes};
+use crate::sources::Sources;
 use crate::stats::PeriodStats;
 use crate::thread::{self, CoreSeed, Listener};
-use crate::tls;
+use crate::tls::TlsEnd;
 use crate::waiting::Waiting;
 
 /// Orders that may wait for a core or for the control thread.
@@ -35,7 +38,7 @@ pub struct Gateway;
 pub struct Bound {
     config: GatewayConfig,
     backends: Vec<Arc<Backend>>,
-    addresses: Vec<SocketAddr>,
+    found: Vec<Found>,
     sockets: Vec<Vec<Listener>>,
     local_addrs: Vec<SocketAddr>,
 }
@@ -55,10 +58,12 @@ pub struct Handle {
     /// Where the classes of sizes go.
     routes: Option<Arc<SharedRoutes>>,
     config: Arc<GatewayConfig>,
+    /// The ends of the TLS listeners.
+    tls: Vec<Arc<TlsEnd>>,
 }
 
 /// What a gateway is made of before its first socket: the backends and their addresses.
-type Prepared = (Vec<Arc<Backend>>, Vec<SocketAddr>);
+type Prepared = (Vec<Arc<Backend>>, Vec<Found>);
 
 /// What this machine has of memory.
 fn memory_bytes() -> u64 {
@@ -74,11 +79,11 @@ fn prepare(config: &GatewayConfig) -> Result<Prepared, GatewayError> {
         .iter()
         .map(|backend| Backend::load(backend).map(Arc::new))
         .collect::<Result<_, _>>()?;
-    let addresses = backends
-        .iter()
-        .map(|backend| resolve(backend))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok((backends, addresses))
+    let found = resolve::look_up_all(&config.resolver, &backends)?;
+    for (backend, found) in backends.iter().zip(&found) {
+        backend.set_addresses(Arc::clone(&found.addresses));
+    }
+    Ok((backends, found))
 }
 
 impl Gateway {
@@ -104,10 +109,9 @@ impl Gateway {
         mut ours: impl FnMut(SocketAddr) -> bool,
     ) -> Result<(), GatewayError> {
         prepare(config)?;
-        let tls = config.tls.iter().map(|listen| (listen.listen, Some(listen)));
-        for (address, tls) in config.listen.iter().map(|address| (*address, None)).chain(tls) {
-            if let Some(listen) = tls {
-                tls::acceptor(listen)?;
+        for (address, tls, _) in config.listeners() {
+            if let Some(tls) = tls {
+                TlsEnd::load(tls)?;
             }
             // Bound and never listened on: a socket that shares the port takes no connection from who listens there.
             let free = match config.takeover {
@@ -156,17 +160,15 @@ impl Gateway {
     /// # Errors
     /// Those of [`Gateway::start`] but for threads.
     pub fn bind(config: GatewayConfig) -> Result<Bound, GatewayError> {
-        let (backends, addresses) = prepare(&config)?;
+        let (backends, found) = prepare(&config)?;
         let cores = config.core_threads();
         let mut sockets = (0..cores).map(|_| Vec::new()).collect::<Vec<Vec<Listener>>>();
         let mut local_addrs = Vec::new();
-        let cleartext = config.listen.iter().map(|address| Ok((*address, None)));
-        let tls = config
-            .tls
-            .iter()
-            .map(|listen| Ok((listen.listen, Some(tls::acceptor(listen)?))));
-        for listen in cleartext.chain(tls) {
-            let (wanted, tls) = listen?;
+        for (wanted, tls, trusted) in config.listeners() {
+            let entry = Entry {
+                tls: tls.map(TlsEnd::load).transpose()?.map(Arc::new),
+                trusted: trusted.map(Arc::from),
+            };
             let mut address = wanted;
             if !config.takeover {
                 check_free(wanted).map_err(|source| GatewayError::Bind {
@@ -184,7 +186,7 @@ impl Gateway {
                 address = bound;
                 core.push(Listener {
                     socket,
-                    tls: tls.clone(),
+                    entry: entry.clone(),
                 });
             }
             local_addrs.push(address);
@@ -192,7 +194,7 @@ impl Gateway {
         Ok(Bound {
             config,
             backends,
-            addresses,
+            found,
             sockets,
             local_addrs,
         })
@@ -208,7 +210,7 @@ impl std::fmt::Debug for Bound {
 }
 
 impl Bound {
-    /// The addresses listened on: those of `listen` in their order, then those of `tls`.
+    /// The addresses listened on: those of `listen` in their order, then those of `tls`, then those of `http`.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
     }
@@ -221,10 +223,15 @@ impl Bound {
         let Self {
             config,
             backends,
-            addresses,
+            found,
             sockets,
             local_addrs,
         } = self;
+        let addresses: Vec<_> = found.iter().map(|found| Arc::clone(&found.addresses)).collect();
+        let of_core = sockets.first().into_iter().flatten();
+        let tls: Vec<_> = of_core
+            .filter_map(|listener| listener.entry.tls.clone())
+            .collect();
         let cores = sockets.len();
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
@@ -243,6 +250,7 @@ impl Bound {
             cores,
             signs: Arc::new(Signs::new(cores, backends.len())),
             waiting: Arc::new(Waiting::new(cores, config.limits.max_queued)),
+            sources: Sources::new(&config.sources),
             descriptors: Arc::new(Descriptors::of_process(cores, backends.len())),
             backends: backends.clone(),
         };
@@ -267,12 +275,15 @@ impl Bound {
         let (orders, orders_receiver) = mpsc::channel(ORDER_QUEUE);
         let returned = Returned::default();
         let control_returned = returned.clone();
+        let ends = tls.clone();
         spawn("gateway-control".into(), move |runtime| {
             let channels = Channels {
                 started,
                 cores: core_orders,
                 orders: orders_receiver,
                 reports: reports_receiver,
+                names_last: found.iter().map(|found| found.lasts).collect(),
+                tls: ends,
             };
             control::run(runtime, common, channels, control_returned);
         })?;
@@ -287,6 +298,7 @@ impl Bound {
             cache,
             routes,
             config,
+            tls,
         })
     }
 }
@@ -310,24 +322,6 @@ fn spawn(
         .spawn(move || body(runtime))
         .map_err(failed)?;
     Ok(())
-}
-
-fn resolve(backend: &Backend) -> Result<SocketAddr, GatewayError> {
-    use std::net::ToSocketAddrs;
-    if let Ok(ip) = backend.host.parse() {
-        return Ok(SocketAddr::new(ip, backend.port));
-    }
-    (backend.host.as_str(), backend.port)
-        .to_socket_addrs()
-        .and_then(|mut addresses| {
-            addresses
-                .next()
-                .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no address"))
-        })
-        .map_err(|source| GatewayError::Resolve {
-            url: backend.url.clone(),
-            source,
-        })
 }
 
 /// Whether nobody listens on an address yet. The sockets of [`bind`] would share it with another gateway of this
@@ -377,7 +371,7 @@ impl Drop for Claim<'_> {
 }
 
 impl Handle {
-    /// The addresses listened on: those of `listen` in their order, then those of `tls`.
+    /// The addresses listened on: those of `listen` in their order, then those of `tls`, then those of `http`.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
     }
@@ -478,6 +472,15 @@ impl Handle {
         self.routes
             .as_ref()
             .map_or_else(Vec::new, |routes| routes.get().to_vec())
+    }
+
+    /// Reads the certificates, keys and authorities of all TLS listeners again, now: connections that are open keep what they have.
+    ///
+    /// # Errors
+    /// The first file that cannot be used; the listener that it is of goes on with what it had, and the others are read all the same.
+    pub fn reload_certificates(&self) -> Result<(), GatewayError> {
+        let read: Vec<_> = self.tls.iter().map(|end| end.refresh(true)).collect();
+        read.into_iter().collect()
     }
 
     /// What it was started with.

@@ -10,7 +10,8 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Uri, Version, request};
 
 use crate::authority::is_authority;
-use crate::proxy::Ends;
+use crate::send_proxy::Ends;
+use crate::tls::{Binding, ClientCertificate};
 
 /// Our `Via` element.
 const VIA: HeaderValue = HeaderValue::from_static("1.1 headroom");
@@ -72,6 +73,7 @@ pub(crate) fn is_protected(name: &str) -> bool {
         "x-forwarded-for",
         "x-forwarded-proto",
         "x-forwarded-host",
+        "x-forwarded-client-cert",
         "via",
     ]
     .iter()
@@ -315,6 +317,10 @@ pub(crate) struct ClientIdentity {
     pub x_forwarded: Vec<u8>,
     /// `for=` and `proto=` of RFC 7239, quoted where IPv6 needs it.
     forwarded: String,
+    /// What it has shown of itself, where it was asked to.
+    pub certificate: Option<ClientCertificate>,
+    /// The certificate that it was shown, where only requests for its names may come (mutual TLS).
+    pub binding: Option<Binding>,
 }
 
 impl ClientIdentity {
@@ -332,7 +338,15 @@ impl ClientIdentity {
             proto,
             x_forwarded,
             forwarded,
+            certificate: None,
+            binding: None,
         }
+    }
+
+    /// Whether requests for this Host may come over its connection.
+    pub(crate) fn may_ask(&self, host: Option<&HeaderValue>) -> bool {
+        let is_for = |binding: &Binding| host.is_some_and(|host| binding.is_for(host.as_bytes()));
+        self.binding.as_ref().is_none_or(is_for)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The active health check: one task per backend on the control thread.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Request, Version};
@@ -47,8 +46,15 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
 }
 
 async fn probe(backend: &Backend, path: &str) -> io::Result<u16> {
-    let address: SocketAddr = backend.resolve().await?;
-    let opened = backend.dial.open(address, None, false).await?;
+    // As requests do, it goes by whichever address takes it.
+    let mut opened = Err(io::Error::new(io::ErrorKind::NotFound, "no address"));
+    for address in backend.addresses().iter() {
+        opened = backend.dial.open(*address, None, false).await;
+        if opened.is_ok() {
+            break;
+        }
+    }
+    let opened = opened?;
     match opened.http2 {
         true => probe_http2(backend, path, opened.stream).await,
         false => probe_http1(backend, path, opened.stream).await,

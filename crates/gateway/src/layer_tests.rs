@@ -27,6 +27,7 @@ use crate::config::{BackendConfig, GatewayConfig};
 use crate::core::{Common, Core};
 use crate::descriptors::Descriptors;
 use crate::endpoint::Endpoint;
+use crate::entry::Entry;
 use crate::signs::Signs;
 use crate::stats::{CoreSample, Failure};
 use crate::watch::Phase;
@@ -186,6 +187,7 @@ fn start<L: Layer + 'static>(
     };
     let backends = vec![Arc::new(Backend::new(&config.backends[0]).unwrap())];
     let common = Common {
+        sources: None,
         alarm: Arc::new(crate::alarm::Alarm::new(1)),
         config: Arc::new(config),
         backends,
@@ -198,14 +200,18 @@ fn start<L: Layer + 'static>(
         routes: None,
     };
     let core = Rc::new(Core::new(0, common));
-    let endpoint = Rc::new(Endpoint::new(core.clone(), vec![origin.address]));
+    let endpoint = Rc::new(Endpoint::new(core.clone(), &[[origin.address].into()]));
     let balance = Balance::new(core.clone(), endpoint);
     let stack = Rc::new(Admit::new(core.clone(), layer(&core, balance)));
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
     let address = socket.local_addr().unwrap();
     core.accepting.set(1);
-    spawn_local(accept::run(stack, TcpListener::from_std(socket).unwrap(), None));
+    spawn_local(accept::run(
+        stack,
+        TcpListener::from_std(socket).unwrap(),
+        Entry::default(),
+    ));
     (core, address)
 }
 

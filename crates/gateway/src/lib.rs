@@ -35,12 +35,14 @@
 
 mod accept;
 mod account;
+mod addresses;
 mod admit;
 mod ahead;
 mod alarm;
 mod authority;
 mod backend;
 mod backend_stream;
+mod backend_tls;
 mod balance;
 mod batch;
 mod body;
@@ -59,6 +61,7 @@ mod descriptors;
 mod dial;
 mod ejection;
 mod endpoint;
+mod entry;
 mod error;
 mod exchange;
 mod exchanges;
@@ -79,10 +82,13 @@ mod proxy;
 mod queue;
 mod raw_head;
 mod request_head;
+mod resolve;
 mod response_head;
 mod retry;
+mod send_proxy;
 mod signs;
 mod sizes;
+mod sources;
 mod stats;
 mod target;
 mod tcp_info;
@@ -98,9 +104,10 @@ mod watch;
 pub use backend::{BackendChange, BackendHealth, BackendState};
 pub use config::{
     BackendConfig, BackendProtocol, BackendTlsConfig, Balance, BatchConfig, BatchKey, CacheConfig,
-    CachePolicy, ForwardPolicy, ForwardingConfig, GatewayConfig, HealthConfig, LimitConfig, MAX_BACKENDS,
-    MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS, MAX_WEIGHT, ProxyVersion, RetryConfig, SizesConfig,
-    TimeoutConfig, TlsListenConfig,
+    CachePolicy, CertificateConfig, ForwardPolicy, ForwardingConfig, GatewayConfig, HealthConfig,
+    HttpListenConfig, LimitConfig, MAX_BACKENDS, MAX_CERTIFICATES, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
+    MAX_WEIGHT, Network, ProxyVersion, ResolverConfig, RetryConfig, SizesConfig, SourceLimitConfig,
+    TimeoutConfig, TlsListenConfig, UnknownName,
 };
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
@@ -108,6 +115,7 @@ pub use error::GatewayError;
 pub use grpc::{FailedGrpcStatus, FailedGrpcStatusError};
 pub use handle::{Bound, Gateway, Handle};
 pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, ClassRoute, CoarseHistogram};
+pub use sources::SourceCounts;
 pub use stats::{
     BackendPeriod, BatchCounts, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
     backend_histogram, service_histogram,

@@ -1,125 +1,190 @@
-//! The PROXY protocol towards backends: what a connection begins with, so that the backend knows whose it is.
+//! The PROXY protocol from clients: for whom a proxy in front connects (haproxy.org, doc/proxy-protocol.txt, versions 1 and 2).
 //!
-//! Versions 1 and 2, sections 2.1 and 2.2 of its specification (<https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>).
+//! The header is read to its last byte and no further, so that what follows is TLS or HTTP as it came.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::config::ProxyVersion;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
 
-/// What version 2 begins with.
-const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-const V2_LOCAL: u8 = 0x20;
-const V2_PROXY: u8 = 0x21;
-const UNSPECIFIED: u8 = 0x00;
-const TCP_OVER_IPV4: u8 = 0x11;
-const TCP_OVER_IPV6: u8 = 0x21;
+/// What a header of version 2 begins with.
+const V2_SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+/// What one of version 1 begins with.
+const V1_START: &[u8] = b"PROXY ";
+/// The longest of version 1, its line end included; the shortest is longer than the signature of version 2.
+const V1_MAX_BYTES: usize = 107;
+/// What of version 2 comes after its signature and before the addresses: version and command, family, length.
+const V2_FIXED_BYTES: usize = 4;
+/// Addresses and TLVs of version 2. Certificates of clients may be among the TLVs, so it is more than the 216 bytes of the longest addresses.
+const V2_MAX_BYTES: usize = 4096 - V2_SIGNATURE.len() - V2_FIXED_BYTES;
+/// The longest addresses of version 2 that are read: two of IPv6, with ports.
+const V2_ADDRESS_BYTES: usize = 36;
 
-/// Whose connection to a client it is: the client's address, and the one that it came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ends {
-    pub client: SocketAddr,
-    pub here: SocketAddr,
+/// Why a header is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error("it does not begin with a PROXY protocol header")]
+    Start,
+    #[error("a PROXY line of more than 107 bytes, or without CRLF")]
+    Length,
+    #[error(
+        "a PROXY line that is none of `PROXY TCP4|TCP6 SOURCE DESTINATION PORT PORT` and `PROXY UNKNOWN`"
+    )]
+    Line,
+    #[error("a version or command of the PROXY protocol that does not exist")]
+    Command,
+    #[error("a PROXY header of more than 4096 bytes")]
+    TooLong,
+    #[error("a PROXY header that is shorter than its addresses")]
+    Addresses,
 }
 
-fn to_v6(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
+impl From<Malformed> for io::Error {
+    fn from(error: Malformed) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
     }
 }
 
-/// The header in front of a connection for these ends, or for nobody, as a health check is.
-pub(crate) fn header(version: ProxyVersion, ends: Option<Ends>) -> Vec<u8> {
-    let ends = ends.map(|ends| {
-        (
-            (ends.client.ip().to_canonical(), ends.client.port()),
-            (ends.here.ip().to_canonical(), ends.here.port()),
-        )
-    });
-    match version {
-        ProxyVersion::V1 => match ends {
-            None => b"PROXY UNKNOWN\r\n".to_vec(),
-            Some(((IpAddr::V4(client), from), (IpAddr::V4(here), to))) => {
-                format!("PROXY TCP4 {client} {here} {from} {to}\r\n").into_bytes()
-            }
-            Some(((client, from), (here, to))) => {
-                format!("PROXY TCP6 {} {} {from} {to}\r\n", to_v6(client), to_v6(here)).into_bytes()
-            }
-        },
-        ProxyVersion::V2 => {
-            let mut out = SIGNATURE.to_vec();
-            match ends {
-                None => out.extend_from_slice(&[V2_LOCAL, UNSPECIFIED, 0, 0]),
-                Some(((IpAddr::V4(client), from), (IpAddr::V4(here), to))) => {
-                    out.extend_from_slice(&[V2_PROXY, TCP_OVER_IPV4, 0, 12]);
-                    out.extend_from_slice(&client.octets());
-                    out.extend_from_slice(&here.octets());
-                    out.extend_from_slice(&from.to_be_bytes());
-                    out.extend_from_slice(&to.to_be_bytes());
-                }
-                Some(((client, from), (here, to))) => {
-                    out.extend_from_slice(&[V2_PROXY, TCP_OVER_IPV6, 0, 36]);
-                    out.extend_from_slice(&to_v6(client).octets());
-                    out.extend_from_slice(&to_v6(here).octets());
-                    out.extend_from_slice(&from.to_be_bytes());
-                    out.extend_from_slice(&to.to_be_bytes());
-                }
-            }
-            out
+/// A decimal number as the protocol writes it: digits alone, and no zero before others.
+fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    is_plain.then(|| text.parse().ok()).flatten()
+}
+
+/// The source in a line of version 1, its end included; `None` inside for UNKNOWN.
+pub(crate) fn parse_v1(line: &[u8]) -> Result<Option<SocketAddr>, Malformed> {
+    let line = line.strip_suffix(b"\r\n").ok_or(Malformed::Length)?;
+    let line = std::str::from_utf8(line).map_err(|_| Malformed::Line)?;
+    let rest = line.strip_prefix("PROXY ").ok_or(Malformed::Start)?;
+    // What is after it is not to be looked at.
+    if rest == "UNKNOWN" || rest.starts_with("UNKNOWN ") {
+        return Ok(None);
+    }
+    let words: Vec<&str> = rest.splitn(6, ' ').collect();
+    let [family, source, destination, source_port, destination_port] = words[..] else {
+        return Err(Malformed::Line);
+    };
+    let address = |text: &str| -> Option<IpAddr> {
+        match family {
+            "TCP4" => text.parse::<Ipv4Addr>().ok().map(IpAddr::from),
+            "TCP6" => text.parse::<Ipv6Addr>().ok().map(IpAddr::from),
+            _ => None,
+        }
+    };
+    let source = address(source).zip(number(source_port)).ok_or(Malformed::Line)?;
+    address(destination)
+        .zip(number::<u16>(destination_port))
+        .ok_or(Malformed::Line)?;
+    Ok(Some(SocketAddr::from(source)))
+}
+
+/// The beginning of a header of version 2: whose address it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct V2 {
+    /// Bytes that follow, of which the first are the addresses.
+    pub length: usize,
+    /// Bytes of addresses that are to be read.
+    pub addresses: usize,
+}
+
+/// Understands the four bytes after the signature.
+pub(crate) fn parse_v2(fixed: [u8; V2_FIXED_BYTES]) -> Result<V2, Malformed> {
+    let [command, family, high, low] = fixed;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > V2_MAX_BYTES {
+        return Err(Malformed::TooLong);
+    }
+    let addresses = match (command, family) {
+        // LOCAL: the proxy itself, as for a health check; the family is not to be looked at.
+        (0x20, _) => 0,
+        (0x21, 0x11) => 12,
+        (0x21, 0x21) => V2_ADDRESS_BYTES,
+        // Unspecified, datagrams, Unix sockets: no address that a client of TCP could have.
+        (0x21, 0x00 | 0x12 | 0x22 | 0x31 | 0x32) => 0,
+        _ => return Err(Malformed::Command),
+    };
+    if addresses > length {
+        return Err(Malformed::Addresses);
+    }
+    Ok(V2 { length, addresses })
+}
+
+/// The source in the addresses of version 2.
+pub(crate) fn v2_source(addresses: &[u8]) -> Option<SocketAddr> {
+    let port = |at: usize| Some(u16::from_be_bytes(addresses.get(at..at + 2)?.try_into().ok()?));
+    let ip: IpAddr = match addresses.len() {
+        12 => <[u8; 4]>::try_from(&addresses[..4]).ok()?.into(),
+        V2_ADDRESS_BYTES => <[u8; 16]>::try_from(&addresses[..16]).ok()?.into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port(if ip.is_ipv4() { 8 } else { 32 })?))
+}
+
+/// What a header is read from: it can be looked at before it is taken.
+pub(crate) trait Source: AsyncRead + Unpin {
+    /// Looks at what has arrived, and waits until there is something; 0 at the end.
+    async fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+}
+
+impl Source for TcpStream {
+    async fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        TcpStream::peek(self, buffer).await
+    }
+}
+
+/// Takes the header from the front of a connection: the client's address, `None` where it says none (LOCAL, UNKNOWN).
+///
+/// # Errors
+/// What it is not, or the end of the connection. It may take for ever: the caller's patience ends it.
+pub(crate) async fn take_header(stream: &mut impl Source) -> io::Result<Option<SocketAddr>> {
+    let mut start = [0; V2_SIGNATURE.len()];
+    stream.read_exact(&mut start).await?;
+    if start == V2_SIGNATURE {
+        return take_v2(stream).await;
+    }
+    if !start.starts_with(V1_START) {
+        return Err(Malformed::Start.into());
+    }
+    let mut line = [0; V1_MAX_BYTES];
+    line[..start.len()].copy_from_slice(&start);
+    let mut length = start.len();
+    loop {
+        if length == line.len() {
+            return Err(Malformed::Length.into());
+        }
+        let there = stream.peek(&mut line[length..]).await?;
+        if there == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let end = line[length..length + there]
+            .iter()
+            .position(|byte| *byte == b'\n');
+        let taken = end.map_or(there, |end| end + 1);
+        stream.read_exact(&mut line[length..length + taken]).await?;
+        length += taken;
+        if end.is_some() {
+            return Ok(parse_v1(&line[..length])?);
         }
     }
+}
+
+async fn take_v2(stream: &mut impl Source) -> io::Result<Option<SocketAddr>> {
+    let mut fixed = [0; V2_FIXED_BYTES];
+    stream.read_exact(&mut fixed).await?;
+    let V2 { length, addresses } = parse_v2(fixed)?;
+    let mut read = [0; V2_ADDRESS_BYTES];
+    stream.read_exact(&mut read[..addresses]).await?;
+    let mut left = length - addresses;
+    let mut skipped = [0; 256];
+    while left > 0 {
+        let piece = left.min(skipped.len());
+        stream.read_exact(&mut skipped[..piece]).await?;
+        left -= piece;
+    }
+    Ok(v2_source(&read[..addresses]))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ends(client: &str, here: &str) -> Option<Ends> {
-        Some(Ends {
-            client: client.parse().unwrap(),
-            here: here.parse().unwrap(),
-        })
-    }
-
-    #[test]
-    fn version_1_is_a_line() {
-        for (ends, line) in [
-            (None, "PROXY UNKNOWN\r\n"),
-            (
-                ends("192.0.2.7:4711", "198.51.100.1:80"),
-                "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n",
-            ),
-            (
-                ends("[::ffff:192.0.2.7]:4711", "[::ffff:198.51.100.1]:80"),
-                "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n",
-            ),
-            (
-                ends("[2001:db8::7]:65535", "192.0.2.1:443"),
-                "PROXY TCP6 2001:db8::7 ::ffff:192.0.2.1 65535 443\r\n",
-            ),
-        ] {
-            let header = header(ProxyVersion::V1, ends);
-            assert_eq!(String::from_utf8(header).unwrap(), line);
-        }
-    }
-
-    #[test]
-    fn version_2_is_binary() {
-        let v2 = |ends| header(ProxyVersion::V2, ends);
-        let signature = [
-            0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a,
-        ];
-        assert_eq!(v2(None), [&signature[..], &[0x20, 0, 0, 0]].concat());
-        let expected = [
-            &signature[..],
-            &[0x21, 0x11, 0, 12, 192, 0, 2, 7, 198, 51, 100, 1],
-            &[0x12, 0x67, 0, 80],
-        ]
-        .concat();
-        assert_eq!(v2(ends("192.0.2.7:4711", "198.51.100.1:80")), expected);
-        let v6 = v2(ends("[2001:db8::7]:1", "[2001:db8::1]:2"));
-        assert_eq!((v6[13], usize::from(v6[15])), (0x21, v6.len() - 16));
-        assert_eq!(&v6[16..20], &[0x20, 0x01, 0x0d, 0xb8]);
-        assert_eq!(&v6[48..], &[0, 1, 0, 2]);
-    }
-}
+#[path = "proxy_tests.rs"]
+mod tests;

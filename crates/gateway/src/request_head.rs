@@ -74,9 +74,14 @@ fn reads_as_forwarded(name: &str) -> bool {
                 .all(|(is, be)| is == be || be == b'-' && !is.is_ascii_alphanumeric())
     };
     name.starts_with('x')
-        && ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]
-            .iter()
-            .any(|field| name != *field && reads_as(field))
+        && [
+            "x-forwarded-for",
+            "x-forwarded-proto",
+            "x-forwarded-host",
+            "x-forwarded-client-cert",
+        ]
+        .iter()
+        .any(|field| name != *field && reads_as(field))
 }
 
 /// Methods whose body has a meaning: without one they say so (RFC 9110 section 8.6).
@@ -88,7 +93,7 @@ impl RequestHead<'_> {
     /// Whether the gateway writes this field itself, so that what came is left out.
     pub(crate) fn is_rewritten(&self, name: &HeaderName) -> bool {
         match name.as_str() {
-            "host" | "forwarded" | "x-forwarded-for" => true,
+            "host" | "forwarded" | "x-forwarded-for" | "x-forwarded-client-cert" => true,
             "via" => self.config.via,
             "x-forwarded-proto" | "x-forwarded-host" => self.config.x_forwarded != ForwardPolicy::Append,
             "content-length" => self.framing == BodyFraming::Chunked,
@@ -176,6 +181,7 @@ impl RequestHead<'_> {
             }
             ForwardPolicy::Remove => {}
         }
+        self.write_client_certificate(out);
         if self.config.via {
             let version: &[u8] = match self.received {
                 Version::HTTP_2 => b"2.0 headroom",
@@ -186,6 +192,26 @@ impl RequestHead<'_> {
                 joined(out, self.headers, "via", |out| out.extend_from_slice(version));
             } else {
                 field(out, "via", version);
+            }
+        }
+    }
+
+    /// What came of it is never passed on by itself: a backend that goes by it lets in whoever writes it.
+    fn write_client_certificate(&self, out: &mut Vec<u8>) {
+        const NAME: &str = "x-forwarded-client-cert";
+        let certificate = self.client.certificate.as_ref();
+        match (self.config.client_certificate, certificate) {
+            (ForwardPolicy::Remove, _) | (ForwardPolicy::Replace, None) => {}
+            (ForwardPolicy::Replace, Some(certificate)) => field(out, NAME, &certificate.field),
+            (ForwardPolicy::Append, Some(certificate)) => {
+                joined(out, self.headers, NAME, |out| {
+                    out.extend_from_slice(&certificate.field)
+                });
+            }
+            (ForwardPolicy::Append, None) => {
+                for value in self.headers.get_all(NAME) {
+                    field(out, NAME, value.as_bytes());
+                }
             }
         }
     }

@@ -148,7 +148,7 @@ proptest! {
         forwarded in policy(),
         via in any::<bool>(),
     ) {
-        let config = ForwardingConfig { x_forwarded, forwarded, via, preserve_host: true };
+        let config = ForwardingConfig { x_forwarded, forwarded, via, ..ForwardingConfig::default() };
         let mut sent: Vec<(&str, String)> = fields.clone();
         sent.extend(host.clone().map(|host| ("host", host)));
         let written = write(&sent, &config, BodyFraming::Chunked);

@@ -11,6 +11,7 @@ use hdrhistogram::Histogram;
 
 use crate::backend::Backend;
 use crate::sizes::ClassCounts;
+use crate::sources::SourceCounts;
 
 /// Smallest and largest latency distinguished, in microseconds; anything outside saturates at the bound.
 const LATENCY_RANGE_US: (u64, u64) = (1, 120_000_000);
@@ -60,7 +61,8 @@ pub struct Counts {
     /// the sum of `unreachable`, `over_limit`, `timed_out`, `aborted_by_backend`, `aborted_by_client` and
     /// `failed_answers`.
     pub failures: u64,
-    /// Requests the gateway itself answered 4xx or 501: malformed or over a size limit.
+    /// Requests the gateway itself answered 4xx or 501: malformed, over a size limit, over their source's rate (429:
+    /// [`SourceCounts::requests`]), or for a name that the connection's certificate is not for (421).
     pub refused: u64,
     /// Failures: 502, no backend could be reached or its response was invalid.
     pub unreachable: u64,
@@ -292,6 +294,8 @@ pub struct PeriodStats {
     pub cache: CacheCounts,
     /// What the batcher did.
     pub batch: BatchCounts,
+    /// What was refused of sources over their limits, and of proxies' headers.
+    pub sources: SourceCounts,
     /// What the cache has stored at the end of the period; `None` without a cache.
     pub cache_size: Option<CacheSize>,
     /// Times that accepting clients was paused because they had their share of the process's descriptors.
@@ -330,6 +334,7 @@ impl PeriodStats {
             queue: QueueCounts::default(),
             cache: CacheCounts::default(),
             batch: BatchCounts::default(),
+            sources: SourceCounts::default(),
             cache_size: None,
             accept_pauses: 0,
             histogram: service_histogram(),
@@ -348,6 +353,7 @@ impl PeriodStats {
         self.queue += sample.queue;
         self.cache += sample.cache;
         self.batch += sample.batch;
+        self.sources += sample.sources;
         add_histogram(&mut self.histogram, &sample.histogram);
         for (backend, sample) in self.backends.iter_mut().zip(&sample.backends) {
             backend.counts.add(&sample.counts);
@@ -372,6 +378,7 @@ impl PeriodStats {
         self.cache += earlier.cache;
         let held = self.batch.held;
         self.batch += earlier.batch;
+        self.sources += earlier.sources;
         self.batch.held = held;
         self.accept_pauses += earlier.accept_pauses;
         add_histogram(&mut self.histogram, &earlier.histogram);
@@ -404,6 +411,7 @@ pub(crate) struct CoreSample {
     pub queue: QueueCounts,
     pub cache: CacheCounts,
     pub batch: BatchCounts,
+    pub sources: SourceCounts,
     pub histogram: Histogram<u64>,
     pub backends: Vec<BackendSample>,
     /// As in [`PeriodStats`].
@@ -420,6 +428,7 @@ impl CoreSample {
             queue: QueueCounts::default(),
             cache: CacheCounts::default(),
             batch: BatchCounts::default(),
+            sources: SourceCounts::default(),
             histogram: service_histogram(),
             backends: (0..backends)
                 .map(|_| BackendSample {
@@ -441,6 +450,7 @@ impl CoreSample {
         self.queue = QueueCounts::default();
         self.cache = CacheCounts::default();
         self.batch = BatchCounts::default();
+        self.sources = SourceCounts::default();
         self.histogram.reset();
         for backend in &mut self.backends {
             backend.counts = Counts::default();
@@ -518,6 +528,10 @@ mod tests {
                 },
                 cache: CacheCounts::default(),
                 batch: BatchCounts::default(),
+                sources: SourceCounts {
+                    requests: arrivals,
+                    ..SourceCounts::default()
+                },
                 cache_size: None,
                 accept_pauses: 1,
                 histogram,
@@ -547,6 +561,7 @@ mod tests {
         assert_eq!(backend.histogram.len(), 2);
         assert_eq!(backend.connects.opened, 12);
         assert_eq!((now.queue.waited, now.queue.waiting), (12, 2));
+        assert_eq!(now.sources.requests, 12);
     }
 
     #[test]

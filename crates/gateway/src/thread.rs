@@ -9,7 +9,6 @@ use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::accept;
 use crate::admit::Admit;
@@ -18,6 +17,7 @@ use crate::batch::{BatchInterval, Batcher};
 use crate::cache::Cache;
 use crate::core::{Common, Core};
 use crate::endpoint::Endpoint;
+use crate::entry::Entry;
 use crate::layer::Layer;
 use crate::stats::CoreSample;
 
@@ -26,8 +26,11 @@ use crate::stats::CoreSample;
 pub(crate) enum ToCore {
     /// Exchange the counters for this empty sample and send them back.
     Take(Box<CoreSample>),
-    /// A backend's name resolves to another address now.
-    Address { backend: usize, address: SocketAddr },
+    /// A backend's name resolves to these addresses now.
+    Addresses {
+        backend: usize,
+        addresses: Arc<[SocketAddr]>,
+    },
     /// Stop accepting, let requests in flight finish until then; a connection that waits for its next request is kept
     /// open for one more until the second time.
     Drain { deadline: Instant, idle_until: Instant },
@@ -49,14 +52,15 @@ pub(crate) enum FromCore {
 /// A listening socket and how to speak on it.
 pub(crate) struct Listener {
     pub socket: StdListener,
-    pub tls: Option<TlsAcceptor>,
+    pub entry: Entry,
 }
 
 /// Everything a core thread is started with.
 pub(crate) struct CoreSeed {
     pub index: usize,
     pub common: Common,
-    pub addresses: Vec<SocketAddr>,
+    /// The addresses of each backend.
+    pub addresses: Vec<Arc<[SocketAddr]>>,
     pub listeners: Vec<Listener>,
     pub orders: mpsc::Receiver<ToCore>,
     pub reports: mpsc::UnboundedSender<FromCore>,
@@ -84,8 +88,8 @@ async fn obey(
                     // A control thread that is gone needs no answer.
                     let _ = reports.send(FromCore::Sample { core: index, sample });
                 }
-                Some(ToCore::Address { backend, address }) => {
-                    endpoint.move_backend(backend, address);
+                Some(ToCore::Addresses { backend, addresses }) => {
+                    endpoint.move_backend(backend, &addresses);
                 }
                 Some(ToCore::Drain { deadline, idle_until: spared_until }) => {
                     until = Some(deadline);
@@ -130,11 +134,11 @@ fn batched<L: Layer + 'static>(
 /// Accepts clients for these layers.
 fn listen<L: Layer + 'static>(core: &Rc<Core>, layers: L, listeners: Vec<Listener>) {
     let stack = Rc::new(Admit::new(core.clone(), layers));
-    for Listener { socket, tls } in listeners {
+    for Listener { socket, entry } in listeners {
         match TcpListener::from_std(socket) {
             Ok(listener) => {
                 core.accepting.set(core.accepting.get() + 1);
-                tokio::task::spawn_local(accept::run(stack.clone(), listener, tls));
+                tokio::task::spawn_local(accept::run(stack.clone(), listener, entry));
             }
             Err(error) => tracing::error!(%error, core = core.index(), "a listener could not be registered"),
         }
@@ -154,7 +158,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
     let cores = common.cores;
     let (cache, batch) = (common.cache.clone(), common.batch.clone());
     let core = Rc::new(Core::new(index, common));
-    let endpoint = Rc::new(Endpoint::new(core.clone(), addresses));
+    let endpoint = Rc::new(Endpoint::new(core.clone(), &addresses));
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
         let balance = Balance::new(core.clone(), endpoint.clone());

@@ -61,6 +61,11 @@ impl Ticket {
         }
     }
 
+    /// When its head came.
+    pub(crate) fn begun(&self) -> Instant {
+        self.watch.begun().unwrap_or_else(Instant::now)
+    }
+
     /// The request has arrived at this time: it is counted, and latencies count from there.
     pub(crate) fn arrive(&mut self, at: Instant) {
         self.watch.set_started(Some(at));

@@ -149,6 +149,11 @@ impl Watch {
         self.overdue.set(false);
     }
 
+    /// When the head of the request in flight came.
+    pub(crate) fn begun(&self) -> Option<Instant> {
+        self.begun.get()
+    }
+
     /// Notes when the request in flight arrived, or that there is none.
     pub(crate) fn set_started(&self, started: Option<Instant>) {
         self.started.set(started);

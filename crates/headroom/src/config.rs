@@ -568,7 +568,7 @@ impl ServiceConfig {
 }
 
 #[cfg(test)]
-mod example_tests;
+pub mod example_tests;
 #[cfg(test)]
 #[path = "config_tests.rs"]
 mod tests;

@@ -333,6 +333,7 @@ mod tests {
     /// What lets go the batches of a core that has a batcher.
     fn release() -> Rc<Release> {
         let common = Common {
+            sources: None,
             alarm: Arc::new(crate::alarm::Alarm::new(1)),
             config: Arc::new(GatewayConfig::default()),
             backends: Vec::new(),

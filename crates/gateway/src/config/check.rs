@@ -2,17 +2,56 @@
 
 use super::size::in_words;
 use super::{
-    BackendConfig, CACHE_HEAD_BYTES, GatewayConfig, MAX_BACKENDS, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
-    ms,
+    BackendConfig, CACHE_HEAD_BYTES, GatewayConfig, MAX_BACKENDS, MAX_CERTIFICATES, MAX_ROUTES,
+    MAX_SIZE_CLASSES, MAX_THREADS, Network, ms,
 };
 use crate::backend::Backend;
 use crate::error::GatewayError;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 /// The longest that a request may be held.
 const MAX_WAIT_MS: u64 = 60_000;
 /// The most that may be held at once.
 const MAX_HELD: u64 = 1 << 20;
+
+/// Networks in one list.
+const MAX_NETWORKS: usize = 256;
+
+/// A path as it is written.
+fn show(path: &Option<PathBuf>) -> String {
+    path.as_ref()
+        .map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+}
+
+/// Whether this can be a name of a certificate: labels, of which the first may be a wildcard.
+fn is_name(name: &str) -> bool {
+    let labels = name.strip_prefix("*.").unwrap_or(name);
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    labels.split('.').all(is_label)
+}
+
+/// Who may send PROXY headers is said where they are expected, and only there.
+fn check_trusted(wrong: &mut Wrong, table: &str, expected: bool, trusted: &[Network]) {
+    let key = format!("{table}.trusted");
+    let count = trusted.len();
+    if expected {
+        let allowed = format!(
+            "1 to 256 addresses or networks of the proxies, as [\"10.0.0.0/8\"], with `{table}.proxy_protocol`: whoever may send \
+             its header may name any client (0.0.0.0/0 and ::/0: everybody may)"
+        );
+        wrong.need((1..=MAX_NETWORKS).contains(&count), &key, count, allowed);
+    } else {
+        let allowed =
+            format!("none without `{table}.proxy_protocol = true`: nobody is asked for whom it connects");
+        wrong.need(count == 0, &key, count, allowed);
+    }
+}
 
 /// What is wrong so far.
 #[derive(Default)]
@@ -45,9 +84,8 @@ impl GatewayConfig {
         let port = uri
             .port_u16()
             .unwrap_or(if backend.is_https() { 443 } else { 80 });
-        let listens = self.listen.iter().chain(self.tls.iter().map(|tls| &tls.listen));
         ip.is_some_and(|ip: IpAddr| {
-            listens.into_iter().any(|address| {
+            self.listeners().any(|(address, ..)| {
                 let here = address.ip() == ip || (address.ip().is_unspecified() && ip.is_loopback());
                 address.port() == port && here
             })
@@ -66,9 +104,10 @@ impl GatewayConfig {
     /// URLs that are none.
     pub fn mistakes(&self) -> Vec<GatewayError> {
         let mut wrong = Wrong::default();
-        let listens = !self.listen.is_empty() || !self.tls.is_empty();
-        let allowed = "at least one address in `listen` or one `[[tls]]` table";
+        let listens = self.listeners().next().is_some();
+        let allowed = "at least one address in `listen` or one `[[http]]` or `[[tls]]` table";
         wrong.need(listens, "listen", "[]", allowed);
+        self.check_edge(&mut wrong);
         let count = self.backends.len();
         let allowed = "1 to 256 backends, each `{ url = \"http://host:port\" }`";
         wrong.need((1..=MAX_BACKENDS).contains(&count), "backends", count, allowed);
@@ -86,6 +125,54 @@ impl GatewayConfig {
             wrong.need(holds, "health.path", path, "an absolute path such as /healthz");
         }
         wrong.0
+    }
+
+    /// What listeners, sources and names may be given.
+    fn check_edge(&self, wrong: &mut Wrong) {
+        for tls in &self.tls {
+            let allowed = "both `tls.certificate` and `tls.key`, or neither: a certificate is of no use without its key";
+            let is_pair = tls.certificate.is_some() == tls.key.is_some();
+            wrong.need(is_pair, "tls.certificate", show(&tls.certificate), allowed);
+            let count = tls.pairs().count();
+            let allowed = "1 to 1024: give `tls.certificate` and `tls.key`, or `tls.certificates`";
+            let holds = (1..=MAX_CERTIFICATES).contains(&count) || !is_pair;
+            wrong.need(holds, "tls.certificates", count, allowed);
+            for name in tls.certificates.iter().flat_map(|pair| &pair.names) {
+                let allowed = "names as a.example, or *.b.example for any one label there";
+                wrong.need(is_name(name), "tls.certificates.names", name, allowed);
+            }
+            let holds = tls.client_revoked.is_none() || tls.client_ca.is_some();
+            let allowed = "none without `tls.client_ca`: no client shows a certificate then";
+            wrong.need(holds, "tls.client_revoked", show(&tls.client_revoked), allowed);
+            check_trusted(wrong, "tls", tls.proxy_protocol, &tls.trusted);
+        }
+        for http in &self.http {
+            check_trusted(wrong, "http", http.proxy_protocol, &http.trusted);
+        }
+        let sources = &self.sources;
+        for (key, burst, per_s, of) in [
+            (
+                "sources.connections_burst",
+                sources.connections_burst,
+                sources.connections_per_s,
+                "sources.connections_per_s",
+            ),
+            (
+                "sources.requests_burst",
+                sources.requests_burst,
+                sources.requests_per_s,
+                "sources.requests_per_s",
+            ),
+        ] {
+            let allowed = format!("0 without `{of}`: there is no rate to exceed for a moment");
+            wrong.need(burst == 0 || per_s > 0, key, burst, allowed);
+        }
+        let exempt = sources.exempt.len();
+        let allowed = "at most 256 networks: they are compared one by one";
+        wrong.need(exempt <= MAX_NETWORKS, "sources.exempt", exempt, allowed);
+        let servers = self.resolver.nameservers.len();
+        let allowed = "at most 8 nameservers: all are asked";
+        wrong.need(servers <= 8, "resolver.nameservers", servers, allowed);
     }
 
     /// What is a number between two others.
@@ -160,6 +247,12 @@ impl GatewayConfig {
                 "0 to 100",
             ),
             (
+                "sources.max_sources",
+                self.sources.max_sources as u64,
+                (64, 1 << 22),
+                "64 to 4194304: each takes some 150 bytes",
+            ),
+            (
                 "health.panic_percent",
                 health.panic_percent.into(),
                 (0, 100),
@@ -196,6 +289,7 @@ impl GatewayConfig {
             ("timeouts.idle_timeout_ms", times.idle_timeout_ms),
             ("timeouts.pool_idle_timeout_ms", times.pool_idle_timeout_ms),
             ("timeouts.tunnel_idle_timeout_ms", times.tunnel_idle_timeout_ms),
+            ("resolver.interval_ms", self.resolver.interval_ms),
             ("cache.max_object_bytes", self.cache.max_object_bytes),
             ("cache.collapse_timeout_ms", self.cache.collapse_timeout_ms),
             ("health.interval_ms", health.interval_ms),

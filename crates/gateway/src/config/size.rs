@@ -37,37 +37,61 @@ pub(super) fn in_words(bytes: u64) -> String {
 /// # Errors
 /// What is neither, with an example.
 pub(super) fn bytes<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
-    struct Bytes;
+    input.deserialize_any(Bytes { or_none: false })
+}
 
-    impl Visitor<'_> for Bytes {
-        type Value = u64;
+/// The same, or `"none"`, which is 0.
+///
+/// # Errors
+/// As [`bytes`].
+pub(super) fn bytes_or_none<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
+    input.deserialize_any(Bytes { or_none: true })
+}
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a number of bytes, as 67108864 or \"64MiB\"")
-        }
+struct Bytes {
+    or_none: bool,
+}
 
-        fn visit_u64<E: Error>(self, bytes: u64) -> Result<u64, E> {
-            Ok(bytes)
-        }
-
-        fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
-            u64::try_from(bytes).map_err(|_| {
-                E::custom(format_args!(
-                    "{bytes} is no number of bytes: write it as 67108864 or \"64MiB\""
-                ))
-            })
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-            text.trim().parse().map(|ByteSize(bytes)| bytes).map_err(|_| {
-                E::custom(format_args!(
-                    "{text:?} is no number of bytes: write it as 67108864 or \"64MiB\""
-                ))
-            })
+impl Bytes {
+    fn example(&self) -> &'static str {
+        match self.or_none {
+            false => "67108864 or \"64MiB\"",
+            true => "67108864 or \"64MiB\", or \"none\"",
         }
     }
+}
 
-    input.deserialize_any(Bytes)
+impl Visitor<'_> for Bytes {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a number of bytes, as {}", self.example())
+    }
+
+    fn visit_u64<E: Error>(self, bytes: u64) -> Result<u64, E> {
+        Ok(bytes)
+    }
+
+    fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
+        u64::try_from(bytes).map_err(|_| {
+            E::custom(format_args!(
+                "{bytes} is no number of bytes: write it as {}",
+                self.example()
+            ))
+        })
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        if self.or_none && text.trim() == "none" {
+            return Ok(0);
+        }
+        text.trim().parse().map(|ByteSize(bytes)| bytes).map_err(|_| {
+            E::custom(format_args!(
+                "{text:?} is no number of bytes: write it as {}",
+                self.example()
+            ))
+        })
+    }
 }
 
 #[cfg(test)]

@@ -208,7 +208,19 @@ pub struct Client {
 
 impl Client {
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// A client at another address of this machine.
+    pub fn from(source: &str, address: SocketAddr) -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let source: SocketAddr = source.parse().unwrap();
+        socket.bind(&source.into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        Self::over(socket.into())
+    }
+
+    pub fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self {

@@ -79,11 +79,11 @@ fn tls_gateway(
     std::fs::write(path("cert.pem"), certified.cert.pem()).unwrap();
     std::fs::write(path("key.pem"), certified.signing_key.serialize_pem()).unwrap();
     let mut config = config(&[backend]);
-    config.tls = vec![TlsListenConfig {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        certificate: path("cert.pem"),
-        key: path("key.pem"),
-    }];
+    config.tls = vec![TlsListenConfig::new(
+        "127.0.0.1:0".parse().unwrap(),
+        path("cert.pem"),
+        path("key.pem"),
+    )];
     let (gateway, _) = start(config);
     let address = gateway.local_addrs()[1];
     (gateway, address, certified.cert.der().clone(), directory)

@@ -45,11 +45,11 @@ fn errors_at_the_start_name_what_is_wrong() {
     assert!(matches!(error, GatewayError::Resolve { .. }), "{error}");
 
     let mut no_file = config(&[&backend]);
-    no_file.tls = vec![TlsListenConfig {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        certificate: "/nonexistent/cert.pem".into(),
-        key: "/nonexistent/key.pem".into(),
-    }];
+    no_file.tls = vec![TlsListenConfig::new(
+        "127.0.0.1:0".parse().unwrap(),
+        "/nonexistent/cert.pem",
+        "/nonexistent/key.pem",
+    )];
     let error = Gateway::start(no_file).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/cert.pem"), "{error}");
 }

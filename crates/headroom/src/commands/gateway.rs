@@ -1,124 +1,73 @@
 //! `headroom gateway`: the data plane alone.
 
 mod backends;
+mod configured;
+mod flags;
 
 use crate::config::agent::{TlsConfig, listen_of_flags};
-use anyhow::anyhow;
-use backends::BackendArgs;
-use bytesize::ByteSize;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args};
+use configured::{Configured, example};
+use flags::{BackendFlags, FrontFlags, LimitFlags, ListenFlags};
 use headroom_console::Failure;
 use headroom_console::Stop;
-use headroom_console::args::{milliseconds, seconds_or_none, size, whole_content_bytes};
+use headroom_console::args::seconds_or_none;
 use headroom_console::say;
-use headroom_gateway::{
-    BatchConfig, BatchKey, CacheConfig, CachePolicy, Gateway, GatewayConfig, GatewayError, Handle,
-    HealthConfig, LimitConfig, SizesConfig, TlsListenConfig,
-};
+use headroom_gateway::{Gateway, Handle};
 use headroom_runtime::cluster::gateway_port::BoundPort;
 use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
 use headroom_runtime::{descriptors, door};
-use headroom_units::FailedStatus;
 use headroom_wire::access::Rules;
 use headroom_wire::server::Listen;
-use std::net::SocketAddr;
+use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// `headroom gateway`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("has_cache").args(["cache", "config"]).multiple(true))]
+#[command(group = ArgGroup::new("has_batch").args(["batch", "config"]).multiple(true))]
 pub struct GatewayArgs {
-    /// Address to serve HTTP/1.1 and cleartext HTTP/2 on. May be given more than once.
-    #[arg(long, value_name = "ADDR", required_unless_present = "launched")]
-    pub listen: Vec<SocketAddr>,
-    /// Where requests go.
-    #[command(flatten)]
-    pub backends: BackendArgs,
-    /// Threads, each with its own runtime, listener and connection pools.
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub threads: usize,
-    /// Listen although another gateway still listens on the address, to take over from it without a refused
-    /// connection: start this one, then stop the other.
+    /// The configuration file, with every key that there is (--example); a flag goes before what is written there.
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check the configuration and what it needs of this machine, serve nothing, and stop.
     #[arg(long)]
-    pub takeover: bool,
+    pub check: bool,
+    /// Print an example configuration that explains every key, and stop.
+    #[arg(long)]
+    pub example: bool,
     /// Become this user, without any privilege, as soon as all is listened on: for a gateway that is started by root. Files of
     /// certificates that it cannot read then are not read again when they change.
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// How a backend is chosen.
-    #[arg(long, value_enum, default_value_t = Balance::LeastConnections)]
-    pub balance: Balance,
-    /// Address to serve HTTPS on (HTTP/1.1 and HTTP/2 by ALPN); needs --tls-cert and --tls-key.
-    #[arg(long, value_name = "ADDR", requires_all = ["tls_cert", "tls_key"])]
-    pub tls_listen: Option<SocketAddr>,
-    /// Certificate chain, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_listen")]
-    pub tls_cert: Option<PathBuf>,
-    /// Private key, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_listen")]
-    pub tls_key: Option<PathBuf>,
-    /// Path to ask each backend for every 2 s; a backend that does not answer it is left out, unless most do not.
-    #[arg(long, value_name = "PATH")]
-    pub health: Option<String>,
-    /// Kept-alive connections to each backend, for each thread. With 0 each request is a connection of its own, so that a
-    /// backend's accept queue sees every request (which `headroom resize` can go by).
-    #[arg(long, default_value_t = 256, value_name = "N")]
-    pub backend_idle: usize,
-    /// Requests in flight to each backend, and with them connections; more wait in the gateway, in turn. For a server that
-    /// gives each connection a worker: its workers, and as much of its accept queue as may fill.
-    #[arg(long, default_value_t = LimitConfig::default().max_in_flight_per_backend, value_name = "N")]
-    pub max_in_flight: usize,
-    /// How many requests may wait so, for a second each; the answer to the others is 503.
-    #[arg(long, default_value_t = LimitConfig::default().max_queued, value_name = "N")]
-    pub max_queued: usize,
-    /// Answer from memory what may be: a shared HTTP cache (RFC 9111) of so many bytes, as 64MiB. What is stored, and for how
-    /// long, the service's Cache-Control says; where it says nothing and the answer has a Last-Modified, a tenth of its age, at most a day
-    /// (RFC 9111, 4.2.2): a service whose pages differ by Cookie must say so, by `Vary: Cookie` or `Cache-Control: private`. Each answer's
-    /// Cache-Status says how it came about. A controller's law may make it
-    /// smaller, over --control. By default none.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub cache: Option<ByteSize>,
-    /// The largest body that is kept.
-    #[arg(long, default_value_t = ByteSize(CacheConfig::default().max_object_bytes), value_name = "SIZE", value_parser = size, requires = "cache")]
-    pub cache_object: ByteSize,
-    /// What goes when the cache is full.
-    #[arg(long, value_enum, default_value_t = Policy::S3Fifo, value_name = "POLICY", requires = "cache")]
-    pub cache_policy: Policy,
-    /// Let every request fetch what the cache has not: by default a request waits for another that fetches the same. With --batch those
-    /// of one batch still do.
-    #[arg(long, requires = "cache")]
-    pub cache_no_collapse: bool,
-    /// Hold GET and HEAD requests until the end of intervals of so many milliseconds, grouped by what they ask for; then the largest
-    /// group goes first. What the cache can answer is held too. For a small --cache before a slow service under heavy load; it makes light
-    /// load slower. At most half of --target-ms, and --batch-max-wait, and of a request at most the wait that it grants by `Prefer: wait`,
-    /// `grpc-timeout` or `x-envoy-expected-rq-timeout-ms`. With 0 none is held until a controller's law sets an interval, over --control. By
-    /// default there is no batcher.
-    #[arg(long, value_name = "MS", value_parser = milliseconds)]
-    pub batch: Option<u64>,
-    /// The longest that a request is held, whatever interval a controller's law sets, in milliseconds.
-    #[arg(long, default_value_t = BatchConfig::default().max_wait_ms, value_name = "MS", value_parser = milliseconds, requires = "batch")]
-    pub batch_max_wait: u64,
-    /// How many requests may be held at once; one more passes at once. Where the backends' accept queues are short, give
-    /// --max-in-flight too: what their workers take.
-    #[arg(long, default_value_t = BatchConfig::default().max_held, value_name = "N", requires = "batch")]
-    pub batch_max_held: usize,
-    /// What those have in common that go together, beside method and host.
-    #[arg(long, value_enum, default_value_t = Key::Target, value_name = "KEY", requires = "batch")]
-    pub batch_key: Key,
-    /// Tell requests apart by the size of their answers: the largest content of each class but the last, growing, with commas
-    /// between them (4K,64K or 4096,65536 makes three classes; at most 7). Each thread learns what the answers of a method, host and path have, and a
-    /// controller's law may send each class to backends of its own, over --control. By default sizes are not looked at.
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = whole_content_bytes)]
-    pub size_bounds: Vec<u64>,
-    /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
-    /// and 5xx, and single statuses, with commas between them.
-    #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
-    pub failed_status: FailedStatus,
-    /// The latency SLO, in milliseconds: a client that goes away after it has waited longer for an answer counts as
-    /// failed by the backend.
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub target_ms: Option<u64>,
+    /// How long to wait for requests being served when asked to stop, in seconds. By default 30, and as --config says.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none)]
+    pub drain: Option<f64>,
+    /// What is listened on.
+    #[command(flatten)]
+    pub listen: ListenFlags,
+    /// Where requests go.
+    #[command(flatten)]
+    pub backends: BackendFlags,
+    /// What is limited.
+    #[command(flatten)]
+    pub limits: LimitFlags,
+    /// What is in front of the backends.
+    #[command(flatten)]
+    pub front: FrontFlags,
+    /// Who may command it.
+    #[command(flatten)]
+    pub control: ControlFlags,
+    /// Take everything from standard input, as `headroom up` sends it, which starts this.
+    #[arg(long, hide = true, exclusive = true)]
+    pub launched: bool,
+}
+
+/// Who may observe and command it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Control")]
+pub struct ControlFlags {
     /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
     /// certificates. May be given more than once.
     #[arg(long, value_name = "ADDR")]
@@ -143,42 +92,6 @@ pub struct GatewayArgs {
     /// `headroom certs issue-reader`.
     #[arg(long, value_name = "NAME", requires = "control")]
     pub control_reader: Vec<String>,
-    /// Take everything from standard input, as `headroom up` sends it, which starts this.
-    #[arg(long, hide = true, exclusive = true)]
-    pub launched: bool,
-    /// How long to wait for requests being served when asked to stop, in seconds.
-    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds_or_none)]
-    pub drain: f64,
-}
-
-/// What a full cache gives up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Policy {
-    /// What was not asked for for the longest time.
-    Lru,
-    /// What was asked for once and not again soon: a visit to everything does not drive out what is popular.
-    #[value(alias = "s3_fifo")]
-    S3Fifo,
-}
-
-/// By what requests are held together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Key {
-    /// Path and query.
-    Target,
-    /// The path alone: for services whose query says little of what is answered.
-    Path,
-}
-
-/// How a backend is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Balance {
-    /// In turn, by weight.
-    #[value(alias = "round_robin")]
-    RoundRobin,
-    /// The one with the fewest requests in flight, by weight.
-    #[value(alias = "least_connections")]
-    LeastConnections,
 }
 
 /// Serves until a signal comes, then drains.
@@ -190,96 +103,66 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         // Before any thread is started: privileges are a thread's.
         return door::serve_launched();
     }
+    if args.example {
+        return say::result(example().trim_end());
+    }
     descriptors::raise_limit();
-    let tls = args
-        .tls_listen
-        .zip(args.tls_cert.clone())
-        .zip(args.tls_key.clone());
-    let config = GatewayConfig {
-        listen: args.listen.clone(),
-        tls: tls
-            .map(|((listen, certificate), key)| TlsListenConfig {
-                listen,
-                certificate,
-                key,
-            })
-            .into_iter()
-            .collect(),
-        backends: args.backends.backends(),
-        threads: args.threads,
-        takeover: args.takeover,
-        failed_status: args.failed_status,
-        target_ms: args.target_ms,
-        balance: Some(match args.balance {
-            Balance::RoundRobin => headroom_gateway::Balance::RoundRobin,
-            Balance::LeastConnections => headroom_gateway::Balance::LeastConnections,
-        }),
-        health: HealthConfig {
-            path: args.health.clone(),
-            ..HealthConfig::default()
-        },
-        limits: LimitConfig {
-            max_idle_per_backend_per_core: args.backend_idle,
-            max_in_flight_per_backend: args.max_in_flight,
-            max_queued: args.max_queued,
-            ..LimitConfig::default()
-        },
-        batch: BatchConfig {
-            interval_ms: args.batch,
-            max_wait_ms: args.batch_max_wait,
-            max_held: args.batch_max_held,
-            key: match args.batch_key {
-                Key::Target => BatchKey::Target,
-                Key::Path => BatchKey::Path,
-            },
-        },
-        sizes: SizesConfig {
-            bounds_bytes: args.size_bounds.clone(),
-            ..SizesConfig::default()
-        },
-        cache: CacheConfig {
-            bytes: args.cache.map_or(0, |size| size.as_u64()),
-            max_object_bytes: args.cache_object.as_u64(),
-            policy: match args.cache_policy {
-                Policy::Lru => CachePolicy::Lru,
-                Policy::S3Fifo => CachePolicy::S3Fifo,
-            },
-            collapse: !args.cache_no_collapse,
-            ..CacheConfig::default()
-        },
-        ..GatewayConfig::default()
-    };
-    let control = control_places(args)?;
-    if args.batch == Some(0) && control.is_empty() {
+    let configured = Configured::read(args)?;
+    let config = configured.config();
+    if args.check {
+        Gateway::check(config, |_| false).map_err(|error| configured.refused(error))?;
+        return say::result(
+            "the configuration is right: all of it is understood, every file can be read and every address listened on",
+        );
+    }
+    let control = control_places(&args.control)?;
+    let (interval, has_cache) = (config.batch.interval_ms, config.cache.bytes > 0);
+    if interval == Some(0) && control.is_empty() {
         say::note!(
             "note: --batch 0 holds nothing, and without --control no law can ever set another interval: give --control"
         );
     }
-    if !args.size_bounds.is_empty() && control.is_empty() {
+    if !config.sizes.bounds_bytes.is_empty() && control.is_empty() {
         say::note!(
             "note: --size-bounds only counts, and without --control nobody reads that, nor can a law ever place requests: give --control"
         );
     }
-    if args.batch.is_some_and(|ms| ms > 0) && args.cache.is_none() {
+    if interval.is_some_and(|ms| ms > 0) && !has_cache {
         say::note!(
             "note: --batch holds requests so that those for the same content are answered together, and without --cache nothing could do that: \
              each goes to a backend by itself"
         );
     }
     let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
-    let rules =
-        Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;
-    let bound = Gateway::bind(config).map_err(refused)?;
+    let rules = Rules::new(
+        named(&args.control.control_operator),
+        named(&args.control.control_reader),
+    )
+    .map_err(Failure::usage)?;
+    let user = args.user.clone().or_else(|| config.user.clone());
+    let drain = match args.drain {
+        Some(seconds) => Duration::from_secs_f64(seconds.clamp(0.0, 3600.0)),
+        None => Duration::from_millis(config.drain_timeout_ms),
+    };
+    let bound = Gateway::bind(config.clone()).map_err(|error| configured.refused(error))?;
     let port = match control.is_empty() {
         true => None,
         false => Some(BoundPort::open(control).map_err(Failure::Usage)?),
     };
     // Before any thread: each would keep what this one gives up.
-    if let Some(user) = &args.user {
+    if let Some(user) = &user {
         door::give_up(Some(user)).map_err(|error| Failure::Usage(error.context("--user")))?;
     }
-    let stop = Stop::at_signals()?;
+    let serving = Arc::new(OnceLock::<Weak<Handle>>::new());
+    let reloading = Arc::clone(&serving);
+    // In a terminal that is closed it ends, as everything does there.
+    let stop = match std::io::stderr().is_terminal() {
+        true => Stop::at_signals()?,
+        false => Stop::at_end_or_hang_up(move || reload(&reloading))?,
+    };
     let gateway = Arc::new(bound.start().map_err(Failure::usage)?);
+    // It is set once, here.
+    let _ = serving.set(Arc::downgrade(&gateway));
     for address in gateway.local_addrs() {
         say::note!("listening on {address}");
     }
@@ -299,60 +182,20 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     }
     drop(port);
     say::note!("draining");
-    let report = gateway.shutdown_blocking(Duration::from_secs_f64(args.drain.clamp(0.0, 3600.0)));
+    let report = gateway.shutdown_blocking(drain);
     tracing::info!(?report, "drained");
     Ok(())
 }
 
-/// The flag that a key of the configuration is given by.
-const FLAGS: [(&str, &str); 20] = [
-    ("listen", "--listen"),
-    ("threads", "--threads"),
-    ("backends", "--backend"),
-    ("backends.url", "--backend"),
-    ("backends.protocol", "--backend-protocol"),
-    ("backends.send_proxy", "--send-proxy"),
-    ("backends.tls", "--backend-ca, -name, -cert and -key"),
-    ("backends.tls.ca", "--backend-ca"),
-    ("backends.tls.server_name", "--backend-name"),
-    ("backends.tls.certificate", "--backend-cert"),
-    ("backends.tls.key", "--backend-key"),
-    ("health.path", "--health"),
-    ("limits.max_in_flight_per_backend", "--max-in-flight"),
-    ("cache.bytes", "--cache"),
-    ("cache.max_object_bytes", "--cache-object"),
-    ("batch.interval_ms", "--batch"),
-    ("batch.max_wait_ms", "--batch-max-wait"),
-    ("batch.max_held", "--batch-max-held"),
-    ("sizes.bounds_bytes", "--size-bounds"),
-    ("target_ms", "--target-ms"),
-];
-
-/// What the gateway refuses of its configuration, in the words of the command line.
-fn refused(error: GatewayError) -> Failure {
-    if let GatewayError::BackendTls { key, .. } = &error {
-        let key = format!("backends.tls.{key}");
-        let flag = FLAGS.iter().find(|(known, _)| *known == key);
-        let text = error.to_string();
-        return Failure::usage(anyhow!(
-            flag.map_or(text.clone(), |(_, flag)| text.replace(&key, flag))
-        ));
+/// Reads certificates again; what is wrong with them is logged there.
+fn reload(serving: &OnceLock<Weak<Handle>>) {
+    if let Some(gateway) = serving.get().and_then(Weak::upgrade) {
+        let _ = gateway.reload_certificates();
     }
-    let GatewayError::Config { key, value, allowed } = &error else {
-        return Failure::usage(error);
-    };
-    let Some((_, flag)) = FLAGS.iter().find(|(known, _)| known == key) else {
-        return Failure::usage(error);
-    };
-    // What is allowed names other keys between backticks.
-    let allowed = FLAGS.iter().fold(allowed.clone(), |text, (key, flag)| {
-        text.replace(&format!("`{key}`"), flag)
-    });
-    Failure::usage(anyhow!("{flag} {value}: allowed is {allowed}"))
 }
 
 /// Where controllers may command it.
-fn control_places(args: &GatewayArgs) -> Result<Vec<Listen>, Failure> {
+fn control_places(args: &ControlFlags) -> Result<Vec<Listen>, Failure> {
     let files = args
         .control_ca
         .clone()

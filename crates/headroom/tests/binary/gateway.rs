@@ -145,3 +145,122 @@ fn flags_of_the_cache_and_the_batcher_are_checked_and_named_with_a_right_value()
         refused(headroom(format!("{backend} {flags}")), said);
     }
 }
+
+/// A file sets what no flag does, a flag goes before it, and both are checked before anything is served.
+#[test]
+fn a_file_and_flags_make_one_configuration() {
+    let server = Server::start(Duration::ZERO);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let text = format!(
+        "[gateway]\nlisten = [\"127.0.0.1:0\"]\nbackends = [{{ url = \"http://{}\" }}]\n\
+         [gateway.limits]\nmax_request_body_bytes = \"1KiB\"\n[gateway.sources]\nrequests_per_s = 1\nrequests_burst = 3\n",
+        server.address
+    );
+    std::fs::write(&file, &text).unwrap();
+    let put = |address, bytes: usize| {
+        let request =
+            format!("PUT / HTTP/1.1\r\nHost: e2e\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n");
+        let stream = connect_and_send(address, &request).unwrap();
+        // Of one that is refused by its length the body is not waited for.
+        let _ = std::io::Write::write_all(&mut &stream, &vec![b'x'; bytes]);
+        read_answer(stream).unwrap().status
+    };
+    let command = format!("gateway --config {}", file.display());
+    let mut gateway = Program::start(headroom(&command));
+    let address: SocketAddr = gateway.said("listening on ").parse().unwrap();
+    assert_eq!(put(address, 2_000), 413);
+    let statuses: Vec<u16> = (0..6).map(|_| get(address, "/").unwrap().status).collect();
+    assert!(statuses.contains(&200) && statuses.contains(&429), "{statuses:?}");
+    gateway.stop();
+
+    let flags = format!("{command} --max-request-body none --source-requests-per-s 1000");
+    let mut gateway = Program::start(headroom(&flags));
+    let address: SocketAddr = gateway.said("listening on ").parse().unwrap();
+    assert_eq!(put(address, 200_000), 200);
+    gateway.stop();
+
+    let checked = headroom(format!("{flags} --check")).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    refused(
+        headroom(format!("{command} --max-header 3MiB --check")),
+        &["--max-header 3145728: allowed is 8192"],
+    );
+    std::fs::write(
+        &file,
+        text.replace("1KiB", "1 kilo")
+            .replace("requests_burst", "request_burst"),
+    )
+    .unwrap();
+    refused(
+        headroom(&command),
+        &[
+            "gateway.toml:5",
+            "max_request_body_bytes",
+            "none",
+            "gateway.toml:8",
+            "requests_burst",
+        ],
+    );
+    let example = headroom("gateway --example").output().unwrap();
+    std::fs::write(&file, &example.stdout).unwrap();
+    let checked = headroom(format!("gateway --config {} --check", file.display()))
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+}
+
+/// SIGHUP reads certificates again and ends nothing; what cannot be used is said, and changes nothing.
+#[test]
+fn a_hang_up_reads_certificates_again() {
+    let server = Server::start(Duration::ZERO);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let issue = |name: &str| {
+        let made = std::process::Command::new("openssl")
+            .args([
+                "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+            ])
+            .args([
+                &format!("/CN={name}"),
+                "-addext",
+                &format!("subjectAltName=DNS:{name}"),
+            ])
+            .args(["-out", &path("cert.pem"), "-keyout", &path("key.pem")])
+            .output();
+        made.is_ok_and(|made| made.status.success())
+    };
+    if !issue("one.example") {
+        println!("skipped: openssl is not installed");
+        return;
+    }
+    let tls = format!(
+        "--tls-listen 127.0.0.1:0 --tls-cert {} --tls-key {}",
+        path("cert.pem"),
+        path("key.pem")
+    );
+    let words: Vec<&str> = tls.split(' ').collect();
+    let (mut gateway, plain) = start(server.address, &words);
+    let address: SocketAddr = gateway.said("listening on ").parse().unwrap();
+    let shown = || {
+        let client = std::process::Command::new("openssl")
+            .args(["s_client", "-connect", &address.to_string()])
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&client.stdout).into_owned()
+    };
+    assert!(shown().contains("one.example"), "{}", shown());
+    assert!(issue("two.example"));
+    gateway.signal(Signal::HUP);
+    wait("the new certificate is shown", || shown().contains("two.example"));
+    std::fs::write(folder.path().join("cert.pem"), "nothing").unwrap();
+    gateway.signal(Signal::HUP);
+    gateway.says("what is wrong", |err| {
+        err.contains("new certificates cannot be used")
+            .then(|| err.to_owned())
+    });
+    assert!(shown().contains("two.example"));
+    assert_eq!(get(plain, "/").unwrap().status, 200);
+    gateway.stop();
+}

@@ -11,7 +11,7 @@ use headroom_wire::access::Rules;
 use headroom_wire::message::{
     Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ClassOnBackend, ClassRoute,
     ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts, Range, SetBackend, SizeClass,
-    check_settings, lease_of, routes,
+    SourceCounts, check_settings, lease_of, routes,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
@@ -325,6 +325,13 @@ impl Control {
                 waiting: stats.queue.waiting,
             }),
             accept_pauses: stats.accept_pauses,
+            sources: Some(SourceCounts {
+                requests: stats.sources.requests,
+                connections: stats.sources.connections,
+                connects: stats.sources.connects,
+                untracked: stats.sources.untracked,
+                proxy_headers: stats.sources.proxy_headers,
+            }),
             failed: failures(&stats.service),
             responses: stats.service.statuses,
             cache: stats.cache_size.map(|_| CacheCounts {

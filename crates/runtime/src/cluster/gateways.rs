@@ -14,7 +14,9 @@ use crate::live::{
 };
 use division::Divided;
 use hdrhistogram::Histogram;
-use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, service_histogram};
+use headroom_gateway::{
+    BatchCounts, CacheCounts, ConnectCounts, QueueCounts, SourceCounts, service_histogram,
+};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::Address;
 use headroom_wire::client::{BoundWatch, CallError, ClientOptions, GatewayClient};
@@ -416,6 +418,15 @@ fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
             held: batch.held,
         }),
         accept_pauses: period.accept_pauses,
+        sources: period
+            .sources
+            .map_or_else(SourceCounts::default, |sources| SourceCounts {
+                requests: sources.requests,
+                connections: sources.connections,
+                connects: sources.connects,
+                untracked: sources.untracked,
+                proxy_headers: sources.proxy_headers,
+            }),
         outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),
         // Added apart: of several gateways they are one only where all have the same classes.
         sizes: None,

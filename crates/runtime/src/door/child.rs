@@ -29,7 +29,7 @@ pub fn serve_launched() -> Result<(), Failure> {
     privileges::close_inherited();
     let launch: Launch = serde_json::from_reader(std::io::stdin())
         .context("--launched is for `headroom up`, and its input")?;
-    // A terminal that is closed ends `up`, which then ends this.
+    // A terminal that is closed ends `up`, which then ends this; it has none itself, so that SIGHUP is free to mean something else.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])?;
     descriptors::raise_limit();
     let (gateway, port) = match begin(&launch) {
@@ -42,7 +42,13 @@ pub fn serve_launched() -> Result<(), Failure> {
             return answer(&Report::Refused { key, why });
         }
     };
-    let arriving = listen_to(signals)?;
+    let reloading = Arc::downgrade(&gateway);
+    let arriving = listen_to(signals, move || {
+        if let Some(gateway) = reloading.upgrade() {
+            // What is wrong with the files is logged there.
+            let _ = gateway.reload_certificates();
+        }
+    })?;
     // The thread that sends lives as long as the process.
     let signal = arriving.recv().unwrap_or(SIGTERM);
     let idle = if signal == SIGUSR1 {
@@ -109,13 +115,22 @@ fn answer(report: &Report) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// The first signal that says to end; the second ends the process at once.
-fn listen_to(mut signals: Signals) -> std::io::Result<mpsc::Receiver<i32>> {
+/// The first signal that says to end; the second ends the process at once. SIGHUP says to read certificates again.
+fn listen_to(
+    mut signals: Signals,
+    reload: impl Fn() + Send + 'static,
+) -> std::io::Result<mpsc::Receiver<i32>> {
     let (sender, arriving) = mpsc::channel();
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            let signals = signals.forever().filter(|signal| *signal != SIGHUP);
+            let signals = signals.forever().filter(|signal| {
+                let ends = *signal != SIGHUP;
+                if !ends {
+                    reload();
+                }
+                ends
+            });
             for (count, signal) in signals.enumerate() {
                 if count > 0 {
                     std::process::exit(128 + signal);

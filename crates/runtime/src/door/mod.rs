@@ -65,7 +65,10 @@ pub fn gateway_objection(gateway: &GatewayConfig, error: &GatewayError) -> (Stri
             let allowed = allowed
                 .replace("`target_ms`", "`slo.target_ms`")
                 .replace("`batch.", "`gateway.batch.")
-                .replace("`cache.", "`gateway.cache.");
+                .replace("`cache.", "`gateway.cache.")
+                .replace("`http.", "`gateway.http.")
+                .replace("`sources.", "`gateway.sources.")
+                .replace("`tls.", "`gateway.tls.");
             return (
                 format!("gateway.{key}"),
                 format!("is {value}: allowed is {allowed}"),
@@ -73,6 +76,9 @@ pub fn gateway_objection(gateway: &GatewayConfig, error: &GatewayError) -> (Stri
         }
         GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
         GatewayError::Bind { address, .. } if gateway.listen.contains(address) => "listen",
+        GatewayError::Bind { address, .. } if gateway.http.iter().any(|http| http.listen == *address) => {
+            "http"
+        }
         GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
         _ => return ("gateway".to_owned(), error.to_string()),
     };
@@ -128,7 +134,7 @@ pub fn left(run_dir: &Path, gateway: &GatewayConfig) -> Option<(u32, bool)> {
 
 /// All that makes one gateway another: the program's version, the configuration, the certificates as they are now.
 fn identity(gateway: &GatewayConfig) -> serde_json::Result<String> {
-    let files = gateway.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key]);
+    let files = gateway.tls.iter().flat_map(|tls| tls.files());
     let files: Vec<_> = files
         .map(|file| {
             std::fs::metadata(file).map_or((0, 0, 0), |about| (about.ino(), about.mtime(), about.size()))

@@ -371,6 +371,7 @@ impl ControlLoop<'_, '_> {
             cache,
             batch,
             accept_pauses,
+            sources,
             outcomes,
             ..
         } = telemetry.unwrap_or_default();
@@ -401,6 +402,7 @@ impl ControlLoop<'_, '_> {
             cache,
             batch,
             accept_pauses,
+            sources,
             outcomes,
             telemetry_lost,
             parts: period.parts,

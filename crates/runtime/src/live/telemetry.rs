@@ -5,7 +5,7 @@ use super::reflex::Watch;
 use super::sizes::SizesPeriod;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
-use headroom_gateway::{BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts};
+use headroom_gateway::{BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts, SourceCounts};
 use headroom_telemetry::{Latency, Source, TelemetryPeriod};
 use headroom_units::{Part, Seconds};
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub struct TrafficPeriod {
     pub batch: Option<BatchCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
+    /// What the gateway refused of sources over their limits, and of proxies' headers.
+    pub sources: SourceCounts,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
     /// Requests by the size of their answers; `None` where nobody looks at sizes.
@@ -65,6 +67,7 @@ impl TrafficPeriod {
         self.failures += other.failures;
         self.in_flight += other.in_flight;
         self.accept_pauses += other.accept_pauses;
+        self.sources += other.sources;
         self.outcomes.add(&other.outcomes);
         let oldest = [self.oldest_in_flight, other.oldest_in_flight];
         self.oldest_in_flight = oldest.into_iter().flatten().reduce(Seconds::max);
@@ -179,6 +182,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             cache: stats.cache_size.map(|_| stats.cache),
             batch: self.gateway.batch_interval().map(|_| stats.batch),
             accept_pauses: stats.accept_pauses,
+            sources: stats.sources,
             outcomes: Outcomes::of_gateway(&stats.service),
             sizes: SizesPeriod::of_gateway(self.gateway, stats.sizes),
         })
@@ -243,6 +247,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         cache: None,
         batch: None,
         accept_pauses: 0,
+        sources: SourceCounts::default(),
         outcomes: Outcomes::of_telemetry(&period),
         sizes: None,
         latency: match period.latency {

@@ -5,7 +5,7 @@ use headroom_control::calibrate::MIN_CPU;
 use headroom_control::{
     Allocation, CoreRange, Fixed, FrequencyRange, Law, Plant, PowerEnvelope, SloPower, Tuning,
 };
-use headroom_gateway::{ConnectCounts, QueueCounts};
+use headroom_gateway::{ConnectCounts, QueueCounts, SourceCounts};
 use headroom_units::{
     Cores, Emulated, Estimated, Hertz, Joules, Lever, Measured, Part, PerSecond, Ratio, Role, Sensor, Source,
     Watts,
@@ -82,6 +82,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         cache: None,
         batch: None,
         accept_pauses: 0,
+        sources: SourceCounts::default(),
         outcomes: Outcomes::default(),
         sizes: None,
     })
@@ -353,6 +354,13 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         expired: 10,
         waiting: 11,
     });
+    ticks[0].sources = SourceCounts {
+        requests: 12,
+        connections: 13,
+        connects: 14,
+        untracked: 0,
+        proxy_headers: 15,
+    };
     status.tick(&ticks[0]);
     status.tick(&ticks[0]);
     let text = status.metrics_text();
@@ -369,6 +377,10 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         "headroom_service_queue_refusals_total{cause=\"full\"} 18",
         "headroom_service_queue_refusals_total{cause=\"expired\"} 20",
         "headroom_service_queue_length{} 11.0",
+        "headroom_gateway_sources_refused_total{what=\"request\"} 24",
+        "headroom_gateway_sources_refused_total{what=\"connection\"} 26",
+        "headroom_gateway_sources_refused_total{what=\"connect\"} 28",
+        "headroom_gateway_sources_refused_total{what=\"proxy_header\"} 30",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
@@ -598,6 +610,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         cache: None,
         batch: None,
         accept_pauses: 0,
+        sources: SourceCounts::default(),
         sizes: None,
         outcomes: Outcomes {
             failed_by_client: by_client,

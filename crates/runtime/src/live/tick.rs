@@ -4,7 +4,7 @@ use super::device::{Missing, Refused};
 use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
 use headroom_control::{Decision, Observation, Traffic};
-use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts};
+use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, SourceCounts};
 use headroom_units::{
     Cores, Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Setting, Watts,
 };
@@ -58,6 +58,8 @@ pub struct Tick {
     pub batch: Option<BatchCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
+    /// What the gateway refused of sources over their limits, and of proxies' headers.
+    pub sources: SourceCounts,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
     /// Whether telemetry was expected, and did not come.

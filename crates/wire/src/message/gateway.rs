@@ -6,7 +6,9 @@ use crate::proto;
 use std::time::Duration;
 
 // Counts are what the contract says they are: there is nothing in them to check.
-pub use crate::proto::{BackendPeriod, BatchCounts, CacheCounts, ConnectCounts, FailureCounts, QueueCounts};
+pub use crate::proto::{
+    BackendPeriod, BatchCounts, CacheCounts, ConnectCounts, FailureCounts, QueueCounts, SourceCounts,
+};
 
 /// The most backends of one gateway.
 pub const MAX_BACKENDS: usize = 256;
@@ -122,6 +124,8 @@ pub struct GatewayPeriod {
     pub queue: Option<QueueCounts>,
     /// Times that accepting clients was paused because they had their share of the process's descriptors.
     pub accept_pauses: u64,
+    /// What was refused of sources over their limits, and of proxies' headers; `None` where the gateway does not tell.
+    pub sources: Option<SourceCounts>,
     /// Failures by cause.
     pub failed: FailureCounts,
     /// Answers by the class of their status, 1xx to 5xx.
@@ -279,6 +283,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             cores_missing: period.cores_missing,
             queue: period.queue,
             accept_pauses: period.accept_pauses,
+            sources: period.sources,
             failed: Some(period.failed),
             responses: period.responses.to_vec(),
             cache: period.cache,
@@ -312,6 +317,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             cores_missing: message.cores_missing,
             queue: message.queue,
             accept_pauses: message.accept_pauses,
+            sources: message.sources,
             failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?,
             responses,
             cache: message.cache,
@@ -360,6 +366,13 @@ mod tests {
                 }],
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),
                 accept_pauses: arrivals,
+                sources: oldest.map(|_| SourceCounts {
+                    requests: 1,
+                    connections: 2,
+                    connects: 3,
+                    untracked: 4,
+                    proxy_headers: 5,
+                }),
                 failed: FailureCounts {
                     unreachable: 1,
                     over_limit: 2,

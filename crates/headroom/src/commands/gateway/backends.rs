@@ -1,15 +1,14 @@
-//! The flags of `headroom gateway` that say which backends there are, and how they are spoken to.
+//! The flags of `headroom gateway` that say how backends are spoken to.
 
+use super::flags::Given;
 use clap::{Args, ValueEnum};
-use headroom_gateway::{BackendConfig, BackendProtocol, BackendTlsConfig, ProxyVersion};
+use headroom_gateway::{BackendConfig, BackendProtocol, BackendTlsConfig, GatewayConfig, ProxyVersion};
 use std::path::PathBuf;
 
-/// Backends, and what holds for all of them.
+/// What holds for all backends, those of the file included.
 #[derive(Debug, Args)]
-pub struct BackendArgs {
-    /// A backend, as http://HOST:PORT or https://HOST:PORT. May be given more than once.
-    #[arg(long, value_name = "URL", required_unless_present = "launched")]
-    pub backend: Vec<String>,
+#[command(next_help_heading = "Backends")]
+pub struct SpokenFlags {
     /// Which HTTP the backends are spoken to in. By default http1 for http://, auto for https://.
     #[arg(long, value_enum)]
     pub backend_protocol: Option<Protocol>,
@@ -50,28 +49,79 @@ pub enum Proxy {
     V2,
 }
 
-impl BackendArgs {
-    /// The backends as the gateway is given them.
-    pub fn backends(&self) -> Vec<BackendConfig> {
-        let tls = BackendTlsConfig {
-            ca: self.backend_ca.clone(),
-            server_name: self.backend_name.clone(),
-            certificate: self.backend_cert.clone(),
-            key: self.backend_key.clone(),
-        };
-        let of = |url: &String| BackendConfig {
-            protocol: self.backend_protocol.map(|protocol| match protocol {
-                Protocol::Http1 => BackendProtocol::Http1,
-                Protocol::H2 => BackendProtocol::H2,
-                Protocol::Auto => BackendProtocol::Auto,
-            }),
-            tls: (tls != BackendTlsConfig::default()).then(|| tls.clone()),
-            send_proxy: self.send_proxy.map(|version| match version {
-                Proxy::V1 => ProxyVersion::V1,
-                Proxy::V2 => ProxyVersion::V2,
-            }),
-            ..BackendConfig::new(url)
-        };
-        self.backend.iter().map(of).collect()
+/// Changes what is said of the TLS of each backend.
+fn tls(config: &mut GatewayConfig, change: impl Fn(&mut BackendTlsConfig)) {
+    each(config, |backend| change(backend.tls.get_or_insert_default()));
+}
+
+fn each(config: &mut GatewayConfig, change: impl Fn(&mut BackendConfig)) {
+    config.backends.iter_mut().for_each(change);
+}
+
+impl SpokenFlags {
+    /// Puts what is given on a configuration whose backends are there.
+    pub fn put(&self, on: &mut Given) {
+        let protocol = self.backend_protocol.map(|protocol| match protocol {
+            Protocol::Http1 => BackendProtocol::Http1,
+            Protocol::H2 => BackendProtocol::H2,
+            Protocol::Auto => BackendProtocol::Auto,
+        });
+        on.set(
+            "backends.protocol",
+            "--backend-protocol",
+            protocol,
+            |it, protocol| {
+                each(it, |backend| backend.protocol = Some(protocol));
+            },
+        );
+        let version = self.send_proxy.map(|version| match version {
+            Proxy::V1 => ProxyVersion::V1,
+            Proxy::V2 => ProxyVersion::V2,
+        });
+        on.set("backends.send_proxy", "--send-proxy", version, |it, version| {
+            each(it, |backend| backend.send_proxy = Some(version));
+        });
+        on.set(
+            "backends.tls.ca",
+            "--backend-ca",
+            self.backend_ca.clone(),
+            |it, ca| {
+                tls(it, |tls| tls.ca = Some(ca.clone()));
+            },
+        );
+        on.set(
+            "backends.tls.server_name",
+            "--backend-name",
+            self.backend_name.clone(),
+            |it, name| {
+                tls(it, |tls| tls.server_name = Some(name.clone()));
+            },
+        );
+        on.set(
+            "backends.tls.certificate",
+            "--backend-cert",
+            self.backend_cert.clone(),
+            |it, certificate| {
+                tls(it, |tls| tls.certificate = Some(certificate.clone()));
+            },
+        );
+        on.set(
+            "backends.tls.key",
+            "--backend-key",
+            self.backend_key.clone(),
+            |it, key| {
+                tls(it, |tls| tls.key = Some(key.clone()));
+            },
+        );
+        let any = [&self.backend_ca, &self.backend_cert]
+            .into_iter()
+            .any(Option::is_some)
+            || self.backend_name.is_some();
+        on.set(
+            "backends.tls",
+            "--backend-ca, -name, -cert and -key",
+            any.then_some(()),
+            |_, ()| {},
+        );
     }
 }

@@ -136,7 +136,8 @@ impl Place<'_> {
         }
         let tls = gateway.tls.iter().map(|tls| (tls.listen, "gateway, TLS"));
         let clear = gateway.listen.iter().map(|address| (*address, "gateway"));
-        for (address, what) in clear.chain(tls) {
+        let http = gateway.http.iter().map(|http| (http.listen, "gateway"));
+        for (address, what) in clear.chain(tls).chain(http) {
             report.listener(what, &address.to_string(), running.holding(address));
         }
         for backend in &gateway.backends {

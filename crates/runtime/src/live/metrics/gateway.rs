@@ -37,6 +37,7 @@ pub(super) struct GatewayMetrics {
     batch_waiting: FloatCounter,
     batch_processing: FloatCounter,
     accept_pauses: Counter,
+    sources_refused: Counters,
     gateway_restarts: Counter,
 }
 
@@ -145,6 +146,12 @@ impl GatewayMetrics {
                 "gateway_accept_pauses",
                 "Times that the gateway stopped accepting clients for a while, to keep descriptors for backends",
             ),
+            sources_refused: add(
+                all,
+                "gateway_sources_refused",
+                "Requests and connections refused by their source's limits, connections refused by their PROXY protocol header, and \
+                 connections that passed untracked because too many sources were remembered",
+            ),
             gateway_restarts: add(
                 all,
                 "gateway_restarts",
@@ -163,6 +170,20 @@ impl GatewayMetrics {
             || tick.observation.sizes.is_some();
         self.is_there.fetch_or(is_there, Ordering::Relaxed);
         self.accept_pauses.inc_by(tick.accept_pauses);
+        let sources = &tick.sources;
+        for (what, count) in [
+            ("request", sources.requests),
+            ("connection", sources.connections),
+            ("connect", sources.connects),
+            ("untracked", sources.untracked),
+            ("proxy_header", sources.proxy_headers),
+        ] {
+            if count > 0 {
+                self.sources_refused
+                    .get_or_create(&labels([("what", what)]))
+                    .inc_by(count);
+            }
+        }
         for backend in &tick.backends {
             let of = labels([("backend", &backend.name)]);
             self.backend_requests.get_or_create(&of).inc_by(backend.requests);
