@@ -220,6 +220,11 @@ pub struct TelemetryPeriod {
     pub oldest_in_flight: Option<Seconds>,
     /// Latency of the completions.
     pub latency: Latency,
+    /// Which latency that is: from where to where it is measured.
+    pub measured: String,
+    /// Latency of the completions from the request complete to the last byte of the answer, as the client takes it; `None`
+    /// where the source does not tell it apart.
+    pub latency_to_last_byte: Option<Latency>,
     /// The servers, in alphabetical order; at most 1024, the rest as one named `(others)`.
     pub backends: Vec<BackendPeriod>,
     /// Lines that could not be used: [`Malformed::total`] of [`TelemetryPeriod::malformed_by_kind`].
@@ -258,6 +263,8 @@ impl TelemetryPeriod {
             in_flight: None,
             oldest_in_flight: None,
             latency,
+            measured: String::new(),
+            latency_to_last_byte: None,
             backends: Vec::new(),
             malformed: 0,
             malformed_by_kind: Malformed::default(),

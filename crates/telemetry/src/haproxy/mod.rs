@@ -43,6 +43,7 @@ mod csv;
 mod date;
 mod envelope;
 mod format;
+mod latency;
 mod line;
 mod outcome;
 mod quoting;
@@ -54,7 +55,8 @@ mod telemetry;
 mod tests;
 
 pub use date::Written;
-pub use format::{FormatError, LatencyFrom, LogFormat, WORKING_LOG_FORMAT};
+pub use format::{FormatError, LogFormat, WORKING_LOG_FORMAT};
+pub use latency::LatencyFrom;
 pub use line::{Entry, LineError};
 pub use outcome::Outcome;
 pub use source::{LogSource, SourceError};

@@ -79,6 +79,8 @@ pub(super) struct Tally {
     pub example: Option<(String, LineError)>,
     /// Microseconds.
     pub latency: Histogram<u64>,
+    /// From the request complete to the last byte of the answer, microseconds; where the format tells it apart.
+    pub to_last_byte: Option<Histogram<u64>>,
     /// `backend/server`, each once.
     pub servers: Vec<(String, ServerTally)>,
     index: HashMap<String, usize>,
@@ -87,8 +89,9 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub fn new() -> Self {
+    pub fn new(format: &LogFormat) -> Self {
         Self {
+            to_last_byte: format.tells_last_byte_apart().then(latency_histogram),
             lines: 0,
             elsewhere: 0,
             notices: 0,
@@ -131,10 +134,13 @@ impl Tally {
             }
             Outcome::Completed => {
                 self.completions += 1;
+                // HAProxy cuts the fraction off: the middle of the millisecond is right on average.
+                let middle_us = |ms: u64| ms.saturating_mul(1000).saturating_add(500);
                 if let Some(latency_ms) = entry.latency_ms {
-                    // HAProxy cuts the fraction off: the middle of the millisecond is right on average.
-                    self.latency
-                        .saturating_record(latency_ms.saturating_mul(1000).saturating_add(500));
+                    self.latency.saturating_record(middle_us(latency_ms));
+                }
+                if let (Some(histogram), Some(ms)) = (&mut self.to_last_byte, entry.to_last_byte_ms) {
+                    histogram.saturating_record(middle_us(ms));
                 }
             }
             Outcome::FailedByServer => {

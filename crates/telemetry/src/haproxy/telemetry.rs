@@ -1,6 +1,7 @@
 //! Log and statistics socket, joined into one observation per period.
 
-use super::format::{FormatError, LatencyFrom, LogFormat, WORKING_LOG_FORMAT};
+use super::format::{FormatError, LogFormat, WORKING_LOG_FORMAT};
+use super::latency::LatencyFrom;
 use super::line::LineError;
 use super::source::{LogSource, Reader, SourceError, State};
 use super::statistics::{Row, RowKind, Statistics, StatisticsAddress, StatisticsSocket};
@@ -144,7 +145,7 @@ impl HaproxyTelemetry {
         if !config.scope.frontends.is_empty() && !config.format.has_frontend() {
             return Err(HaproxyError::NoFrontend(config.scope.frontends.join(", ")));
         }
-        let shared: Shared = Arc::new(Mutex::new(Box::new(Tally::new())));
+        let shared: Shared = Arc::new(Mutex::new(Box::new(Tally::new(&config.format))));
         let intake = Intake::new(
             config.format.clone(),
             config.scope.clone(),
@@ -196,13 +197,19 @@ impl HaproxyTelemetry {
     /// What a user should be told at the start: what makes this source worse than it could be, and the remedy.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.config.format.latency_from() == LatencyFrom::Total {
-            notes.push(
-                "the log format has %Tt and not %Ta: the client's idle time on kept-alive connections counts as \
-                 latency; add %Ta (or %Th and %Ti)"
-                    .into(),
-            );
-        }
+        let from = self.config.format.latency_from();
+        notes.push(match from {
+            LatencyFrom::FirstByte => format!(
+                "latency is {from}; the upload of a body counts in it unless HAProxy has `option http-buffer-request`"
+            ),
+            LatencyFrom::Total => format!(
+                "latency is {from}: the client's idle time on kept-alive connections counts; add %TR/%Tw/%Tc/%Tr/%Ta"
+            ),
+            _ => format!(
+                "latency is {from}: a slow client counts as a slow service; add %TR/%Tw/%Tc/%Tr/%Ta, as `option httplog` \
+                 has them"
+            ),
+        });
         if self.statistics.is_none() {
             notes.push(
                 "no statistics socket is named: the number in flight is unknown, and a silent log is lost after \
@@ -383,7 +390,7 @@ impl Source for HaproxyTelemetry {
     fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
         let deadline = Instant::now() + patience;
         let statistics = self.statistics.as_ref().map(|socket| socket.read(patience));
-        let fresh = Box::new(Tally::new());
+        let fresh = Box::new(Tally::new(&self.config.format));
         let tally = std::mem::replace(&mut *tally::lock(&self.shared), fresh);
         let now = Instant::now();
         let since = now.saturating_duration_since(self.taken);
@@ -456,6 +463,10 @@ impl Source for HaproxyTelemetry {
             reloaded: counted.is_some_and(|counted| counted.reloaded),
             statistics_error,
             lost,
+            measured: self.config.format.latency_from().to_string(),
+            latency_to_last_byte: tally
+                .to_last_byte
+                .map(|histogram| Latency::Histogram(Box::new(histogram))),
             latency: Latency::Histogram(Box::new(tally.latency)),
         }
     }
