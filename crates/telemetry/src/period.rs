@@ -187,8 +187,11 @@ pub enum Lost {
         /// What to do.
         remedy: String,
     },
-    /// Even the youngest line came long after its request had ended.
-    #[error("the log comes {0:.1} late: it passes a relay that holds it back, or is replayed")]
+    /// Even the youngest line came long after its request had ended, beyond the difference of the clocks.
+    #[error(
+        "the log comes {0:.1} late, and not always as late, as it would by a clock that is behind: it passes a relay that \
+         holds it back, or is replayed"
+    )]
     Late(Seconds),
     /// A query was not answered, or not usefully; the text says which, why and the remedy.
     #[error("{0}")]
@@ -237,6 +240,11 @@ pub struct TelemetryPeriod {
     pub reloaded: bool,
     /// Why the statistics socket did not answer; `None` where it did or there is none.
     pub statistics_error: Option<String>,
+    /// How far the source's clock is behind that of this machine, negative where it is ahead: allowed for in what is said
+    /// to be late. `None` where it is not known.
+    pub clock_behind: Option<Seconds>,
+    /// What an operator should be told once, such as that the clocks differ.
+    pub news: Vec<String>,
     /// Why the period is not to be trusted; `None` where it is.
     pub lost: Option<Lost>,
 }
@@ -271,6 +279,8 @@ impl TelemetryPeriod {
             dropped: None,
             reloaded: false,
             statistics_error: None,
+            clock_behind: None,
+            news: Vec::new(),
             lost: None,
         }
     }

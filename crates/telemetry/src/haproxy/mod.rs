@@ -39,6 +39,7 @@
 //! Processes of a multi-process HAProxy (`nbproc`, until 2.4) each have their own statistics socket; only one can be
 //! read, so give none and rely on the log.
 
+mod clock;
 mod csv;
 mod date;
 mod envelope;

@@ -7,6 +7,7 @@ use super::outcome::Outcome;
 use crate::period::{Failures, Malformed, latency_histogram};
 use hdrhistogram::Histogram;
 use headroom_units::FailedStatus;
+use jiff::tz::TimeZone;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -84,8 +85,10 @@ pub(super) struct Tally {
     /// `backend/server`, each once.
     pub servers: Vec<(String, ServerTally)>,
     index: HashMap<String, usize>,
-    /// How long after the end of its request the youngest line came, seconds.
+    /// How long after the end of its request the youngest line came, by the clocks there and here, seconds.
     pub least_lag_s: Option<f64>,
+    /// The dates name their time zone.
+    pub in_zone: bool,
 }
 
 impl Tally {
@@ -105,12 +108,14 @@ impl Tally {
             servers: Vec::new(),
             index: HashMap::new(),
             least_lag_s: None,
+            in_zone: false,
         }
     }
 
     /// Adds one request.
     fn add(&mut self, entry: &Entry<'_>, failed_status: &FailedStatus, lag_s: Option<f64>, key: &mut String) {
         self.lines += 1;
+        self.in_zone = entry.ended.is_some_and(|ended| ended.zoned);
         if let Some(lag_s) = lag_s {
             self.least_lag_s = Some(self.least_lag_s.map_or(lag_s, |least| least.min(lag_s)));
         }
@@ -210,6 +215,8 @@ pub(super) struct Intake {
     format: LogFormat,
     scope: Scope,
     failed_status: FailedStatus,
+    /// That of this machine.
+    zone: TimeZone,
     envelope: Envelope,
     shared: Shared,
     key: String,
@@ -221,6 +228,7 @@ impl Intake {
             format,
             scope,
             failed_status,
+            zone: TimeZone::system(),
             envelope: Envelope::default(),
             shared,
             key: String::new(),
@@ -236,6 +244,7 @@ impl Intake {
             format,
             scope,
             failed_status,
+            zone,
             envelope,
             shared,
             key,
@@ -249,7 +258,7 @@ impl Intake {
             notice |= NOTICES.iter().any(|start| message.starts_with(start));
             let entry = format.parse(message)?;
             if scope.holds(&entry) {
-                let lag_s = entry.ended.map(|ended| ended.ago_s(now_utc_ms));
+                let lag_s = entry.ended.map(|ended| ended.ago_s(now_utc_ms, zone));
                 lock(shared).add(&entry, failed_status, lag_s, key);
             } else {
                 lock(shared).elsewhere += 1;

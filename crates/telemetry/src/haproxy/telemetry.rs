@@ -1,5 +1,6 @@
 //! Log and statistics socket, joined into one observation per period.
 
+use super::clock::ClockDifference;
 use super::format::{FormatError, LogFormat, WORKING_LOG_FORMAT};
 use super::latency::LatencyFrom;
 use super::line::LineError;
@@ -45,7 +46,7 @@ pub struct HaproxyConfig {
     pub statistics: Option<StatisticsAddress>,
     /// Without a statistics socket: a log that is silent for longer than this is lost.
     pub silent_after: Duration,
-    /// A log whose youngest line of a period is later than this is lost.
+    /// A log whose youngest line of a period is later than this, beyond the difference of the clocks, is lost.
     pub late_after: Duration,
 }
 
@@ -89,7 +90,10 @@ pub struct HaproxyTelemetry {
     shared: Shared,
     reader: Reader,
     statistics: Option<StatisticsSocket>,
+    started: Instant,
     taken: Instant,
+    /// HAProxy's clock, against that of this machine.
+    clock: ClockDifference,
     last: Option<Totals>,
     start_error: Option<String>,
     kernel_drops: Option<u64>,
@@ -157,7 +161,9 @@ impl HaproxyTelemetry {
         let mut telemetry = Self {
             shared,
             statistics,
+            started: Instant::now(),
             taken: Instant::now(),
+            clock: ClockDifference::default(),
             last: None,
             start_error: None,
             kernel_drops: reader.dropped(),
@@ -245,6 +251,7 @@ impl HaproxyTelemetry {
         counted: Option<Counted>,
         dropped: Option<u64>,
         statistics_error: Option<&str>,
+        late_s: Option<f64>,
     ) -> Option<Lost> {
         let (missed, periods) = match counted {
             Some(counted) if counted.ended > tally.lines.saturating_mul(2) => {
@@ -293,8 +300,8 @@ impl HaproxyTelemetry {
             });
         }
         let late_after_s = self.config.late_after.as_secs_f64();
-        if let Some(lag_s) = tally.least_lag_s.filter(|&lag_s| lag_s > late_after_s) {
-            return Some(Lost::Late(Seconds::new(lag_s)));
+        if let Some(late_s) = late_s.filter(|&late_s| late_s > late_after_s) {
+            return Some(Lost::Late(Seconds::new(late_s)));
         }
         if counted.is_none() && tally.lines == 0 {
             if let Some(error) = statistics_error {
@@ -425,7 +432,10 @@ impl Source for HaproxyTelemetry {
         self.kernel_drops = kernel_drops;
 
         let ended = tally.completions + tally.failed.total();
-        let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref());
+        let at_s = (now - self.started).as_secs_f64();
+        let late_s = tally.least_lag_s.map(|lag_s| self.clock.late_s(at_s, lag_s));
+        let news = late_s.and_then(|_| self.clock.news(tally.in_zone));
+        let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref(), late_s);
         let arrivals = match counted {
             // The counter of a new process does not have what the old one took in.
             Some(counted) if counted.reloaded => counted.arrivals.saturating_sub(tally.local).max(ended),
@@ -462,6 +472,8 @@ impl Source for HaproxyTelemetry {
             dropped,
             reloaded: counted.is_some_and(|counted| counted.reloaded),
             statistics_error,
+            clock_behind: self.clock.behind_s().map(Seconds::new),
+            news: news.into_iter().collect(),
             lost,
             measured: self.config.format.latency_from().to_string(),
             latency_to_last_byte: tally
