@@ -249,6 +249,31 @@ fn another_format_is_lost_with_the_remedy_and_silence_after_a_while() {
 }
 
 #[test]
+fn lines_of_json_are_refused_with_the_line_that_helps() {
+    let mut telemetry = start(LogSource::Udp("127.0.0.1:0".parse().unwrap()));
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = telemetry.local_address().unwrap();
+    for before in ["<134>Feb  6 12:14:14 haproxy[1]: ", "<134>", ""] {
+        let line = format!("{before}{{\"date\":\"2026-02-06\",\"status\":200}}");
+        for _ in 0..2 {
+            sender.send_to(line.as_bytes(), to).unwrap();
+        }
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let period = telemetry.take_period(Duration::ZERO);
+    assert_eq!((period.malformed, period.malformed_by_kind.json), (6, 6));
+    let text = period.lost.unwrap().to_string();
+    for word in [
+        "JSON",
+        "option httplog\n",
+        "log-format \"%ci:%cp [%tr]",
+        "%{+json}o",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
 fn a_log_that_comes_late_is_lost() {
     let mut config = HaproxyConfig::new(LogSource::Udp("127.0.0.1:0".parse().unwrap()));
     config.format = LogFormat::compile("%Ts %Tt %ST %ts %b/%s").unwrap();

@@ -178,6 +178,11 @@ impl LogFormat {
         self.latency_from
     }
 
+    /// Whether the lines are JSON, written with literals.
+    pub(super) fn is_json(&self) -> bool {
+        matches!(self.parts.first(), Some(Part::Literal(start)) if start.starts_with(b"{"))
+    }
+
     /// Whether the lines tell the time to the last byte of the answer apart from that to the first.
     pub fn tells_last_byte_apart(&self) -> bool {
         self.to_last_byte && self.latency_from == LatencyFrom::FirstByte
@@ -435,8 +440,8 @@ impl<'a> Compiler<'a> {
                             return Err(self.error(
                                 start,
                                 format!(
-                                    "the encoding {flag} is not read; write JSON with literals, for example \
-                                     {{\"status\":%ST,\"backend\":\"%b\", ...}}"
+                                    "the encoding {flag} is not read; write `option httplog`, or this line, or JSON with literals, for \
+                                     example {{\"status\":%ST,\"backend\":\"%b\", ...}}:\n    {WORKING_LOG_FORMAT}"
                                 ),
                             ));
                         }

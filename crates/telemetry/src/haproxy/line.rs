@@ -49,6 +49,9 @@ pub enum LineError {
     /// It was written before the request had ended.
     #[error("it was written before the request had ended (`option logasap`)")]
     Logasap,
+    /// It is JSON, and the format is not.
+    #[error("it is JSON, and the log format is not")]
+    Json,
     /// It fits the format in too many ways.
     #[error("it fits the log format in too many ways")]
     Ambiguous,

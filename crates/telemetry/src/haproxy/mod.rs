@@ -40,6 +40,8 @@
 //! read, so give none and rely on the log.
 
 mod clock;
+mod counters;
+mod coverage;
 mod csv;
 mod date;
 mod envelope;

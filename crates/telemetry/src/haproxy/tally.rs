@@ -188,6 +188,7 @@ impl Tally {
             LineError::Truncated => &mut self.malformed.truncated,
             LineError::TooLong => &mut self.malformed.too_long,
             LineError::Value => &mut self.malformed.value,
+            LineError::Json => &mut self.malformed.json,
             LineError::Logasap => &mut self.malformed.logasap,
             LineError::Ambiguous => &mut self.malformed.ambiguous,
         };
@@ -198,6 +199,12 @@ impl Tally {
             self.example = Some((text, error));
         }
     }
+}
+
+/// Whether a message is JSON, whole or cut short.
+fn is_json(message: &[u8]) -> bool {
+    let message = message.trim_ascii();
+    message.starts_with(b"{") || message.starts_with(b"[{") || message.starts_with(b"\"{")
 }
 
 /// The tally that the reader writes and the taker exchanges. The lock is held for one line, or for the exchange
@@ -253,10 +260,12 @@ impl Intake {
             lock(shared).refuse(line, LineError::TooLong);
             return;
         }
-        let mut notice = false;
+        let (mut notice, mut json) = (false, false);
         let read = envelope.open(line, |message| {
             notice |= NOTICES.iter().any(|start| message.starts_with(start));
-            let entry = format.parse(message)?;
+            let entry = format.parse(message).inspect_err(|_| {
+                json |= is_json(message) && !format.is_json();
+            })?;
             if scope.holds(&entry) {
                 let lag_s = entry.ended.map(|ended| ended.ago_s(now_utc_ms, zone));
                 lock(shared).add(&entry, failed_status, lag_s, key);
@@ -268,6 +277,7 @@ impl Intake {
         match read {
             Ok(()) => {}
             Err(_) if notice => lock(shared).notices += 1,
+            Err(_) if json => lock(shared).refuse(line, LineError::Json),
             Err(error) => lock(shared).refuse(line, error),
         }
     }

@@ -1,6 +1,8 @@
 //! Log and statistics socket, joined into one observation per period.
 
 use super::clock::ClockDifference;
+use super::counters::{Counted, Totals};
+use super::coverage::{Coverage, Gaps};
 use super::format::{FormatError, LogFormat, WORKING_LOG_FORMAT};
 use super::latency::LatencyFrom;
 use super::line::LineError;
@@ -103,39 +105,8 @@ pub struct HaproxyTelemetry {
     backends: BTreeSet<String>,
     /// Requests counted since the last period that had enough lines, and for how many periods.
     missing: (u64, u32),
-}
-
-/// The counters of the scope.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Totals {
-    pid: u64,
-    arrivals: u64,
-    ended: u64,
-    /// The scope is one that the counters can be summed over.
-    countable: bool,
-}
-
-/// What the counters say of one period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counted {
-    arrivals: u64,
-    ended: u64,
-    reloaded: bool,
-}
-
-impl Totals {
-    /// What was counted since an earlier look. After a restart or reload the counters began at nothing, and what
-    /// the old process counted after the earlier look is unknown.
-    fn since(&self, earlier: &Self) -> Counted {
-        let reloaded =
-            self.pid != earlier.pid || self.arrivals < earlier.arrivals || self.ended < earlier.ended;
-        let base = if reloaded { Self::default() } else { *earlier };
-        Counted {
-            arrivals: self.arrivals - base.arrivals,
-            ended: self.ended - base.ended,
-            reloaded,
-        }
-    }
+    /// Log lines against what was counted.
+    coverage: Coverage,
 }
 
 impl HaproxyTelemetry {
@@ -171,11 +142,15 @@ impl HaproxyTelemetry {
             heard: Instant::now(),
             backends: config.scope.backends.iter().cloned().collect(),
             missing: (0, 0),
+            coverage: Coverage::default(),
             config,
         };
         let read = telemetry.statistics.as_ref().map(|socket| {
             let statistics = socket.read(Duration::from_millis(200));
-            telemetry.totals(&statistics.map_err(|error| error.to_string())?)
+            Totals::of(
+                &statistics.map_err(|error| error.to_string())?,
+                &telemetry.config.scope,
+            )
         });
         match read {
             Some(Ok(totals)) => telemetry.last = Some(totals),
@@ -303,6 +278,9 @@ impl HaproxyTelemetry {
         if let Some(late_s) = late_s.filter(|&late_s| late_s > late_after_s) {
             return Some(Lost::Late(Seconds::new(late_s)));
         }
+        if let Some(lost) = self.coverage.loss(late_s.unwrap_or(0.0)) {
+            return Some(lost);
+        }
         if counted.is_none() && tally.lines == 0 {
             if let Some(error) = statistics_error {
                 return Some(Lost::SourceGone(format!("no log line came, and {error}")));
@@ -331,45 +309,6 @@ impl HaproxyTelemetry {
     fn in_scope(&self, backend: &str) -> bool {
         let scope = &self.config.scope;
         (scope.backends.is_empty() && scope.frontends.is_empty()) || self.backends.contains(backend)
-    }
-
-    /// The counters of the scope, summed.
-    fn totals(&self, statistics: &Statistics) -> Result<Totals, String> {
-        let scope = &self.config.scope;
-        let (kind, word, names) = if scope.backends.is_empty() {
-            (RowKind::Frontend, "frontend", &scope.frontends)
-        } else {
-            (RowKind::Backend, "backend", &scope.backends)
-        };
-        let rows: Vec<&Row> = statistics
-            .rows
-            .iter()
-            .filter(|row| row.kind == kind && row.responses.is_some())
-            .filter(|row| names.is_empty() || names.contains(&row.proxy))
-            .collect();
-        if let Some(absent) = names
-            .iter()
-            .find(|name| !rows.iter().any(|row| row.proxy == **name))
-        {
-            return Err(format!(
-                "HAProxy has no {word} {absent:?} in `mode http`: check the name"
-            ));
-        }
-        let ended = |row: &&Row| match (kind, row.requests_total, row.responses) {
-            (RowKind::Backend, Some(requests), _) => requests,
-            (_, _, responses) => responses.map_or(0, |responses| responses.total()),
-        };
-        let arrived = |row: &&Row| match kind {
-            RowKind::Backend => row.sessions_total,
-            _ => row.requests_total.unwrap_or(0),
-        };
-        Ok(Totals {
-            pid: statistics.pid,
-            arrivals: rows.iter().map(arrived).sum(),
-            ended: rows.iter().map(ended).sum(),
-            // HAProxy does not count by both.
-            countable: scope.frontends.is_empty() || scope.backends.is_empty(),
-        })
     }
 
     fn gauges(&self, statistics: &Statistics) -> Gauges {
@@ -412,12 +351,16 @@ impl Source for HaproxyTelemetry {
         if tally.lines > 0 {
             self.heard = now;
         }
-        let counted = match statistics.as_ref().map(|statistics| self.totals(statistics)) {
+        let totals = statistics
+            .as_ref()
+            .map(|read| Totals::of(read, &self.config.scope));
+        // Where it was not read, what is counted next would be of more than one period.
+        let last = self.last.take();
+        let mut dropped_by_proxy = None;
+        let counted = match totals {
             Some(Ok(totals)) => {
-                let counted = self
-                    .last
-                    .filter(|_| totals.countable)
-                    .map(|last| totals.since(&last));
+                dropped_by_proxy = last.and_then(|last| totals.dropped_since(&last));
+                let counted = last.filter(|_| totals.countable).map(|last| totals.since(&last));
                 self.last = Some(totals);
                 counted
             }
@@ -434,6 +377,13 @@ impl Source for HaproxyTelemetry {
         let ended = tally.completions + tally.failed.total();
         let at_s = (now - self.started).as_secs_f64();
         let late_s = tally.least_lag_s.map(|lag_s| self.clock.late_s(at_s, lag_s));
+        let gaps = Gaps {
+            by_proxy: dropped_by_proxy.unwrap_or(0),
+            by_kernel: dropped.unwrap_or(0),
+            malformed: tally.malformed.total(),
+        };
+        self.coverage.add(counted, tally.lines, gaps, since.as_secs_f64());
+        let coverage = self.coverage.share(late_s.unwrap_or(0.0));
         let news = late_s.and_then(|_| self.clock.news(tally.in_zone));
         let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref(), late_s);
         let arrivals = match counted {
@@ -472,6 +422,8 @@ impl Source for HaproxyTelemetry {
             dropped,
             reloaded: counted.is_some_and(|counted| counted.reloaded),
             statistics_error,
+            coverage,
+            dropped_by_proxy,
             clock_behind: self.clock.behind_s().map(Seconds::new),
             news: news.into_iter().collect(),
             lost,
@@ -530,6 +482,12 @@ fn remedy(error: LineError) -> String {
              is another, give it as it stands in HAProxy's configuration"
                 .into()
         }
+        LineError::Json => format!(
+            "the lines are JSON, which is not read unless `log_format` says how it is written. Put this line into the frontend \
+             or `defaults` of HAProxy's configuration and reload it:\n    option httplog\nor, where the log has a format of its \
+             own:\n    {WORKING_LOG_FORMAT}\nJSON of a `log-format` without `%{{+json}}o` can stay: give that line as \
+             `log_format`; where a relay wraps the lines in JSON, take them from HAProxy itself"
+        ),
         LineError::Mismatch | LineError::Value | LineError::Ambiguous => format!(
             "give the `log-format` as it stands in HAProxy's configuration, or put this line there:\n    \
              {WORKING_LOG_FORMAT}"
