@@ -14,10 +14,12 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{
+    DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder,
+};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use std::error::Error;
 use std::future::Future;
@@ -95,6 +97,11 @@ where
 impl Client {
     /// A client that trusts as `config` says; without, `https` is refused by every certificate.
     pub fn new(config: Option<ClientConfig>) -> Self {
+        Self::named(config, None)
+    }
+
+    /// The same, where the certificates of servers must have this name and not that of their address.
+    pub fn named(config: Option<ClientConfig>, name: Option<ServerName<'static>>) -> Self {
         let config = config.unwrap_or_else(|| {
             tls()
                 .with_root_certificates(RootCertStore::empty())
@@ -103,11 +110,14 @@ impl Client {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        let connector = HttpsConnectorBuilder::new()
+        let builder = HttpsConnectorBuilder::new()
             .with_tls_config(config)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
+            .https_or_http();
+        let builder = match name {
+            Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
+            None => builder.with_server_name_resolver(DefaultServerNameResolver::default()),
+        };
+        let connector = builder.enable_http1().wrap_connector(connector);
         let tasks = Tasks::default();
         let client = hyper_util::client::legacy::Client::builder(tasks.clone()).build(connector);
         Self { client, tasks }

@@ -108,7 +108,7 @@ fn observation(period: u64, servers: usize, in_force: headroom_units::Setting) -
         traffic: Some(Traffic {
             arrivals: rate as u64,
             completions: rate as u64,
-            in_flight: (rate * 0.05) as u64,
+            in_flight: Some((rate * 0.05) as u64),
             latency: Some(Latency {
                 at_slo,
                 missed: false,

@@ -102,7 +102,7 @@ fn a_service_without_traffic_is_waited_for_as_long_as_it_takes() {
 #[test]
 fn periods_that_cannot_tell_are_left_out() {
     let failing = |observation: &mut Observation| observation.traffic.as_mut().unwrap().failures = 6;
-    let behind = |observation: &mut Observation| observation.traffic.as_mut().unwrap().in_flight = 101;
+    let behind = |observation: &mut Observation| observation.traffic.as_mut().unwrap().in_flight = Some(101);
     let slowed = |observation: &mut Observation| {
         observation.in_force = observation.in_force.with(Lever::Frequency, Some(1e9))
     };
@@ -215,8 +215,8 @@ fn a_rate_far_too_high_is_corrected_however_little_busy_the_service_is() {
 #[test]
 fn too_few_cores_are_evidence_of_a_lower_rate_and_never_of_a_higher_one() {
     // A tenth of a core: half are answered and the others pile up, or run out of time.
-    let behind = |observation: &mut Traffic| observation.in_flight = 40;
-    let failing = |observation: &mut Traffic| (observation.in_flight, observation.failures) = (40, 1);
+    let behind = |observation: &mut Traffic| observation.in_flight = Some(40);
+    let failing = |observation: &mut Traffic| (observation.in_flight, observation.failures) = (Some(40), 1);
     let spoils: [&dyn Fn(&mut Traffic); 2] = [&behind, &failing];
     for (spoil, expected) in spoils.iter().zip([30.0, 40.0]) {
         let mut law = mixed();
@@ -227,7 +227,7 @@ fn too_few_cores_are_evidence_of_a_lower_rate_and_never_of_a_higher_one() {
         let mut law = calibrated();
         let mut observation = second(800, 0.8);
         let traffic = observation.traffic.as_mut().unwrap();
-        (traffic.in_flight, traffic.failures) = (900, 100);
+        (traffic.in_flight, traffic.failures) = (Some(900), 100);
         assert_eq!(recalibrations(&mut law, 210, &observation), NONE);
     }
 }
@@ -311,7 +311,7 @@ prop_compose! {
         cpu_s in proptest::option::of(-0.1..4.0f64), blind in prop::bool::weighted(0.1),
     ) -> Observation {
         let completions = arrivals.saturating_sub(lost);
-        let traffic = Traffic { arrivals, completions, failures, in_flight, ..Traffic::default() };
+        let traffic = Traffic { arrivals, completions, failures, in_flight: Some(in_flight), ..Traffic::default() };
         Observation {
             traffic: (!blind).then_some(traffic),
             cpu_time: cpu_s.map(Seconds::new),

@@ -312,8 +312,8 @@ pub struct Traffic {
     /// Of these, the requests whose client went away: they miss no SLO.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed_by_client: u64,
-    /// Requests being served at the end of the period.
-    pub in_flight: u64,
+    /// Requests being served at the end of the period; `None` where the telemetry does not tell.
+    pub in_flight: Option<u64>,
     /// Age of the oldest request being served at the end of the period.
     pub oldest_in_flight: Option<Seconds>,
     /// Latency of the requests that ended; `None` where none did.
@@ -374,13 +374,20 @@ impl Traffic {
     }
 
     /// Requests being served, on average over a period of this length by Little's law (rate times mean latency); those at
-    /// its end where the mean is not reported.
-    pub fn mean_in_flight(&self, length: Seconds) -> f64 {
+    /// its end where the mean is not reported; `None` where neither is known.
+    pub fn mean_in_flight(&self, length: Seconds) -> Option<f64> {
         let mean = self.latency.and_then(|latency| latency.distribution);
         match mean.filter(|_| length > Seconds::ZERO) {
-            Some(distribution) => self.completions as f64 * (distribution.mean / length),
-            None => self.in_flight as f64,
+            Some(distribution) => Some(self.completions as f64 * (distribution.mean / length)),
+            None => self.in_flight.map(|in_flight| in_flight as f64),
         }
+    }
+
+    /// Requests to reckon with at the end of a period of this length: those in flight; where they are not known, as many as in
+    /// the mean; where that is not known either, none is known to wait.
+    pub fn left_at_end(&self, length: Seconds) -> f64 {
+        let in_flight = self.in_flight.map(|in_flight| in_flight as f64);
+        in_flight.or_else(|| self.mean_in_flight(length)).unwrap_or(0.0)
     }
 
     /// The latency to hold against the target: the SLO's percentile of the requests that ended; where none
@@ -418,7 +425,7 @@ impl Observation {
     /// yet, and in the next period as many others are held in its place.
     pub fn at_work(&self, traffic: &Traffic) -> f64 {
         let held = self.batching.map_or(0, |batching| batching.held);
-        traffic.in_flight.saturating_sub(held) as f64
+        (traffic.left_at_end(self.length) - held as f64).max(0.0)
     }
 
     /// Requests that arrive at the whole cluster: the demand where that is counted, else the arrival rate.
@@ -472,6 +479,38 @@ mod tests {
         let target = Seconds::new(0.25);
         assert_eq!(missed_latency(target, None), Seconds::new(0.5));
         assert_eq!(missed_latency(target, Some(Seconds::new(0.8))), Seconds::new(0.8));
+    }
+
+    #[test]
+    fn what_is_in_flight_and_not_known_is_reckoned_with_by_littles_law_and_is_not_none() {
+        let second = Seconds::new(1.0);
+        let mut traffic = Traffic {
+            completions: 100,
+            in_flight: Some(40),
+            ..Traffic::default()
+        };
+        assert_eq!(traffic.left_at_end(second), 40.0);
+        assert_eq!(traffic.mean_in_flight(second), Some(40.0));
+        traffic.in_flight = None;
+        assert_eq!(
+            (traffic.mean_in_flight(second), traffic.left_at_end(second)),
+            (None, 0.0)
+        );
+        let of = Seconds::new(0.2);
+        traffic.latency = Some(Latency {
+            at_slo: of,
+            missed: false,
+            distribution: Some(Distribution {
+                mean: of,
+                p50: of,
+                p95: of,
+                p99: of,
+                p999: of,
+            }),
+        });
+        assert_eq!(traffic.left_at_end(second), 20.0);
+        let json = serde_json::to_value(&traffic).unwrap();
+        assert!(json["in_flight"].is_null(), "{json}");
     }
 
     #[test]

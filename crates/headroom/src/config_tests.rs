@@ -215,6 +215,37 @@ fn another_proxy_is_listened_to_instead_of_the_gateway() {
 }
 
 #[test]
+fn a_prometheus_is_asked_in_one_way_that_is_whole() {
+    let without = GOOD.replace(
+        "[gateway]\nbackends = [{ url = \"http://127.0.0.1:8081\" }]\n",
+        "",
+    );
+    let with = |keys: &str| {
+        let queries = "url = \"https://h\"\nlatency = \"l\"\nrate = \"r\"\n";
+        parse(&format!("{without}[telemetry.prometheus]\n{queries}{keys}"))
+    };
+    for whole in [
+        "",
+        "token_file = \"/t\"",
+        "user = \"u\"\npassword_file = \"/p\"",
+        "ca_file = \"/c\"\ncertificate_file = \"/c\"\nkey_file = \"/k\"\nserver_name = \"n\"",
+    ] {
+        with(whole).unwrap();
+    }
+    for (part, key, remedy) in [
+        ("token_file = \"/t\"\nuser = \"u\"", "token_file", "leave out"),
+        ("user = \"u\"", "user", "password_file"),
+        ("password_file = \"/p\"", "password_file", "give user"),
+        ("certificate_file = \"/c\"", "certificate_file", "key_file"),
+        ("key_file = \"/k\"", "key_file", "certificate_file"),
+    ] {
+        let message = with(part).unwrap_err().to_string();
+        let key = format!("telemetry.prometheus.{key}");
+        assert!(message.contains(&key) && message.contains(remedy), "{message}");
+    }
+}
+
+#[test]
 fn a_wrapped_server_is_its_own_telemetry_and_gives_laws_its_levers() {
     let without = GOOD.replace(
         "[gateway]\nbackends = [{ url = \"http://127.0.0.1:8081\" }]\n",

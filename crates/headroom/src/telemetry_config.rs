@@ -6,6 +6,7 @@ use headroom_console::{ConfigError, Document};
 use headroom_control::Slo;
 use headroom_runtime::live::{Other, Telemetry};
 use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress};
+use headroom_telemetry::prometheus::{Credentials, TlsFiles};
 use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};
 use headroom_units::FailedStatus;
 use serde::Deserialize;
@@ -65,8 +66,20 @@ pub struct PrometheusTable {
     /// A reply older than this is stale, in seconds.
     #[serde(default = "default_max_age_s")]
     pub max_age_s: f64,
+    /// The file with a token for `Authorization: Bearer`, read again each period.
+    pub token_file: Option<PathBuf>,
+    /// The name for `Authorization: Basic`.
+    pub user: Option<String>,
+    /// The file with its password, read again each period.
+    pub password_file: Option<PathBuf>,
     /// Certificate authorities for https, PEM.
     pub ca_file: Option<PathBuf>,
+    /// A certificate to show to the server, PEM.
+    pub certificate_file: Option<PathBuf>,
+    /// Its key, PEM.
+    pub key_file: Option<PathBuf>,
+    /// The name in the server's certificate, where that is not the address's.
+    pub server_name: Option<String>,
 }
 
 const fn default_max_age_s() -> f64 {
@@ -92,7 +105,10 @@ impl TelemetryConfig {
     pub fn check(&self, document: &Document) -> Result<(), ConfigError> {
         match (&self.haproxy, &self.prometheus) {
             (Some(table), None) => table.config(document).map(|_| ()),
-            (None, Some(table)) if table.max_age_s > 0.0 => Ok(()),
+            (None, Some(table)) if table.max_age_s > 0.0 => {
+                table.credentials(document)?;
+                table.tls(document).map(|_| ())
+            }
             (None, Some(table)) => {
                 let why = format!("is {}: it must be greater than 0", table.max_age_s);
                 Err(document.error("telemetry.prometheus.max_age_s", why))
@@ -127,20 +143,27 @@ impl TelemetryConfig {
             )];
             notes.extend(telemetry.notes());
             notes.extend(telemetry.start_error().map(no_telemetry));
-            return Ok((Box::new(Other::new(Box::new(telemetry))), notes));
+            return Ok((
+                Box::new(Other::new(Box::new(telemetry), "haproxy", slo.percentile())),
+                notes,
+            ));
         }
         let Some(table) = &self.prometheus else {
             self.check(document)?;
             return Err(Failure::usage(document.error("telemetry", "names no source")));
         };
-        let telemetry = PrometheusTelemetry::start(table.config(slo))
+        let telemetry = PrometheusTelemetry::start(table.config(document, slo)?)
             .map_err(|error| document.error("telemetry.prometheus", error))?;
         let mut notes = vec![format!(
             "requests are observed through Prometheus at {}: as old and as coarse as its scrapes",
             table.url
         )];
+        notes.extend(telemetry.notes());
         notes.extend(telemetry.answers(FIRST_ANSWER).err().map(no_telemetry));
-        Ok((Box::new(Other::new(Box::new(telemetry))), notes))
+        Ok((
+            Box::new(Other::new(Box::new(telemetry), "prometheus", slo.percentile())),
+            notes,
+        ))
     }
 
     /// Tries what [`TelemetryConfig::open`] opens, and lets it go. A log that the running headroom listens to cannot be
@@ -227,15 +250,54 @@ impl HaproxyTable {
 }
 
 impl PrometheusTable {
-    fn config(&self, slo: Slo) -> PrometheusConfig {
+    /// Who asks.
+    fn credentials(&self, document: &Document) -> Result<Option<Credentials>, ConfigError> {
+        let error = |key: &str, why: &str| Err(document.error(&format!("telemetry.prometheus.{key}"), why));
+        match (&self.token_file, &self.user, &self.password_file) {
+            (None, None, None) => Ok(None),
+            (Some(file), None, None) => Ok(Some(Credentials::Token { file: file.clone() })),
+            (None, Some(user), Some(file)) => Ok(Some(Credentials::Password {
+                user: user.clone(),
+                file: file.clone(),
+            })),
+            (Some(_), ..) => error(
+                "token_file",
+                "is one way to say who asks: leave out user and password_file",
+            ),
+            (None, Some(_), None) => error(
+                "user",
+                "needs a password: name the file that has it as password_file",
+            ),
+            (None, None, Some(_)) => error("password_file", "needs the name that goes with it: give user"),
+        }
+    }
+
+    fn tls(&self, document: &Document) -> Result<TlsFiles, ConfigError> {
+        let error = |key: &str, why: &str| Err(document.error(&format!("telemetry.prometheus.{key}"), why));
+        Ok(TlsFiles {
+            ca_file: self.ca_file.clone(),
+            client: match (&self.certificate_file, &self.key_file) {
+                (None, None) => None,
+                (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+                (Some(_), None) => return error("certificate_file", "needs its key: name that as key_file"),
+                (None, Some(_)) => {
+                    return error("key_file", "needs the certificate: name that as certificate_file");
+                }
+            },
+            server_name: self.server_name.clone(),
+        })
+    }
+
+    fn config(&self, document: &Document, slo: Slo) -> Result<PrometheusConfig, ConfigError> {
         let percentile = slo.percentile().as_percent();
-        PrometheusConfig {
+        Ok(PrometheusConfig {
             in_flight: self.in_flight.clone(),
             failure_rate: self.failure_rate.clone(),
             latest_sample: self.latest_sample.clone(),
             max_age: Duration::from_secs_f64(self.max_age_s.clamp(0.0, 1e9)),
-            ca_file: self.ca_file.clone(),
+            credentials: self.credentials(document)?,
+            tls: self.tls(document)?,
             ..PrometheusConfig::new(&self.url, percentile, &self.latency, &self.rate)
-        }
+        })
     }
 }

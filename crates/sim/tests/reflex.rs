@@ -169,7 +169,9 @@ fn calm(law: &str, nodes: u32, rate_per_s: f64, target_ms: f64) -> Calm {
     let totals = run(&scenario, &mut law, 11, &mut |outcome| {
         let observation = outcome.observation;
         let traffic = observation.traffic.as_ref();
-        let usual = traffic.map_or(0.0, |traffic| traffic.mean_in_flight(observation.length));
+        let usual = traffic
+            .and_then(|traffic| traffic.mean_in_flight(observation.length))
+            .unwrap_or(0.0);
         // The first periods learn.
         if observation.period > 300
             && let Some(bound) = bound

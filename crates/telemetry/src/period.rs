@@ -127,6 +127,9 @@ pub struct Malformed {
     pub value: u64,
     /// The line was written before the request ended: `option logasap` is on.
     pub logasap: u64,
+    /// The line is JSON, and the format is not.
+    #[serde(default)]
+    pub json: u64,
     /// Matching was given up because the line fits the format in too many ways.
     pub ambiguous: u64,
 }
@@ -134,7 +137,13 @@ pub struct Malformed {
 impl Malformed {
     /// All of them.
     pub const fn total(&self) -> u64 {
-        self.mismatch + self.truncated + self.too_long + self.value + self.logasap + self.ambiguous
+        self.mismatch
+            + self.truncated
+            + self.too_long
+            + self.value
+            + self.logasap
+            + self.ambiguous
+            + self.json
     }
 }
 
@@ -158,6 +167,41 @@ pub enum Lost {
         counted: u64,
         /// Log lines of the same requests.
         logged: u64,
+    },
+    /// The log accounts for too few of the requests that the statistics count.
+    #[error(
+        "the log accounts for {:.0} % of the requests ({logged} lines of {counted} requests that HAProxy counted in the last \
+         periods), and below 90 % it is not used: HAProxy could not send {by_proxy} lines, the kernel dropped {by_kernel}, and \
+         {malformed} could not be read. Remedy: for what is neither, see that `option dontlog-normal`, `set-log-level silent` and \
+         `log ... sample` are off; for lines not sent, log over UDP or raise net.unix.max_dgram_qlen; for lines dropped, raise \
+         net.core.rmem_max, or log to a file",
+        *logged as f64 / *counted as f64 * 100.0
+    )]
+    LowCoverage {
+        /// Log lines.
+        logged: u64,
+        /// Requests that ended, by the statistics socket.
+        counted: u64,
+        /// Lines that HAProxy could not send.
+        by_proxy: u64,
+        /// Lines that the kernel dropped here.
+        by_kernel: u64,
+        /// Lines that could not be read.
+        malformed: u64,
+    },
+    /// The log has requests that never arrived, by the statistics.
+    #[error(
+        "{logged} requests ended by the log, but by HAProxy's statistics {arrived} arrived in the same periods, and {in_flight} \
+         were open before: the log has requests of another proxy or process, or each line twice. Remedy: send one `log` of this \
+         HAProxy alone here, or name its frontends or backends"
+    )]
+    MoreThanArrived {
+        /// Log lines.
+        logged: u64,
+        /// Requests that arrived, by the statistics socket.
+        arrived: u64,
+        /// What was open at first, and what had ended without a line yet.
+        in_flight: u64,
     },
     /// The kernel threw more lines away than came.
     #[error("{dropped} log lines were dropped and {logged} came: raise net.core.rmem_max, or log to a file")]
@@ -187,8 +231,11 @@ pub enum Lost {
         /// What to do.
         remedy: String,
     },
-    /// Even the youngest line came long after its request had ended.
-    #[error("the log comes {0:.1} late: it passes a relay that holds it back, or is replayed")]
+    /// Even the youngest line came long after its request had ended, beyond the difference of the clocks.
+    #[error(
+        "the log comes {0:.1} late, and not always as late, as it would by a clock that is behind: it passes a relay that \
+         holds it back, or is replayed"
+    )]
     Late(Seconds),
     /// A query was not answered, or not usefully; the text says which, why and the remedy.
     #[error("{0}")]
@@ -220,6 +267,11 @@ pub struct TelemetryPeriod {
     pub oldest_in_flight: Option<Seconds>,
     /// Latency of the completions.
     pub latency: Latency,
+    /// Which latency that is: from where to where it is measured.
+    pub measured: String,
+    /// Latency of the completions from the request complete to the last byte of the answer, as the client takes it; `None`
+    /// where the source does not tell it apart.
+    pub latency_to_last_byte: Option<Latency>,
     /// The servers, in alphabetical order; at most 1024, the rest as one named `(others)`.
     pub backends: Vec<BackendPeriod>,
     /// Lines that could not be used: [`Malformed::total`] of [`TelemetryPeriod::malformed_by_kind`].
@@ -228,10 +280,20 @@ pub struct TelemetryPeriod {
     pub malformed_by_kind: Malformed,
     /// Lines that the kernel threw away because the socket was full; `None` where it does not tell.
     pub dropped: Option<u64>,
+    /// Lines that the proxy could not send; `None` where it does not tell.
+    pub dropped_by_proxy: Option<u64>,
+    /// Share of the requests that the statistics counted in the last periods which have a line in the log, 0 to 1; `None` where
+    /// there are no statistics, or too few requests to say.
+    pub coverage: Option<f64>,
     /// The proxy was restarted or reloaded in the period, so its counters began anew.
     pub reloaded: bool,
     /// Why the statistics socket did not answer; `None` where it did or there is none.
     pub statistics_error: Option<String>,
+    /// How far the source's clock is behind that of this machine, negative where it is ahead: allowed for in what is said
+    /// to be late. `None` where it is not known.
+    pub clock_behind: Option<Seconds>,
+    /// What an operator should be told once, such as that the clocks differ.
+    pub news: Vec<String>,
     /// Why the period is not to be trusted; `None` where it is.
     pub lost: Option<Lost>,
 }
@@ -258,12 +320,18 @@ impl TelemetryPeriod {
             in_flight: None,
             oldest_in_flight: None,
             latency,
+            measured: String::new(),
+            latency_to_last_byte: None,
             backends: Vec::new(),
             malformed: 0,
             malformed_by_kind: Malformed::default(),
             dropped: None,
+            dropped_by_proxy: None,
+            coverage: None,
             reloaded: false,
             statistics_error: None,
+            clock_behind: None,
+            news: Vec::new(),
             lost: None,
         }
     }

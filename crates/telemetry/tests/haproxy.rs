@@ -6,7 +6,7 @@ use headroom_telemetry::haproxy::{
     HaproxyConfig, HaproxyTelemetry, LogFormat, LogSource, RowKind, Scope, ServerState, StatisticsAddress,
     StatisticsError, StatisticsSocket,
 };
-use headroom_telemetry::{Lost, TelemetryPeriod};
+use headroom_telemetry::{Latency, Lost, TelemetryPeriod};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -37,8 +37,11 @@ fn head(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-/// A server that answers after as many milliseconds as its path says (`/25`), with 500 for `/five`, and breaks the
-/// connection for `/break`. Its threads end with the test's process.
+/// An answer that no socket's buffers take, bytes.
+const BIG: usize = 64 << 20;
+
+/// A server that answers after as many milliseconds as its path says (`/25`), with 500 for `/five`, with much for
+/// `/big`, and breaks the connection for `/break`. Its threads end with the test's process.
 fn server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -54,7 +57,12 @@ fn server() -> u16 {
                     let delay_ms = path.trim_start_matches('/').parse().unwrap_or(0);
                     std::thread::sleep(Duration::from_millis(delay_ms));
                     let status = if path == "/five" { "500 Broken" } else { "200 OK" };
-                    let reply = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok");
+                    let body = if path == "/big" { BIG } else { 2 };
+                    let body = "o".repeat(body);
+                    let reply = format!(
+                        "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
                     if stream.write_all(reply.as_bytes()).is_err() {
                         return;
                     }
@@ -160,6 +168,7 @@ impl Haproxy {
 
     fn spawn(folder: &Path, arguments: &[&str]) -> Child {
         Command::new("haproxy")
+            .envs(std::fs::read_to_string(folder.join("zone")).map(|zone| ("TZ", zone)))
             .arg("-f")
             .arg(folder.join("haproxy.cfg"))
             .arg("-db")
@@ -454,6 +463,199 @@ fn a_log_that_goes_elsewhere_is_a_loss() {
         losses.push(settled(&mut telemetry).lost.is_some());
     }
     assert_eq!(losses, [false, false, false, false, false, true]);
+}
+
+/// A dozen periods with as many requests each, on one connection.
+fn periods_of(
+    haproxy: &Haproxy,
+    telemetry: &mut HaproxyTelemetry,
+    requests: u64,
+    pause: Duration,
+) -> Vec<TelemetryPeriod> {
+    let mut client = Client::new(haproxy.port);
+    let period = |_| {
+        for _ in 0..requests {
+            assert_eq!(client.get("/0").0, 200);
+        }
+        std::thread::sleep(pause);
+        telemetry.take_period(PATIENCE)
+    };
+    (0..12).map(period).collect()
+}
+
+/// HAProxy with these destinations of its log, which name one UDP address as `{udp}`.
+fn with_logs(logs: &str) -> Option<(Haproxy, HaproxyTelemetry)> {
+    let udp = port();
+    let logs = logs.replace("{udp}", &format!("127.0.0.1:{udp}"));
+    let haproxy = Haproxy::start(&logs, server(), "option httplog")?;
+    let mut config = HaproxyConfig::new(LogSource::Udp(([127, 0, 0, 1], udp).into()));
+    config.statistics = Some(StatisticsAddress::Unix(haproxy.socket("stats.sock")));
+    Some((haproxy, HaproxyTelemetry::start(config).unwrap()))
+}
+
+#[test]
+fn a_log_of_two_requests_in_three_is_lost_and_a_whole_one_covers_all() {
+    let pause = Duration::from_millis(100);
+    let Some((haproxy, mut telemetry)) = with_logs("{udp} sample 1-2:3") else {
+        return;
+    };
+    let periods = periods_of(&haproxy, &mut telemetry, 60, pause);
+    let last = periods.last().unwrap();
+    assert!(
+        (last.coverage.unwrap() - 2.0 / 3.0).abs() < 0.05,
+        "{:?}",
+        last.coverage
+    );
+    assert!(
+        matches!(last.lost, Some(Lost::LowCoverage { .. })),
+        "{:?}",
+        last.lost
+    );
+    assert!(last.lost.as_ref().unwrap().to_string().contains("sample"));
+
+    let (haproxy, mut telemetry) = with_logs("{udp}").unwrap();
+    let periods = periods_of(&haproxy, &mut telemetry, 60, pause);
+    assert!(periods.iter().all(|period| period.lost.is_none()), "{periods:?}");
+    let last = periods.last().unwrap();
+    assert!(last.coverage.unwrap() > 0.97, "{:?}", last.coverage);
+    assert_eq!(last.dropped_by_proxy, Some(0));
+}
+
+#[test]
+fn a_log_with_each_line_twice_is_refused() {
+    let Some((haproxy, mut telemetry)) = with_logs("{udp} local0\n log {udp}") else {
+        return;
+    };
+    let periods = periods_of(&haproxy, &mut telemetry, 60, Duration::from_millis(100));
+    let last = periods.last().unwrap();
+    assert!(
+        matches!(last.lost, Some(Lost::MoreThanArrived { .. })),
+        "{:?}",
+        last.lost
+    );
+    assert!(
+        last.lost
+            .as_ref()
+            .unwrap()
+            .to_string()
+            .contains("each line twice")
+    );
+}
+
+#[test]
+fn statistics_that_are_missing_for_a_while_make_no_demand_of_what_they_missed() {
+    let Some((haproxy, mut telemetry)) = pair("option httplog", |_| {}) else {
+        return;
+    };
+    let (socket, aside) = (haproxy.socket("stats.sock"), haproxy.socket("aside.sock"));
+    let mut client = Client::new(haproxy.port);
+    let mut period = |telemetry: &mut HaproxyTelemetry| {
+        for _ in 0..30 {
+            client.get("/0");
+        }
+        std::thread::sleep(Duration::from_millis(150));
+        telemetry.take_period(Duration::from_millis(100))
+    };
+    assert_eq!(period(&mut telemetry).in_flight, Some(0));
+    std::fs::rename(&socket, &aside).unwrap();
+    for _ in 0..3 {
+        let period = period(&mut telemetry);
+        assert!(period.statistics_error.is_some());
+        assert_eq!(
+            (period.in_flight, period.coverage, period.arrivals),
+            (None, None, 30)
+        );
+    }
+    std::fs::rename(&aside, &socket).unwrap();
+    for _ in 0..2 {
+        let period = period(&mut telemetry);
+        assert!(period.lost.is_none(), "{:?}", period.lost);
+        assert_eq!((period.statistics_error, period.arrivals), (None, 30));
+    }
+}
+
+#[test]
+fn dates_of_another_time_zone_are_said_once_and_lose_no_more_than_the_first_periods() {
+    let udp = port();
+    let Some(mut haproxy) = Haproxy::start(&format!("127.0.0.1:{udp}"), server(), "option httplog") else {
+        return;
+    };
+    // An hour west of this machine's, which names no zone in its dates.
+    let east_s = jiff::Zoned::now().offset().seconds();
+    let west = (3600 - east_s).rem_euclid(86_400);
+    std::fs::write(
+        haproxy.socket("zone"),
+        format!("XXX{}:{:02}", west / 3600, west / 60 % 60),
+    )
+    .unwrap();
+    haproxy.reload();
+    let mut config = HaproxyConfig::new(LogSource::Udp(([127, 0, 0, 1], udp).into()));
+    config.statistics = Some(StatisticsAddress::Unix(haproxy.socket("stats.sock")));
+    let mut telemetry = HaproxyTelemetry::start(config).unwrap();
+    let periods = periods_of(&haproxy, &mut telemetry, 10, Duration::from_millis(400));
+    assert!(
+        matches!(periods[0].lost, Some(Lost::Late(_))),
+        "{:?}",
+        periods[0].lost
+    );
+    assert!(periods[9..].iter().all(|period| period.lost.is_none()));
+    let behind_s = periods[11].clock_behind.unwrap().get();
+    assert!((3600.0..3602.0).contains(&behind_s), "{behind_s}");
+    let news: Vec<&String> = periods.iter().flat_map(|period| &period.news).collect();
+    assert_eq!(news.len(), 1, "{news:?}");
+    assert!(news[0].contains("time zone"), "{news:?}");
+}
+
+#[test]
+fn a_slow_client_is_no_slow_service() {
+    let Some((haproxy, mut telemetry)) = pair("option httplog\n option http-buffer-request", |_| {}) else {
+        return;
+    };
+    let slow = Duration::from_millis(600);
+    let connect = || TcpStream::connect(("127.0.0.1", haproxy.port)).unwrap();
+    let ends = |stream: &mut TcpStream| {
+        let mut chunk = vec![0; 1 << 20];
+        while stream.read(&mut chunk).is_ok_and(|length| length > 0) {}
+    };
+    // It sends the head slowly.
+    let mut stream = connect();
+    stream.write_all(b"GET /20 HTTP/1.1\r\n").unwrap();
+    std::thread::sleep(slow);
+    stream
+        .write_all(b"host: test\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    ends(&mut stream);
+    // It sends the body slowly.
+    let mut stream = connect();
+    stream
+        .write_all(b"POST /20 HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: 2\r\n\r\na")
+        .unwrap();
+    std::thread::sleep(slow);
+    stream.write_all(b"b").unwrap();
+    ends(&mut stream);
+    let period = settled(&mut telemetry);
+    assert_eq!(period.completions, 2);
+    let of = |latency: &Latency| latency.at(100.0).unwrap().as_millis();
+    let (first, last) = (
+        of(&period.latency),
+        of(period.latency_to_last_byte.as_ref().unwrap()),
+    );
+    assert!(first < 300.0 && last < 300.0, "{first} {last}");
+    assert!(period.measured.contains("first byte"), "{}", period.measured);
+    // It takes the answer slowly: that is told apart.
+    let mut stream = connect();
+    stream
+        .write_all(b"GET /big HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    std::thread::sleep(slow);
+    ends(&mut stream);
+    let period = settled(&mut telemetry);
+    assert_eq!(period.completions, 1);
+    let (first, last) = (
+        of(&period.latency),
+        of(period.latency_to_last_byte.as_ref().unwrap()),
+    );
+    assert!(last > 590.0 && first < last / 2.0, "{first} {last}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The queries against a server that answers like Prometheus.
 
 use headroom_telemetry::Source;
-use headroom_telemetry::prometheus::PrometheusError;
+use headroom_telemetry::prometheus::{Credentials, PrometheusError, TlsFiles};
 use headroom_telemetry::{Latency, Lost, PrometheusConfig, PrometheusTelemetry};
 use headroom_units::Seconds;
 use std::collections::HashMap;
@@ -31,6 +31,8 @@ struct Server {
     answers: Arc<Mutex<HashMap<String, Behaviour>>>,
     connections: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<String>>>,
+    /// The only `Authorization` that is let in; any where none is set.
+    wanted: Arc<Mutex<Option<String>>>,
 }
 
 impl Server {
@@ -56,8 +58,14 @@ impl Server {
 
     fn serve(&self, mut stream: TcpStream) {
         while let Some((head, query)) = request(&mut stream) {
+            let mut behaviour = self.answers.lock().unwrap().get(&query).cloned();
+            if let Some(wanted) = &*self.wanted.lock().unwrap()
+                && !head.contains(&format!("authorization: {wanted}\r\n"))
+            {
+                // As a proxy that is badly written may.
+                behaviour = Some(Behaviour::Answer(401, head.clone()));
+            }
             self.seen.lock().unwrap().push(head);
-            let behaviour = self.answers.lock().unwrap().get(&query).cloned();
             let (status, body, close) = match behaviour {
                 Some(Behaviour::Answer(status, body)) => (status, body, false),
                 Some(Behaviour::AnswerAndClose(status, body)) => (status, body, true),
@@ -295,26 +303,114 @@ fn a_kept_connection_that_was_closed_is_opened_again() {
 }
 
 #[test]
-fn https_needs_a_certificate_of_the_authority() {
-    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+fn a_token_and_a_password_are_sent_and_read_again_and_never_shown() {
+    let (server, url) = Server::start();
+    server.set(LATENCY, vector(&["0.125"], now_s()));
+    server.set("rate", vector(&["100"], now_s()));
     let folder = tempfile::tempdir().unwrap();
-    let (ca, other_ca, empty) = (
-        folder.path().join("ca.pem"),
-        folder.path().join("other.pem"),
-        folder.path().join("empty.pem"),
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "first-hidden\n").unwrap();
+    let mut config = config(&url);
+    *server.wanted.lock().unwrap() = Some("Bearer first-hidden".into());
+    let mut nobody = PrometheusTelemetry::start(config.clone()).unwrap();
+    assert!(lost(&mut nobody).contains("token_file"));
+
+    config.credentials = Some(Credentials::Token { file: file.clone() });
+    let mut telemetry = PrometheusTelemetry::start(config.clone()).unwrap();
+    assert!(telemetry.take_period(PATIENCE).lost.is_none());
+    assert_eq!(telemetry.answers(PATIENCE), Ok(()));
+    // The token is replaced, first there and then here.
+    *server.wanted.lock().unwrap() = Some("Bearer second-hidden".into());
+    let why = lost(&mut telemetry);
+    assert!(
+        why.contains("401") && why.contains(&*file.to_string_lossy()),
+        "{why}"
     );
-    std::fs::write(&ca, certified.cert.pem()).unwrap();
-    std::fs::write(&other_ca, other.cert.pem()).unwrap();
-    std::fs::write(&empty, "").unwrap();
+    assert!(
+        !why.contains("hidden") && !format!("{telemetry:?}").contains("hidden"),
+        "{why}"
+    );
+    std::fs::write(&file, "second-hidden").unwrap();
+    assert!(telemetry.take_period(PATIENCE).lost.is_none());
+    std::fs::remove_file(&file).unwrap();
+    assert!(lost(&mut telemetry).contains("cannot be read"));
+
+    // RFC 7617, section 2.
+    std::fs::write(&file, "open sesame").unwrap();
+    *server.wanted.lock().unwrap() = Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==".into());
+    let user = |user: &str| {
+        Some(Credentials::Password {
+            user: user.into(),
+            file: file.clone(),
+        })
+    };
+    config.credentials = user("Aladdin");
+    let mut telemetry = PrometheusTelemetry::start(config.clone()).unwrap();
+    assert!(telemetry.take_period(PATIENCE).lost.is_none());
+    config.credentials = user("Cassim");
+    let mut telemetry = PrometheusTelemetry::start(config.clone()).unwrap();
+    let why = lost(&mut telemetry);
+    assert!(why.contains("Cassim") && !why.contains("sesame"), "{why}");
+    config.credentials = user("Ala:ddin");
+    assert!(matches!(
+        PrometheusTelemetry::start(config),
+        Err(PrometheusError::User(_))
+    ));
+}
+
+#[test]
+fn secrets_that_others_can_see_are_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "x").unwrap();
+    let warnings = |url: &str, mode: u32| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut config = config(url);
+        config.credentials = Some(Credentials::Token { file: file.clone() });
+        let notes = PrometheusTelemetry::start(config).unwrap().notes();
+        notes.iter().filter(|note| note.starts_with("warning")).count()
+    };
+    assert_eq!(warnings("http://127.0.0.1:9090", 0o600), 0);
+    assert_eq!(warnings("http://127.0.0.1:9090", 0o604), 1);
+    assert_eq!(warnings("http://monitor.example", 0o644), 2);
+    assert_eq!(warnings("https://monitor.example", 0o600), 0);
+}
+
+#[test]
+fn more_failures_than_requests_are_refused() {
+    let (server, url) = Server::start();
+    server.set(LATENCY, vector(&["0.125"], now_s()));
+    server.set("rate", vector(&["100"], now_s()));
+    server.set("failing", vector(&["150"], now_s()));
+    let mut config = config(&url);
+    config.failure_rate = Some("failing".into());
+    let mut telemetry = PrometheusTelemetry::start(config).unwrap();
+    assert!(lost(&mut telemetry).contains("more requests fail"));
+    server.set("failing", vector(&["100"], now_s()));
+    let period = telemetry.take_period(PATIENCE);
+    assert!(period.lost.is_none() && period.completions == 0, "{period:?}");
+}
+
+/// A server by TLS that answers 2 to each query; of clients it wants a certificate of an authority, where one is given.
+fn tls_server(certified: &rcgen::CertifiedKey<rcgen::KeyPair>, clients: Option<&rcgen::Certificate>) -> u16 {
     let key = rustls::pki_types::PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
-    let tls = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certified.cert.der().clone()], key)
         .unwrap();
-    let tls = Arc::new(tls);
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(authority.der().clone()).unwrap();
+            let verifier =
+                rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
+        }
+    };
+    let tls = builder.with_single_cert(vec![certified.cert.der().clone()], key);
+    let tls = Arc::new(tls.unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -339,8 +435,25 @@ fn https_needs_a_certificate_of_the_authority() {
             });
         }
     });
+    port
+}
+
+fn certified(name: &str) -> rcgen::CertifiedKey<rcgen::KeyPair> {
+    rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap()
+}
+
+#[test]
+fn https_needs_a_certificate_of_the_authority_and_of_the_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        Some(path)
+    };
+    let (server, other) = (certified("localhost"), certified("localhost"));
+    let port = tls_server(&server, None);
     let mut secure = config(&format!("https://localhost:{port}"));
-    secure.ca_file = Some(ca);
+    secure.tls.ca_file = file("ca.pem", &server.cert.pem());
     let mut telemetry = PrometheusTelemetry::start(secure.clone()).unwrap();
     let period = telemetry.take_period(PATIENCE);
     assert_eq!(
@@ -349,14 +462,75 @@ fn https_needs_a_certificate_of_the_authority() {
         "{:?}",
         period.lost
     );
-    secure.ca_file = Some(other_ca);
+    secure.tls.ca_file = file("other.pem", &other.cert.pem());
     let mut telemetry = PrometheusTelemetry::start(secure.clone()).unwrap();
     assert!(lost(&mut telemetry).contains("certificate"));
-    secure.ca_file = Some(empty);
-    assert!(matches!(
-        PrometheusTelemetry::start(secure),
-        Err(PrometheusError::CaFile { .. })
-    ));
+    secure.tls.ca_file = file("empty.pem", "");
+    let error = PrometheusTelemetry::start(secure).unwrap_err();
+    assert!(error.to_string().contains("empty.pem"), "{error}");
+
+    // A certificate of another name than the address.
+    let named = certified("prometheus.internal");
+    let port = tls_server(&named, None);
+    let mut secure = config(&format!("https://localhost:{port}"));
+    secure.tls.ca_file = file("named.pem", &named.cert.pem());
+    let mut telemetry = PrometheusTelemetry::start(secure.clone()).unwrap();
+    assert!(lost(&mut telemetry).contains("certificate"));
+    secure.tls.server_name = Some("prometheus.internal".into());
+    let mut telemetry = PrometheusTelemetry::start(secure.clone()).unwrap();
+    assert!(telemetry.take_period(PATIENCE).lost.is_none());
+    secure.tls.server_name = Some("no name".into());
+    let error = PrometheusTelemetry::start(secure.clone()).unwrap_err();
+    assert!(matches!(error, PrometheusError::ServerName { .. }), "{error}");
+    secure.url = "http://localhost".into();
+    let error = PrometheusTelemetry::start(secure).unwrap_err();
+    assert!(matches!(error, PrometheusError::NoTls(_)), "{error}");
+}
+
+#[test]
+fn a_client_shows_its_certificate_where_one_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (server, client, other) = (
+        certified("localhost"),
+        certified("headroom"),
+        certified("headroom"),
+    );
+    let port = tls_server(&server, Some(&client.cert));
+    let mut secure = config(&format!("https://localhost:{port}"));
+    let files = |client: Option<(std::path::PathBuf, std::path::PathBuf)>| TlsFiles {
+        ca_file: Some(file("ca.pem", &server.cert.pem())),
+        client,
+        server_name: None,
+    };
+    let of = |name: &str, certified: &rcgen::CertifiedKey<rcgen::KeyPair>| {
+        Some((
+            file(&format!("{name}.crt"), &certified.cert.pem()),
+            file(&format!("{name}.key"), &certified.signing_key.serialize_pem()),
+        ))
+    };
+    for (shown, is_let_in) in [
+        (None, false),
+        (of("other", &other), false),
+        (of("client", &client), true),
+    ] {
+        secure.tls = files(shown);
+        let mut telemetry = PrometheusTelemetry::start(secure.clone()).unwrap();
+        let lost = telemetry.take_period(PATIENCE).lost;
+        assert_eq!(lost.is_none(), is_let_in, "{lost:?}");
+    }
+    let (certificate, _) = of("client", &client).unwrap();
+    let (_, key) = of("other", &other).unwrap();
+    secure.tls = files(Some((certificate, key.clone())));
+    let error = PrometheusTelemetry::start(secure.clone()).unwrap_err();
+    assert!(error.to_string().contains("other.key"), "{error}");
+    secure.tls = files(Some((key.clone(), key)));
+    let error = PrometheusTelemetry::start(secure).unwrap_err();
+    assert!(error.to_string().contains("no certificate"), "{error}");
 }
 
 #[test]
@@ -366,6 +540,7 @@ fn a_wrong_configuration_is_refused() {
             (|c: &mut PrometheusConfig| c.url = "prometheus:9090".into()) as fn(&mut PrometheusConfig),
             "http://",
         ),
+        (|c| c.url = "http://me:hidden@h".into(), "password_file"),
         (|c| c.percentile = 100.0, "100"),
         (|c| c.percentile = f64::NAN, "NaN"),
         (|c| c.rate = " ".into(), "request rate"),
@@ -373,6 +548,6 @@ fn a_wrong_configuration_is_refused() {
         let mut config = config("http://127.0.0.1:9");
         change(&mut config);
         let text = PrometheusTelemetry::start(config).unwrap_err().to_string();
-        assert!(text.contains(word), "{word}: {text}");
+        assert!(text.contains(word) && !text.contains("hidden"), "{word}: {text}");
     }
 }

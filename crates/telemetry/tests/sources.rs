@@ -12,17 +12,20 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Longer ago than any date in these lines.
+const LONG_PAST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// A line whose date is long past: the delay is not judged in these tests.
 fn line(server: &str, latency_ms: u32) -> String {
     format!(
-        "127.0.0.1:1 [06/Feb/2009:12:14:14.655] in app/{server} 0/0/0/1/{latency_ms} 200 5 - - ---- 1/1/0/0/0 0/0 \"GET / \
+        "127.0.0.1:1 [06/Feb/2009:12:14:14.655] in app/{server} 0/0/0/{latency_ms}/{latency_ms} 200 5 - - ---- 1/1/0/0/0 0/0 \"GET / \
          HTTP/1.1\"\n"
     )
 }
 
 fn start(source: LogSource) -> HaproxyTelemetry {
     let mut config = HaproxyConfig::new(source);
-    config.late_after = Duration::from_secs(3600);
+    config.late_after = LONG_PAST;
     HaproxyTelemetry::start(config).unwrap()
 }
 
@@ -246,6 +249,31 @@ fn another_format_is_lost_with_the_remedy_and_silence_after_a_while() {
 }
 
 #[test]
+fn lines_of_json_are_refused_with_the_line_that_helps() {
+    let mut telemetry = start(LogSource::Udp("127.0.0.1:0".parse().unwrap()));
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = telemetry.local_address().unwrap();
+    for before in ["<134>Feb  6 12:14:14 haproxy[1]: ", "<134>", ""] {
+        let line = format!("{before}{{\"date\":\"2026-02-06\",\"status\":200}}");
+        for _ in 0..2 {
+            sender.send_to(line.as_bytes(), to).unwrap();
+        }
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let period = telemetry.take_period(Duration::ZERO);
+    assert_eq!((period.malformed, period.malformed_by_kind.json), (6, 6));
+    let text = period.lost.unwrap().to_string();
+    for word in [
+        "JSON",
+        "option httplog\n",
+        "log-format \"%ci:%cp [%tr]",
+        "%{+json}o",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
 fn a_log_that_comes_late_is_lost() {
     let mut config = HaproxyConfig::new(LogSource::Udp("127.0.0.1:0".parse().unwrap()));
     config.format = LogFormat::compile("%Ts %Tt %ST %ts %b/%s").unwrap();
@@ -275,9 +303,56 @@ fn a_log_that_comes_late_is_lost() {
 }
 
 #[test]
+fn a_clock_that_is_behind_is_said_once_and_lines_that_come_late_by_it_are_lost() {
+    let mut config = HaproxyConfig::new(LogSource::Udp("127.0.0.1:0".parse().unwrap()));
+    config.late_after = Duration::from_secs(3);
+    config.format = LogFormat::compile("%t %Tt %ST %ts %b/%s").unwrap();
+    let mut telemetry = HaproxyTelemetry::start(config).unwrap();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = telemetry.local_address().unwrap();
+    let date = |ago: Duration| {
+        let ended = jiff::Zoned::now().checked_sub(ago).unwrap();
+        ended.strftime("%d/%b/%Y:%H:%M:%S.%3f").to_string()
+    };
+    let mut send = |date: &str| {
+        let line = format!("{date} 0 200 -- b/s");
+        sender.send_to(line.as_bytes(), to).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        telemetry.take_period(Duration::ZERO)
+    };
+    let minute = Duration::from_secs(60);
+    let periods: Vec<TelemetryPeriod> = (0..14).map(|_| send(&date(minute))).collect();
+    assert!(
+        matches!(periods[0].lost, Some(Lost::Late(_))),
+        "{:?}",
+        periods[0].lost
+    );
+    let usable = &periods[8..];
+    assert!(usable.iter().all(|period| period.lost.is_none()), "{usable:?}");
+    let behind_s = usable[0].clock_behind.unwrap().get();
+    assert!((59.9..61.0).contains(&behind_s), "{behind_s}");
+    let news: Vec<&String> = periods.iter().flat_map(|period| &period.news).collect();
+    assert_eq!(news.len(), 1, "{news:?}");
+    assert!(
+        news[0].contains("60 s behind") && news[0].contains("synchronise"),
+        "{news:?}"
+    );
+    // Now the log stands still, as behind a relay: what comes is older and older.
+    let stands = date(minute);
+    let late = (0..12).map(|_| send(&stands)).last().unwrap();
+    assert!(
+        matches!(late.lost, Some(Lost::Late(late)) if late.get() < 30.0),
+        "{:?}",
+        late.lost
+    );
+    let period = send(&date(minute));
+    assert!(period.lost.is_none() && period.news.is_empty(), "{period:?}");
+}
+
+#[test]
 fn requests_out_of_scope_do_not_count() {
     let mut config = HaproxyConfig::new(LogSource::Udp("127.0.0.1:0".parse().unwrap()));
-    config.late_after = Duration::from_secs(3600);
+    config.late_after = LONG_PAST;
     config.scope = Scope {
         frontends: vec!["in".into()],
         backends: vec!["app".into()],

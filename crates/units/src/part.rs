@@ -91,6 +91,14 @@ pub enum Sensor {
     SwitchesPerQuery,
     /// Share of the cores' time in idle periods longer than the break-even time of their deepest useful idle state.
     LongIdle,
+    /// Requests that a log accounts for, of those that the proxy counted in the last periods.
+    LogCoverage,
+    /// Lines of a log that were dropped or could not be read.
+    LinesLost,
+    /// How far the clock of another source of telemetry is behind; negative where it is ahead.
+    ClockBehind,
+    /// Latency at the SLO's percentile to the last byte of the answer, as the client takes it.
+    LatencyToLastByte,
 }
 
 /// A lever or a sensor: what has a value.
@@ -136,7 +144,7 @@ impl QuantityInfo {
 
 impl Sensor {
     /// All sensors, in the order in which tables and plots have them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 38] = [
         Self::ArrivalRate,
         Self::ServiceRate,
         Self::FailureRate,
@@ -171,6 +179,10 @@ impl Sensor {
         Self::InstructionsPerQuery,
         Self::SwitchesPerQuery,
         Self::LongIdle,
+        Self::LogCoverage,
+        Self::LinesLost,
+        Self::ClockBehind,
+        Self::LatencyToLastByte,
     ];
 
     /// What it is.
@@ -304,6 +316,28 @@ impl Sensor {
                 "per_query",
                 ("", 1.0),
                 2,
+            ),
+            Self::LogCoverage => (
+                "log_coverage",
+                "Requests with a line in the log",
+                "ratio",
+                ("%", 0.01),
+                1,
+            ),
+            Self::LinesLost => (
+                "lines_lost",
+                "Log lines dropped or not read",
+                "lines",
+                ("", 1.0),
+                0,
+            ),
+            Self::ClockBehind => ("clock_behind", "Clock behind by", "seconds", ("s", 1.0), 1),
+            Self::LatencyToLastByte => (
+                "latency_to_last_byte",
+                "Latency to the last byte at the SLO's percentile",
+                "seconds",
+                ("ms", 1e-3),
+                1,
             ),
             Self::LongIdle => (
                 "long_idle",

@@ -195,9 +195,11 @@ impl Headroom {
                 cores,
                 length,
             },
-            in_flight: Some(traffic.mean_in_flight(observation.length)),
+            in_flight: traffic
+                .in_flight
+                .and_then(|_| traffic.mean_in_flight(observation.length)),
             // A gateway's alarm counts those that it holds too.
-            at_end: traffic.in_flight as f64,
+            at_end: traffic.left_at_end(observation.length),
             fired,
             late: traffic.latency_to_judge() > self.slo.target(),
             limited: observation.in_force.takes_from(&self.plant.full()),
@@ -381,6 +383,7 @@ impl Law for Headroom {
         } else {
             1.0
         };
+        let left = traffic.left_at_end(observation.length);
         let mut found = self
             .grid
             .cheapest(&mut learned, &demand, (asked * bold, observed));
@@ -388,7 +391,7 @@ impl Law for Headroom {
             && let Some((best, _)) = found
         {
             let at = (best.cores.get(), best.pace);
-            let planned = self.reflex.plan(&mut learned, &demand, at, traffic.in_flight);
+            let planned = self.reflex.plan(&mut learned, &demand, at, left);
             if !planned.in_time {
                 found = self.grid.cheapest(&mut learned, &demand, (asked, observed));
             }
@@ -414,7 +417,7 @@ impl Law for Headroom {
         let (load, usual) = (learned.load(&demand, &point), learned.expected(&demand, &point));
         let planned = self.tuning.reflex.then(|| {
             let at = (point.cores.get(), point.pace);
-            self.reflex.plan(&mut learned, &demand, at, traffic.in_flight)
+            self.reflex.plan(&mut learned, &demand, at, left)
         });
 
         let need = self.cap(point.cores, point.pace);

@@ -106,9 +106,11 @@ impl Joint {
                 cores,
                 length,
             },
-            in_flight: Some(traffic.mean_in_flight(observation.length)),
+            in_flight: traffic
+                .in_flight
+                .and_then(|_| traffic.mean_in_flight(observation.length)),
             // A gateway's alarm counts those that it holds too.
-            at_end: traffic.in_flight as f64,
+            at_end: traffic.left_at_end(observation.length),
             fired,
             late: traffic.latency_to_judge() > self.slo.target(),
             limited: self.is_limited(observation, serving),

@@ -360,7 +360,8 @@ impl Joint {
         }
         let demand = self.demand(&forecast, observation, traffic);
         let serving = self.serving(observation);
-        let (now, planned) = self.best_now(serving, &demand, allowed, traffic.in_flight);
+        let (now, planned) =
+            self.best_now(serving, &demand, allowed, traffic.left_at_end(observation.length));
         let servers = self.plan_servers(observation, &demand, allowed);
         let excited = self.excites(&now.point);
         let mut reasons = Vec::new();

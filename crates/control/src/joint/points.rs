@@ -140,7 +140,7 @@ impl Joint {
         servers: usize,
         demand: &Demand,
         allowed: f64,
-        in_flight: u64,
+        in_flight: f64,
     ) -> (Chosen, Option<Planned>) {
         if !self.tuning.reflex {
             let point = self.best_point(servers, demand, allowed);

@@ -252,7 +252,7 @@ impl ReflexPlan {
         learned: &mut Learned<'_>,
         demand: &Demand,
         (cores, pace): (f64, f64),
-        in_flight: u64,
+        in_flight: f64,
     ) -> Planned {
         let cost = learned.cost.at(pace);
         let queue = Queue {
@@ -263,7 +263,7 @@ impl ReflexPlan {
         };
         let left = |(rate, share): &(f64, f64)| (rate + demand.backlog, *share);
         let cases: Vec<(f64, f64)> = demand.cases.iter().map(left).collect();
-        let (bound, slowed) = self.bound(queue, &cases, in_flight as f64);
+        let (bound, slowed) = self.bound(queue, &cases, in_flight);
         let station = learned.latency.station(cores, cost);
         let alone = learned.latency.alone(&station) * learned.caution.exp();
         let arriving = Arriving {

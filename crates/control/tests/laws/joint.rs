@@ -50,7 +50,7 @@ prop_compose! {
         gigahertz in proptest::option::of(0.0..4.0f64), in_flight in 0u64..500, lost in prop::bool::weighted(0.1),
     ) -> Observation {
         let latency = |ms: f64| Latency { at_slo: Seconds::from_millis(ms), missed: false, distribution: None };
-        let traffic = Traffic { arrivals, completions: arrivals, in_flight, latency: p95_ms.map(latency), ..Traffic::default() };
+        let traffic = Traffic { arrivals, completions: arrivals, in_flight: Some(in_flight), latency: p95_ms.map(latency), ..Traffic::default() };
         Observation {
             length: Seconds::new(1.0),
             traffic: (!lost).then_some(traffic),
@@ -129,7 +129,7 @@ fn servers_whose_agents_are_not_heard_make_no_request_seem_cheaper() {
             let traffic = Traffic {
                 arrivals: 2_000,
                 completions: 2_000,
-                in_flight: 10,
+                in_flight: Some(10),
                 latency: Some(Latency {
                     at_slo: Seconds::from_millis(40.0),
                     missed: false,
@@ -261,7 +261,7 @@ fn steadily(
         let traffic = Traffic {
             arrivals: 2_000,
             completions: 2_000,
-            in_flight: 8,
+            in_flight: Some(8),
             latency: Some(latency),
             ..Traffic::default()
         };
@@ -578,7 +578,7 @@ fn what_a_batcher_holds_is_no_work_that_was_left_over() {
                 traffic: Some(Traffic {
                     arrivals: 2_000,
                     completions: 2_000,
-                    in_flight: 8 + held,
+                    in_flight: Some(8 + held),
                     latency: Some(Latency {
                         at_slo: Seconds::from_millis(15.0),
                         missed: false,

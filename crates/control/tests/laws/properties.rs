@@ -21,7 +21,7 @@ prop_compose! {
             completions: arrivals,
             failures: 0,
             failed_by_client: 0,
-            in_flight,
+            in_flight: Some(in_flight),
             oldest_in_flight: (in_flight > 0).then(|| Seconds::new(0.3)),
             latency: p95_ms.map(|ms| {
                 let at = Seconds::from_millis(ms);

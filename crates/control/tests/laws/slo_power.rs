@@ -198,7 +198,7 @@ fn a_service_that_answers_nothing_at_all_is_late_and_an_idle_one_is_not() {
     let mut stalled = seen(41, 0.0, 0.4, 50.0, 6.0, 50.0);
     stalled.traffic = Some(Traffic {
         arrivals: 41,
-        in_flight: 41,
+        in_flight: Some(41),
         oldest_in_flight: Some(Seconds::new(1.0)),
         ..Traffic::default()
     });
@@ -309,7 +309,7 @@ fn while_a_few_percent_fail_the_law_gives_but_does_not_take_and_then_everything_
     let mut hung = few.clone();
     let traffic = hung.traffic.as_mut().unwrap();
     (traffic.completions, traffic.failures) = (0, 2);
-    (traffic.in_flight, traffic.oldest_in_flight) = (40, Some(Seconds::new(60.0)));
+    (traffic.in_flight, traffic.oldest_in_flight) = (Some(40), Some(Seconds::new(60.0)));
     assert_eq!(rule(&guardian.decide(&hung)), "scale-up-cores");
 }
 

@@ -132,7 +132,8 @@ fn period(outcome: &Outcome<'_>, envelope: &PowerEnvelope, latencies: &Histogram
         completions: traffic.completions,
         failures: traffic.failures,
         failed_by_client: traffic.failed_by_client,
-        in_flight: traffic.in_flight,
+        // A simulated world always tells.
+        in_flight: traffic.in_flight.unwrap_or(0),
         oldest_in_flight: traffic.oldest_in_flight,
         latency: LatencySummary::of_micros(latencies),
         slo_latency: traffic

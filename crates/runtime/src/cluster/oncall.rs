@@ -341,7 +341,7 @@ fn of(since: &OnCallCounters, now: OnCallNow) -> TrafficPeriod {
         arrivals: since.arrivals,
         completions: since.queries,
         failures: since.failures,
-        in_flight: now.in_flight,
+        in_flight: Some(now.in_flight),
         oldest_in_flight: now.oldest_in_flight.map(Seconds::from),
         outcomes: Outcomes::of_failed_answers(since.failures),
         ..TrafficPeriod::default()

@@ -102,7 +102,7 @@ fn the_queries_of_all_nodes_are_the_traffic_and_without_one_the_period_is_lost()
     );
     assert_eq!(
         (period.in_flight, period.oldest_in_flight),
-        (8, Some(Seconds::from_millis(30.0)))
+        (Some(8), Some(Seconds::from_millis(30.0)))
     );
     let ReportedLatency::Histogram(histogram) = &period.latency else {
         panic!("every query's latency is known");

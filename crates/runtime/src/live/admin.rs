@@ -66,7 +66,12 @@ struct Last {
 /// The parts of a role; of a run on one machine, which has none, that machine and the one source of its requests.
 fn of_role(tick: &Tick, role: Role) -> Vec<Part> {
     let parts: Vec<Part> = tick.parts_of(role).cloned().collect();
-    let has_parts = tick.parts.iter().any(|part| part.role != Role::Size);
+    // A source of telemetry is no machine.
+    let is_beside = |part: &Part| match role {
+        Role::Node => matches!(part.role, Role::Size | Role::Gateway),
+        _ => part.role == Role::Size,
+    };
+    let has_parts = !tick.parts.iter().all(is_beside);
     let is_whole = !has_parts && tick.held().0.is_some();
     if !parts.is_empty() || !is_whole {
         return parts;

@@ -44,6 +44,10 @@ fn a_run_on_one_machine_has_that_node_and_its_gateway() {
     let gateways = of_role(&tick, Role::Gateway);
     assert_eq!(gateways[0].state.as_deref(), Some("unreachable"));
     assert!(gateways[0].get(Lever::Cores).is_none());
+    // Another source of its requests is that gateway, and no machine.
+    tick.parts = vec![Part::new("haproxy", Role::Gateway)];
+    assert_eq!(of_role(&tick, Role::Gateway), tick.parts);
+    assert_eq!(of_role(&tick, Role::Node)[0].get(Lever::Cores), Some(2.0));
     tick.parts = vec![Part::new("n1", Role::Node)];
     assert_eq!(of_role(&tick, Role::Node), tick.parts);
     assert!(of_role(&tick, Role::Gateway).is_empty());

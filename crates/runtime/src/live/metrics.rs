@@ -138,7 +138,11 @@ impl Metrics {
                  among them",
             ),
             target: add(all, "service_latency_target_seconds", "The SLO's target"),
-            in_flight: add(all, "service_in_flight", "Requests being served"),
+            in_flight: add(
+                all,
+                "service_in_flight",
+                "Requests being served; NaN where it is not known",
+            ),
             requests: add(all, "service_requests", "Requests that arrived"),
             completions: add(
                 all,
@@ -228,7 +232,8 @@ impl Metrics {
                 self.requests.inc_by(traffic.arrivals);
                 self.completions.inc_by(traffic.completions);
                 self.failures.inc_by(traffic.failures);
-                self.in_flight.set(traffic.in_flight as f64);
+                let in_flight = traffic.in_flight.map_or(f64::NAN, |in_flight| in_flight as f64);
+                self.in_flight.set(in_flight);
                 let at_slo = |latency: Latency| match latency.missed {
                     true => f64::INFINITY,
                     false => latency.at_slo.get(),

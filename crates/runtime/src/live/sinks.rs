@@ -55,7 +55,8 @@ fn record(tick: &Tick) -> PeriodRecord {
         completions: traffic.completions,
         failures: traffic.failures,
         failed_by_client: traffic.failed_by_client,
-        in_flight: traffic.in_flight,
+        // The column has no place for what is not known; `seen` beside it tells.
+        in_flight: traffic.in_flight.unwrap_or(0),
         oldest_in_flight: traffic.oldest_in_flight,
         latency: tick.histogram.as_ref().and_then(LatencySummary::of_micros),
         slo_latency: traffic
@@ -258,7 +259,7 @@ mod tests {
         };
         tick.observation.traffic = Some(Traffic {
             oldest_in_flight: Some(Seconds::new(0.4)),
-            in_flight: 1,
+            in_flight: Some(1),
             ..Traffic::default()
         });
         for _ in 0..WARM_UP_PERIODS {

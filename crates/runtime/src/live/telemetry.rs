@@ -7,7 +7,7 @@ use super::tick::BackendTick;
 use hdrhistogram::Histogram;
 use headroom_gateway::{BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts, SourceCounts};
 use headroom_telemetry::{Latency, Source, TelemetryPeriod};
-use headroom_units::{Part, Seconds};
+use headroom_units::{Part, Ratio, Role, Seconds, Sensor};
 use std::time::Duration;
 
 /// Tells, once a period, what happened to the requests.
@@ -34,8 +34,8 @@ pub struct TrafficPeriod {
     pub completions: u64,
     /// Requests that failed, whoever broke them off.
     pub failures: u64,
-    /// Requests being served at the end.
-    pub in_flight: u64,
+    /// Requests being served at the end; `None` where the telemetry does not tell.
+    pub in_flight: Option<u64>,
     /// Age of the oldest of these.
     pub oldest_in_flight: Option<Seconds>,
     /// Latency of the requests answered.
@@ -65,7 +65,9 @@ impl TrafficPeriod {
         self.arrivals += other.arrivals;
         self.completions += other.completions;
         self.failures += other.failures;
-        self.in_flight += other.in_flight;
+        if let Some(in_flight) = other.in_flight {
+            *self.in_flight.get_or_insert(0) += in_flight;
+        }
         self.accept_pauses += other.accept_pauses;
         self.sources += other.sources;
         self.outcomes.add(&other.outcomes);
@@ -97,7 +99,7 @@ impl TrafficPeriod {
 
     /// Forgets what was going on at its end, and keeps what it counts.
     pub(crate) fn end_going_on(&mut self) {
-        (self.in_flight, self.oldest_in_flight) = (0, None);
+        (self.in_flight, self.oldest_in_flight) = (None, None);
         if let Some(queue) = &mut self.queue {
             queue.waiting = 0;
         }
@@ -174,7 +176,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             arrivals: stats.service.arrivals,
             completions: stats.service.completions,
             failures: stats.service.failures,
-            in_flight: stats.service.in_flight,
+            in_flight: Some(stats.service.in_flight),
             oldest_in_flight: stats.oldest_in_flight.map(Seconds::from),
             latency: ReportedLatency::Histogram(stats.histogram),
             backends,
@@ -192,16 +194,21 @@ impl Telemetry for GatewayTelemetry<'_> {
 /// Another program's telemetry: an existing HAProxy's, or that of a Prometheus.
 pub struct Other {
     source: Box<dyn Source>,
+    /// The SLO's percentile, 0 to 100.
+    percentile: f64,
     /// Why its statistics could not be read in the last period: said when it changes.
     statistics_error: Option<String>,
+    part: Part,
 }
 
 impl Other {
-    /// The telemetry of this source.
-    pub fn new(source: Box<dyn Source>) -> Self {
+    /// The telemetry of this source, shown by this name, for an SLO of this percentile.
+    pub fn new(source: Box<dyn Source>, name: &str, percentile: Ratio) -> Self {
         Self {
             source,
+            percentile: percentile.as_percent(),
             statistics_error: None,
+            part: Part::new(name, Role::Gateway),
         }
     }
 }
@@ -216,8 +223,70 @@ impl Telemetry for Other {
                 None => tracing::warn!("the proxy's statistics can be read again"),
             }
         }
+        for news in &period.news {
+            tracing::warn!("{news}");
+        }
+        self.part = part(&self.part.name, &period, self.percentile);
         reported(period)
     }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![self.part.clone()]
+    }
+}
+
+/// What the source knows of itself, and of the requests unless it is lost.
+fn part(name: &str, period: &TelemetryPeriod, percentile: f64) -> Part {
+    let state = match (&period.lost, &period.statistics_error) {
+        (Some(_), _) => "not to be used",
+        (None, Some(_)) => "without statistics",
+        (None, None) => "connected",
+    };
+    let lines_lost = period.dropped.unwrap_or(0) + period.dropped_by_proxy.unwrap_or(0) + period.malformed;
+    // What reads no log has no lines to lose.
+    let has_lines = matches!(period.latency, Latency::Histogram(_));
+    let mut part = Part::new(name, Role::Gateway)
+        .in_state(state)
+        .with(Sensor::LogCoverage, period.coverage)
+        .with(Sensor::LinesLost, has_lines.then_some(lines_lost as f64))
+        .with(Sensor::ClockBehind, period.clock_behind.map(Seconds::get));
+    if !period.measured.is_empty() {
+        part = part.fact("latency_is", period.measured.as_str());
+    }
+    let counts = [
+        ("lines_dropped_by_kernel", period.dropped),
+        ("lines_dropped_by_proxy", period.dropped_by_proxy),
+        ("lines_malformed", has_lines.then_some(period.malformed)),
+    ];
+    for (name, count) in counts {
+        part = match count {
+            Some(count) => part.fact(name, count),
+            None => part,
+        };
+    }
+    part.trouble
+        .extend(period.lost.as_ref().map(|lost| one_line(&lost.to_string())));
+    part.trouble
+        .extend(period.statistics_error.as_deref().map(one_line));
+    if period.lost.is_some() {
+        return part;
+    }
+    let rate = |count: u64| (!period.since.is_zero()).then(|| count as f64 / period.since.as_secs_f64());
+    let at = |latency: &Latency| latency.at(percentile).map(Seconds::get);
+    let to_last_byte = period.latency_to_last_byte.as_ref().and_then(at);
+    part.with(Sensor::ArrivalRate, rate(period.arrivals))
+        .with(Sensor::FailureRate, rate(period.failures))
+        .with(
+            Sensor::InFlight,
+            period.in_flight.map(|in_flight| in_flight as f64),
+        )
+        .with(Sensor::LatencyAtSlo, at(&period.latency))
+        .with(Sensor::LatencyToLastByte, to_last_byte)
+}
+
+/// A remedy may have a line to copy, on a line of its own; news and readiness are a line each.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A period of another source, unless it is lost: then why is said.
@@ -240,7 +309,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         arrivals: period.arrivals,
         completions: period.completions,
         failures: period.failures,
-        in_flight: period.in_flight.unwrap_or(0),
+        in_flight: period.in_flight,
         oldest_in_flight: period.oldest_in_flight,
         backends: backends.collect(),
         queue: None,
@@ -256,3 +325,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         },
     })
 }
+
+#[cfg(test)]
+#[path = "telemetry_tests.rs"]
+mod tests;

@@ -198,7 +198,7 @@ mod tests {
             };
             tick.observation.traffic = Some(Traffic {
                 completions,
-                in_flight: 3,
+                in_flight: Some(3),
                 oldest_in_flight: oldest_s.map(Seconds::new),
                 ..Traffic::default()
             });

@@ -208,7 +208,7 @@ fn the_first_periods_are_not_counted_as_late() {
     for second in 1..=12 {
         let mut tick = late(second, 3.0, 180);
         tick.observation.traffic = Some(headroom_control::Traffic {
-            in_flight: 1,
+            in_flight: Some(1),
             oldest_in_flight: Some(Seconds::new(0.18)),
             ..headroom_control::Traffic::default()
         });

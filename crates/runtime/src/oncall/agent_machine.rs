@@ -140,7 +140,7 @@ impl Counted {
             waiting: narrow(oncall.waiting),
             waiting_least: narrow(oncall.always_waiting()),
             oldest_waiting: oncall.oldest_waiting.map(length_of),
-            in_flight: traffic.in_flight,
+            in_flight: traffic.in_flight.unwrap_or(0),
             oldest_in_flight: traffic.oldest_in_flight.map(length_of),
             cores,
             asking_thousandths: oncall.asking.map(|asking| (asking * 1e3).round() as u32),

@@ -41,7 +41,7 @@ impl Telemetry for OncallTelemetry {
             arrivals: (since.queries + in_flight).saturating_sub(before),
             completions: since.queries - failures,
             failures,
-            in_flight,
+            in_flight: Some(in_flight),
             oldest_in_flight: oldest,
             latency: ReportedLatency::Histogram(histogram(&since.latencies)),
             outcomes: Outcomes::of_failed_answers(failures),

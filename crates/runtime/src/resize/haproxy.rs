@@ -37,7 +37,7 @@ impl Counted {
                 completions: by_class[..4].iter().sum(),
                 // None of the classes: most often a client that went away.
                 failures: by_class[4] + other,
-                in_flight: self.in_flight,
+                in_flight: Some(self.in_flight),
                 outcomes: Outcomes {
                     failed_by_client: other,
                     responses: Some(by_class),

@@ -159,7 +159,7 @@ impl World<'_> {
                 completions: std::mem::take(&mut period.completions),
                 failures,
                 failed_by_client: 0,
-                in_flight: self.accounts.in_flight,
+                in_flight: Some(self.accounts.in_flight),
                 oldest_in_flight: oldest.map(|arrived| Seconds::new(now_s - arrived)),
                 latency: latencies.latency(self.slo, failures),
             },

@@ -1,8 +1,9 @@
 //! The dates that HAProxy writes.
 
 use super::format::DateStyle;
+use jiff::Timestamp;
 use jiff::civil::DateTime;
-use jiff::tz::Offset;
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 const MONTHS: [&[u8; 3]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
@@ -28,23 +29,34 @@ impl Written {
         }
     }
 
-    /// How long ago this was, seconds; slightly negative where clocks are read at different moments. HAProxy
-    /// writes local times without their zone; all zones are whole quarters of an hour from UTC, so what remains
-    /// after the nearest quarter is the answer, as long as it is under seven and a half minutes.
-    pub(super) fn ago_s(self, now_utc_ms: i64) -> f64 {
-        const QUARTER_MS: i64 = 15 * 60 * 1000;
+    /// How long ago this was, in seconds; negative where the clock there is ahead. HAProxy writes local times without their
+    /// zone: they are taken to be of `zone`, and of the two readings in the hour that a zone repeats the nearer one to now.
+    /// Where HAProxy's zone is another, this is off by their difference.
+    pub(super) fn ago_s(self, now_utc_ms: i64, zone: &TimeZone) -> f64 {
         let ago_ms = now_utc_ms.saturating_sub(self.as_utc_ms);
-        let ago_ms = if self.zoned {
-            ago_ms
-        } else {
-            let beyond = ago_ms.rem_euclid(QUARTER_MS);
-            if beyond > QUARTER_MS / 2 {
-                beyond - QUARTER_MS
-            } else {
-                beyond
-            }
+        let ago_ms = match self.zoned {
+            true => ago_ms,
+            false => ago_ms.saturating_add(self.east_of_utc_ms(ago_ms, zone)),
         };
         ago_ms as f64 / 1e3
+    }
+
+    /// How far `zone` is east of UTC at this local time, of which it is said how long ago it would have been by UTC.
+    fn east_of_utc_ms(self, ago_utc_ms: i64, zone: &TimeZone) -> i64 {
+        // A date that was parsed is within jiff's range.
+        let Ok(local) = Timestamp::from_millisecond(self.as_utc_ms) else {
+            return 0;
+        };
+        let local = Offset::UTC.to_datetime(local);
+        let ms = |offset: Offset| i64::from(offset.seconds()) * 1000;
+        match zone.to_ambiguous_timestamp(local).offset() {
+            AmbiguousOffset::Unambiguous { offset } => ms(offset),
+            AmbiguousOffset::Gap { before, after } | AmbiguousOffset::Fold { before, after } => {
+                let both = [ms(before), ms(after)];
+                let nearer = |east: &i64| ago_utc_ms.saturating_add(*east).unsigned_abs();
+                both.into_iter().min_by_key(nearer).unwrap_or(0)
+            }
+        }
     }
 }
 
@@ -160,16 +172,29 @@ mod tests {
     }
 
     #[test]
-    fn the_time_zone_of_a_bare_date_does_not_matter() {
-        let written = |as_utc_ms| Written {
-            as_utc_ms,
-            zoned: false,
-        };
-        let now = 1_700_000_000_000;
-        for quarters in [-48, -14, 0, 22, 23, 51] {
-            let lag = written(now + quarters * 900_000 - 1_500).ago_s(now);
-            assert!((lag - 1.5).abs() < 1e-9, "{quarters} quarters: {lag}");
+    fn a_bare_date_is_of_this_machines_zone() {
+        let bare = |text: &str| parse(DateStyle::Milliseconds, text.as_bytes()).unwrap();
+        // Central European time, as POSIX writes it: two hours east of UTC from the last Sunday of March to that of October.
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let utc = |text: &str| text.parse::<Timestamp>().unwrap().as_millisecond();
+        for (written, now, ago_s) in [
+            ("06/Feb/2026:13:14:14.500", "2026-02-06T12:14:16Z", 1.5),
+            ("06/Jul/2026:14:14:14.500", "2026-07-06T12:14:16Z", 1.5),
+            // Seven and a half minutes and more are no other zone.
+            ("06/Jul/2026:14:00:00.000", "2026-07-06T12:10:00Z", 600.0),
+            ("06/Jul/2026:13:00:00.000", "2026-07-06T12:00:00Z", 3600.0),
+            // The hour before the clocks go back, and the same hour again; a request on either side of that.
+            ("25/Oct/2026:02:30:00.000", "2026-10-25T00:30:01Z", 1.0),
+            ("25/Oct/2026:02:30:00.000", "2026-10-25T01:30:01Z", 1.0),
+            ("25/Oct/2026:02:59:59.000", "2026-10-25T01:00:01Z", 2.0),
+            ("29/Mar/2026:01:59:59.000", "2026-03-29T01:00:01Z", 2.0),
+        ] {
+            let lag_s = bare(written).ago_s(utc(now), &berlin);
+            assert!((lag_s - ago_s).abs() < 1e-9, "{written} {now}: {lag_s}");
         }
-        assert!((written(now + 2).ago_s(now) + 0.002).abs() < 1e-9);
+        let ahead = bare("06/Feb/2026:12:14:16.500").ago_s(utc("2026-02-06T12:14:16Z"), &TimeZone::UTC);
+        assert!((ahead + 0.5).abs() < 1e-9, "{ahead}");
+        let zoned = parse(DateStyle::Zone, b"06/Feb/2026:12:14:14 +0000").unwrap();
+        assert!((zoned.ago_s(utc("2026-02-06T12:14:16Z"), &berlin) - 2.0).abs() < 1e-9);
     }
 }

@@ -4,6 +4,7 @@
 //! state, and the names of frontend, backend and server. The rest is stepped over, and matching stops after the
 //! last field that is needed, so a line that `log ... len` cut short behind it is as good as a whole one.
 
+use super::latency::{LatencyFrom, tells_first_byte};
 use super::quoting;
 use std::fmt;
 
@@ -62,10 +63,14 @@ pub(super) enum Slot {
     TotalTime,
     IdleTime,
     HandshakeTime,
+    RequestTime,
+    QueueTime,
+    ConnectTime,
+    ResponseTime,
 }
 
 /// How many slots there are.
-pub(super) const SLOTS: usize = 10;
+pub(super) const SLOTS: usize = 14;
 
 /// How a date is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,18 +120,6 @@ pub(super) enum Part {
     Field(Field),
 }
 
-/// Which time the latency is taken from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LatencyFrom {
-    /// `%Ta`: from the first byte of the request to the last of the answer.
-    Active,
-    /// `%Tt - %Th - %Ti`, which is the same.
-    TotalLessIdle,
-    /// `%Tt`: the client's idle time on a kept-alive connection and its handshake are in it, so it is right only
-    /// for connections of one request.
-    Total,
-}
-
 /// A compiled log format.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LogFormat {
@@ -134,6 +127,8 @@ pub struct LogFormat {
     /// How many parts are matched: up to the last that is needed and what delimits it.
     pub(super) matched: usize,
     pub(super) latency_from: LatencyFrom,
+    /// The time to the last byte of the answer can be told, without that of the request's head.
+    pub(super) to_last_byte: bool,
     pub(super) date_style: DateStyle,
     /// The date is that of the request (`%tr`), not of the connection (`%t`).
     pub(super) date_of_request: bool,
@@ -183,6 +178,16 @@ impl LogFormat {
         self.latency_from
     }
 
+    /// Whether the lines are JSON, written with literals.
+    pub(super) fn is_json(&self) -> bool {
+        matches!(self.parts.first(), Some(Part::Literal(start)) if start.starts_with(b"{"))
+    }
+
+    /// Whether the lines tell the time to the last byte of the answer apart from that to the first.
+    pub fn tells_last_byte_apart(&self) -> bool {
+        self.to_last_byte && self.latency_from == LatencyFrom::FirstByte
+    }
+
     /// Whether the lines name the frontend (`%f` or `%ft`).
     pub const fn has_frontend(&self) -> bool {
         self.has_frontend
@@ -190,13 +195,10 @@ impl LogFormat {
 
     fn assemble(parts: Vec<Candidate>, text: String) -> Result<Self, FormatError> {
         let has = |slot| parts.iter().any(|part| part.slot() == Some(slot));
-        let latency_from = if has(Slot::ActiveTime) {
-            LatencyFrom::Active
-        } else if has(Slot::HandshakeTime) && has(Slot::IdleTime) {
-            LatencyFrom::TotalLessIdle
-        } else {
-            LatencyFrom::Total
-        };
+        let latency_from = LatencyFrom::of(has);
+        let (active, first_byte) = (has(Slot::ActiveTime), tells_first_byte(&has));
+        let total_less_idle = !active && has(Slot::HandshakeTime) && has(Slot::IdleTime);
+        let to_last_byte = (active || total_less_idle) && has(Slot::RequestTime);
         let mut missing = Vec::new();
         for (absent, name) in [
             (!has(Slot::Date), "date (%tr, or %t, %T, %Tl, %trg, %trl, %Ts)"),
@@ -240,14 +242,14 @@ impl LogFormat {
                     mut field,
                     date_of_request,
                 } => {
-                    let unused = match (field.slot, latency_from) {
-                        (None, _) => true,
-                        (Some(Slot::Date), _) => request_date && !date_of_request,
-                        (Some(Slot::IdleTime | Slot::HandshakeTime), from) => {
-                            from != LatencyFrom::TotalLessIdle
-                        }
+                    let unused = match field.slot {
+                        None => true,
+                        Some(Slot::Date) => request_date && !date_of_request,
+                        Some(Slot::IdleTime | Slot::HandshakeTime) => !total_less_idle,
                         // The connection's date and the total time together give the end of the request.
-                        (Some(Slot::TotalTime), LatencyFrom::Active) => request_date,
+                        Some(Slot::TotalTime) => active && request_date,
+                        Some(Slot::RequestTime) => !to_last_byte,
+                        Some(Slot::QueueTime | Slot::ConnectTime | Slot::ResponseTime) => !first_byte,
                         _ => false,
                     };
                     field.slot = field.slot.filter(|&slot| !unused && !taken[slot as usize]);
@@ -267,6 +269,7 @@ impl LogFormat {
             matched: last + 1 + usize::from(delimited),
             parts: compiled,
             latency_from,
+            to_last_byte,
             date_style,
             date_of_request: request_date,
             has_frontend: taken[Slot::Frontend as usize],
@@ -437,8 +440,8 @@ impl<'a> Compiler<'a> {
                             return Err(self.error(
                                 start,
                                 format!(
-                                    "the encoding {flag} is not read; write JSON with literals, for example \
-                                     {{\"status\":%ST,\"backend\":\"%b\", ...}}"
+                                    "the encoding {flag} is not read; write `option httplog`, or this line, or JSON with literals, for \
+                                     example {{\"status\":%ST,\"backend\":\"%b\", ...}}:\n    {WORKING_LOG_FORMAT}"
                                 ),
                             ));
                         }
@@ -514,8 +517,12 @@ fn meaning(name: &str) -> (Shape, Option<Slot>, bool) {
         "t" => (Shape::Date(Milliseconds), Some(Slot::Date), false),
         "T" | "Tl" => (Shape::Date(Zone), Some(Slot::Date), false),
         "Ts" => (Shape::Date(Epoch), Some(Slot::Date), false),
-        "B" | "U" | "TR" | "Tq" | "Tw" | "Tc" | "Tr" | "Td" | "Tu" | "ac" | "fc" | "bc" | "sc" | "rc"
-        | "sq" | "bq" | "lc" | "ms" | "pid" | "rt" => (Shape::Number, None, false),
+        "TR" => (Shape::Number, Some(Slot::RequestTime), false),
+        "Tw" => (Shape::Number, Some(Slot::QueueTime), false),
+        "Tc" => (Shape::Number, Some(Slot::ConnectTime), false),
+        "Tr" => (Shape::Number, Some(Slot::ResponseTime), false),
+        "B" | "U" | "Tq" | "Td" | "Tu" | "ac" | "fc" | "bc" | "sc" | "rc" | "sq" | "bq" | "lc" | "ms"
+        | "pid" | "rt" => (Shape::Number, None, false),
         "ci" | "cp" | "bi" | "bp" | "fi" | "fp" | "si" | "sp" | "H" | "HM" | "HV" | "ID" | "sslc"
         | "sslv" => (Shape::Word, None, false),
         "CC" | "CS" | "r" | "HP" | "HU" | "HPO" => (Shape::Text, None, false),

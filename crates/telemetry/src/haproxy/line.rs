@@ -1,7 +1,8 @@
 //! One line of the log, matched against the compiled format.
 
 use super::date::{self, Written};
-use super::format::{DateStyle, Field, LatencyFrom, LogFormat, Part, SLOTS, Shape, Slot};
+use super::format::{DateStyle, Field, LogFormat, Part, SLOTS, Shape, Slot};
+use super::latency::LatencyFrom;
 use memchr::{memchr, memmem};
 
 /// Where a field without a fixed shape ends can be tried at so many places in one line; past that it is given up.
@@ -20,8 +21,12 @@ pub struct Entry<'a> {
     pub status: Option<u16>,
     /// The two characters of the termination state: who ended it, and when.
     pub termination: [u8; 2],
-    /// The total time in whole milliseconds, cut off; `None` where HAProxy has none (-1).
+    /// The latency that the format gives ([`LogFormat::latency_from`]) in whole milliseconds, cut off; `None` where HAProxy
+    /// has none (-1).
     pub latency_ms: Option<u64>,
+    /// From the request complete to the last byte of the answer, where that is another latency than the one above and the
+    /// format tells it; in whole milliseconds, cut off.
+    pub to_last_byte_ms: Option<u64>,
     /// When the request ended, as the line's date plus its time; `None` where the format cannot tell.
     pub ended: Option<Written>,
 }
@@ -44,6 +49,9 @@ pub enum LineError {
     /// It was written before the request had ended.
     #[error("it was written before the request had ended (`option logasap`)")]
     Logasap,
+    /// It is JSON, and the format is not.
+    #[error("it is JSON, and the log format is not")]
+    Json,
     /// It fits the format in too many ways.
     #[error("it fits the log format in too many ways")]
     Ambiguous,
@@ -266,6 +274,14 @@ impl<'a> Matching<'_, 'a> {
         }
     }
 
+    /// From the request complete to the head of the answer; `None` where none came.
+    fn first_byte_ms(&self) -> Result<Option<u64>, LineError> {
+        let queued_ms = self.time_ms(Slot::QueueTime)?.unwrap_or(0);
+        let connected_ms = self.time_ms(Slot::ConnectTime)?.unwrap_or(0);
+        let answered_ms = self.time_ms(Slot::ResponseTime)?;
+        Ok(answered_ms.map(|answered_ms| answered_ms.saturating_add(queued_ms).saturating_add(connected_ms)))
+    }
+
     fn entry(&self) -> Result<Entry<'a>, LineError> {
         let format = self.format;
         let backend = self.text(Slot::Backend)?.ok_or(LineError::Mismatch)?;
@@ -281,20 +297,28 @@ impl<'a> Matching<'_, 'a> {
             return Err(LineError::Mismatch);
         };
         let total_ms = self.time_ms(Slot::TotalTime)?;
-        let latency_ms = match format.latency_from {
-            LatencyFrom::Active => self.time_ms(Slot::ActiveTime)?,
-            LatencyFrom::Total => total_ms,
-            LatencyFrom::TotalLessIdle => {
-                // The two are -1 where they were not reached, and then nothing was spent in them.
+        let active_ms = match self.time_ms(Slot::ActiveTime)? {
+            // The two are -1 where they were not reached, and then nothing was spent in them.
+            None if self.bytes(Slot::IdleTime).is_some() => {
                 let idle_ms = self.time_ms(Slot::IdleTime)?.unwrap_or(0);
                 let handshake_ms = self.time_ms(Slot::HandshakeTime)?.unwrap_or(0);
                 total_ms.map(|total| total.saturating_sub(idle_ms).saturating_sub(handshake_ms))
             }
+            active_ms => active_ms,
+        };
+        let request_ms = self.time_ms(Slot::RequestTime)?.unwrap_or(0);
+        let last_byte_ms = active_ms.map(|active| active.saturating_sub(request_ms));
+        let latency_ms = match format.latency_from {
+            LatencyFrom::FirstByte => self.first_byte_ms()?,
+            LatencyFrom::LastByte => last_byte_ms,
+            LatencyFrom::Active | LatencyFrom::TotalLessIdle => active_ms,
+            LatencyFrom::Total => total_ms,
         };
         let began = self.bytes(Slot::Date).ok_or(LineError::Mismatch)?;
         let began = date::parse(format.date_style, began).ok_or(LineError::Value)?;
         let lasted_ms = if format.date_of_request {
-            latency_ms
+            // A format with neither has the connection's total time, which is too long after an idle one.
+            active_ms.or(total_ms)
         } else {
             total_ms
         };
@@ -305,6 +329,7 @@ impl<'a> Matching<'_, 'a> {
             status,
             termination: [who, when],
             latency_ms,
+            to_last_byte_ms: last_byte_ms.filter(|_| format.tells_last_byte_apart()),
             ended: lasted_ms.map(|lasted_ms| began.later_by_ms(lasted_ms)),
         })
     }

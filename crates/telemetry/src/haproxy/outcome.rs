@@ -68,6 +68,7 @@ mod tests {
             status: u16::try_from(status).ok(),
             termination: *state,
             latency_ms: Some(1),
+            to_last_byte_ms: None,
             ended: None,
         }
         .outcome()

@@ -9,7 +9,7 @@ pub use reply::ServerRow;
 
 use super::csv;
 use headroom_units::Seconds;
-use reply::{oldest, pid, server_rows};
+use reply::{dropped_logs, oldest, pid, server_rows};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -160,6 +160,8 @@ impl Row {
 pub struct Statistics {
     /// The process id; another one after a reload.
     pub pid: u64,
+    /// Log lines that it could not send since its start (`DroppedLogs`); `None` where it does not say.
+    pub dropped_logs: Option<u64>,
     /// The rows, in HAProxy's order.
     pub rows: Vec<Row>,
 }
@@ -208,7 +210,11 @@ impl StatisticsSocket {
         };
         let (info, table) = reply.split_at(header);
         let rows = csv::rows(table).map_err(|what| self.unexpected(command, table, &what))?;
-        Ok(Statistics { pid: pid(info), rows })
+        Ok(Statistics {
+            pid: pid(info),
+            dropped_logs: dropped_logs(info),
+            rows,
+        })
     }
 
     /// Age of the oldest request in one of these backends (`show sess`); `None` where there is none. HAProxy gives

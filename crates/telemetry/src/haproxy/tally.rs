@@ -7,6 +7,7 @@ use super::outcome::Outcome;
 use crate::period::{Failures, Malformed, latency_histogram};
 use hdrhistogram::Histogram;
 use headroom_units::FailedStatus;
+use jiff::tz::TimeZone;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -79,16 +80,21 @@ pub(super) struct Tally {
     pub example: Option<(String, LineError)>,
     /// Microseconds.
     pub latency: Histogram<u64>,
+    /// From the request complete to the last byte of the answer, microseconds; where the format tells it apart.
+    pub to_last_byte: Option<Histogram<u64>>,
     /// `backend/server`, each once.
     pub servers: Vec<(String, ServerTally)>,
     index: HashMap<String, usize>,
-    /// How long after the end of its request the youngest line came, seconds.
+    /// How long after the end of its request the youngest line came, by the clocks there and here, seconds.
     pub least_lag_s: Option<f64>,
+    /// The dates name their time zone.
+    pub in_zone: bool,
 }
 
 impl Tally {
-    pub fn new() -> Self {
+    pub fn new(format: &LogFormat) -> Self {
         Self {
+            to_last_byte: format.tells_last_byte_apart().then(latency_histogram),
             lines: 0,
             elsewhere: 0,
             notices: 0,
@@ -102,12 +108,14 @@ impl Tally {
             servers: Vec::new(),
             index: HashMap::new(),
             least_lag_s: None,
+            in_zone: false,
         }
     }
 
     /// Adds one request.
     fn add(&mut self, entry: &Entry<'_>, failed_status: &FailedStatus, lag_s: Option<f64>, key: &mut String) {
         self.lines += 1;
+        self.in_zone = entry.ended.is_some_and(|ended| ended.zoned);
         if let Some(lag_s) = lag_s {
             self.least_lag_s = Some(self.least_lag_s.map_or(lag_s, |least| least.min(lag_s)));
         }
@@ -131,10 +139,13 @@ impl Tally {
             }
             Outcome::Completed => {
                 self.completions += 1;
+                // HAProxy cuts the fraction off: the middle of the millisecond is right on average.
+                let middle_us = |ms: u64| ms.saturating_mul(1000).saturating_add(500);
                 if let Some(latency_ms) = entry.latency_ms {
-                    // HAProxy cuts the fraction off: the middle of the millisecond is right on average.
-                    self.latency
-                        .saturating_record(latency_ms.saturating_mul(1000).saturating_add(500));
+                    self.latency.saturating_record(middle_us(latency_ms));
+                }
+                if let (Some(histogram), Some(ms)) = (&mut self.to_last_byte, entry.to_last_byte_ms) {
+                    histogram.saturating_record(middle_us(ms));
                 }
             }
             Outcome::FailedByServer => {
@@ -177,6 +188,7 @@ impl Tally {
             LineError::Truncated => &mut self.malformed.truncated,
             LineError::TooLong => &mut self.malformed.too_long,
             LineError::Value => &mut self.malformed.value,
+            LineError::Json => &mut self.malformed.json,
             LineError::Logasap => &mut self.malformed.logasap,
             LineError::Ambiguous => &mut self.malformed.ambiguous,
         };
@@ -187,6 +199,12 @@ impl Tally {
             self.example = Some((text, error));
         }
     }
+}
+
+/// Whether a message is JSON, whole or cut short.
+fn is_json(message: &[u8]) -> bool {
+    let message = message.trim_ascii();
+    message.starts_with(b"{") || message.starts_with(b"[{") || message.starts_with(b"\"{")
 }
 
 /// The tally that the reader writes and the taker exchanges. The lock is held for one line, or for the exchange
@@ -204,6 +222,8 @@ pub(super) struct Intake {
     format: LogFormat,
     scope: Scope,
     failed_status: FailedStatus,
+    /// That of this machine.
+    zone: TimeZone,
     envelope: Envelope,
     shared: Shared,
     key: String,
@@ -215,6 +235,7 @@ impl Intake {
             format,
             scope,
             failed_status,
+            zone: TimeZone::system(),
             envelope: Envelope::default(),
             shared,
             key: String::new(),
@@ -230,6 +251,7 @@ impl Intake {
             format,
             scope,
             failed_status,
+            zone,
             envelope,
             shared,
             key,
@@ -238,12 +260,14 @@ impl Intake {
             lock(shared).refuse(line, LineError::TooLong);
             return;
         }
-        let mut notice = false;
+        let (mut notice, mut json) = (false, false);
         let read = envelope.open(line, |message| {
             notice |= NOTICES.iter().any(|start| message.starts_with(start));
-            let entry = format.parse(message)?;
+            let entry = format.parse(message).inspect_err(|_| {
+                json |= is_json(message) && !format.is_json();
+            })?;
             if scope.holds(&entry) {
-                let lag_s = entry.ended.map(|ended| ended.ago_s(now_utc_ms));
+                let lag_s = entry.ended.map(|ended| ended.ago_s(now_utc_ms, zone));
                 lock(shared).add(&entry, failed_status, lag_s, key);
             } else {
                 lock(shared).elsewhere += 1;
@@ -253,6 +277,7 @@ impl Intake {
         match read {
             Ok(()) => {}
             Err(_) if notice => lock(shared).notices += 1,
+            Err(_) if json => lock(shared).refuse(line, LineError::Json),
             Err(error) => lock(shared).refuse(line, error),
         }
     }

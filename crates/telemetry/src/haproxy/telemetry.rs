@@ -1,6 +1,10 @@
 //! Log and statistics socket, joined into one observation per period.
 
-use super::format::{FormatError, LatencyFrom, LogFormat, WORKING_LOG_FORMAT};
+use super::clock::ClockDifference;
+use super::counters::{Counted, Totals};
+use super::coverage::{Coverage, Gaps};
+use super::format::{FormatError, LogFormat, WORKING_LOG_FORMAT};
+use super::latency::LatencyFrom;
 use super::line::LineError;
 use super::source::{LogSource, Reader, SourceError, State};
 use super::statistics::{Row, RowKind, Statistics, StatisticsAddress, StatisticsSocket};
@@ -44,7 +48,7 @@ pub struct HaproxyConfig {
     pub statistics: Option<StatisticsAddress>,
     /// Without a statistics socket: a log that is silent for longer than this is lost.
     pub silent_after: Duration,
-    /// A log whose youngest line of a period is later than this is lost.
+    /// A log whose youngest line of a period is later than this, beyond the difference of the clocks, is lost.
     pub late_after: Duration,
 }
 
@@ -88,7 +92,10 @@ pub struct HaproxyTelemetry {
     shared: Shared,
     reader: Reader,
     statistics: Option<StatisticsSocket>,
+    started: Instant,
     taken: Instant,
+    /// HAProxy's clock, against that of this machine.
+    clock: ClockDifference,
     last: Option<Totals>,
     start_error: Option<String>,
     kernel_drops: Option<u64>,
@@ -98,39 +105,8 @@ pub struct HaproxyTelemetry {
     backends: BTreeSet<String>,
     /// Requests counted since the last period that had enough lines, and for how many periods.
     missing: (u64, u32),
-}
-
-/// The counters of the scope.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Totals {
-    pid: u64,
-    arrivals: u64,
-    ended: u64,
-    /// The scope is one that the counters can be summed over.
-    countable: bool,
-}
-
-/// What the counters say of one period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counted {
-    arrivals: u64,
-    ended: u64,
-    reloaded: bool,
-}
-
-impl Totals {
-    /// What was counted since an earlier look. After a restart or reload the counters began at nothing, and what
-    /// the old process counted after the earlier look is unknown.
-    fn since(&self, earlier: &Self) -> Counted {
-        let reloaded =
-            self.pid != earlier.pid || self.arrivals < earlier.arrivals || self.ended < earlier.ended;
-        let base = if reloaded { Self::default() } else { *earlier };
-        Counted {
-            arrivals: self.arrivals - base.arrivals,
-            ended: self.ended - base.ended,
-            reloaded,
-        }
-    }
+    /// Log lines against what was counted.
+    coverage: Coverage,
 }
 
 impl HaproxyTelemetry {
@@ -144,7 +120,7 @@ impl HaproxyTelemetry {
         if !config.scope.frontends.is_empty() && !config.format.has_frontend() {
             return Err(HaproxyError::NoFrontend(config.scope.frontends.join(", ")));
         }
-        let shared: Shared = Arc::new(Mutex::new(Box::new(Tally::new())));
+        let shared: Shared = Arc::new(Mutex::new(Box::new(Tally::new(&config.format))));
         let intake = Intake::new(
             config.format.clone(),
             config.scope.clone(),
@@ -156,7 +132,9 @@ impl HaproxyTelemetry {
         let mut telemetry = Self {
             shared,
             statistics,
+            started: Instant::now(),
             taken: Instant::now(),
+            clock: ClockDifference::default(),
             last: None,
             start_error: None,
             kernel_drops: reader.dropped(),
@@ -164,11 +142,15 @@ impl HaproxyTelemetry {
             heard: Instant::now(),
             backends: config.scope.backends.iter().cloned().collect(),
             missing: (0, 0),
+            coverage: Coverage::default(),
             config,
         };
         let read = telemetry.statistics.as_ref().map(|socket| {
             let statistics = socket.read(Duration::from_millis(200));
-            telemetry.totals(&statistics.map_err(|error| error.to_string())?)
+            Totals::of(
+                &statistics.map_err(|error| error.to_string())?,
+                &telemetry.config.scope,
+            )
         });
         match read {
             Some(Ok(totals)) => telemetry.last = Some(totals),
@@ -196,13 +178,19 @@ impl HaproxyTelemetry {
     /// What a user should be told at the start: what makes this source worse than it could be, and the remedy.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.config.format.latency_from() == LatencyFrom::Total {
-            notes.push(
-                "the log format has %Tt and not %Ta: the client's idle time on kept-alive connections counts as \
-                 latency; add %Ta (or %Th and %Ti)"
-                    .into(),
-            );
-        }
+        let from = self.config.format.latency_from();
+        notes.push(match from {
+            LatencyFrom::FirstByte => format!(
+                "latency is {from}; the upload of a body counts in it unless HAProxy has `option http-buffer-request`"
+            ),
+            LatencyFrom::Total => format!(
+                "latency is {from}: the client's idle time on kept-alive connections counts; add %TR/%Tw/%Tc/%Tr/%Ta"
+            ),
+            _ => format!(
+                "latency is {from}: a slow client counts as a slow service; add %TR/%Tw/%Tc/%Tr/%Ta, as `option httplog` \
+                 has them"
+            ),
+        });
         if self.statistics.is_none() {
             notes.push(
                 "no statistics socket is named: the number in flight is unknown, and a silent log is lost after \
@@ -238,6 +226,7 @@ impl HaproxyTelemetry {
         counted: Option<Counted>,
         dropped: Option<u64>,
         statistics_error: Option<&str>,
+        late_s: Option<f64>,
     ) -> Option<Lost> {
         let (missed, periods) = match counted {
             Some(counted) if counted.ended > tally.lines.saturating_mul(2) => {
@@ -286,8 +275,11 @@ impl HaproxyTelemetry {
             });
         }
         let late_after_s = self.config.late_after.as_secs_f64();
-        if let Some(lag_s) = tally.least_lag_s.filter(|&lag_s| lag_s > late_after_s) {
-            return Some(Lost::Late(Seconds::new(lag_s)));
+        if let Some(late_s) = late_s.filter(|&late_s| late_s > late_after_s) {
+            return Some(Lost::Late(Seconds::new(late_s)));
+        }
+        if let Some(lost) = self.coverage.loss(late_s.unwrap_or(0.0)) {
+            return Some(lost);
         }
         if counted.is_none() && tally.lines == 0 {
             if let Some(error) = statistics_error {
@@ -319,45 +311,6 @@ impl HaproxyTelemetry {
         (scope.backends.is_empty() && scope.frontends.is_empty()) || self.backends.contains(backend)
     }
 
-    /// The counters of the scope, summed.
-    fn totals(&self, statistics: &Statistics) -> Result<Totals, String> {
-        let scope = &self.config.scope;
-        let (kind, word, names) = if scope.backends.is_empty() {
-            (RowKind::Frontend, "frontend", &scope.frontends)
-        } else {
-            (RowKind::Backend, "backend", &scope.backends)
-        };
-        let rows: Vec<&Row> = statistics
-            .rows
-            .iter()
-            .filter(|row| row.kind == kind && row.responses.is_some())
-            .filter(|row| names.is_empty() || names.contains(&row.proxy))
-            .collect();
-        if let Some(absent) = names
-            .iter()
-            .find(|name| !rows.iter().any(|row| row.proxy == **name))
-        {
-            return Err(format!(
-                "HAProxy has no {word} {absent:?} in `mode http`: check the name"
-            ));
-        }
-        let ended = |row: &&Row| match (kind, row.requests_total, row.responses) {
-            (RowKind::Backend, Some(requests), _) => requests,
-            (_, _, responses) => responses.map_or(0, |responses| responses.total()),
-        };
-        let arrived = |row: &&Row| match kind {
-            RowKind::Backend => row.sessions_total,
-            _ => row.requests_total.unwrap_or(0),
-        };
-        Ok(Totals {
-            pid: statistics.pid,
-            arrivals: rows.iter().map(arrived).sum(),
-            ended: rows.iter().map(ended).sum(),
-            // HAProxy does not count by both.
-            countable: scope.frontends.is_empty() || scope.backends.is_empty(),
-        })
-    }
-
     fn gauges(&self, statistics: &Statistics) -> Gauges {
         let mut gauges = Gauges::default();
         for row in statistics.rows.iter().filter(|row| self.in_scope(&row.proxy)) {
@@ -383,7 +336,7 @@ impl Source for HaproxyTelemetry {
     fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
         let deadline = Instant::now() + patience;
         let statistics = self.statistics.as_ref().map(|socket| socket.read(patience));
-        let fresh = Box::new(Tally::new());
+        let fresh = Box::new(Tally::new(&self.config.format));
         let tally = std::mem::replace(&mut *tally::lock(&self.shared), fresh);
         let now = Instant::now();
         let since = now.saturating_duration_since(self.taken);
@@ -398,12 +351,16 @@ impl Source for HaproxyTelemetry {
         if tally.lines > 0 {
             self.heard = now;
         }
-        let counted = match statistics.as_ref().map(|statistics| self.totals(statistics)) {
+        let totals = statistics
+            .as_ref()
+            .map(|read| Totals::of(read, &self.config.scope));
+        // Where it was not read, what is counted next would be of more than one period.
+        let last = self.last.take();
+        let mut dropped_by_proxy = None;
+        let counted = match totals {
             Some(Ok(totals)) => {
-                let counted = self
-                    .last
-                    .filter(|_| totals.countable)
-                    .map(|last| totals.since(&last));
+                dropped_by_proxy = last.and_then(|last| totals.dropped_since(&last));
+                let counted = last.filter(|_| totals.countable).map(|last| totals.since(&last));
                 self.last = Some(totals);
                 counted
             }
@@ -418,7 +375,17 @@ impl Source for HaproxyTelemetry {
         self.kernel_drops = kernel_drops;
 
         let ended = tally.completions + tally.failed.total();
-        let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref());
+        let at_s = (now - self.started).as_secs_f64();
+        let late_s = tally.least_lag_s.map(|lag_s| self.clock.late_s(at_s, lag_s));
+        let gaps = Gaps {
+            by_proxy: dropped_by_proxy.unwrap_or(0),
+            by_kernel: dropped.unwrap_or(0),
+            malformed: tally.malformed.total(),
+        };
+        self.coverage.add(counted, tally.lines, gaps, since.as_secs_f64());
+        let coverage = self.coverage.share(late_s.unwrap_or(0.0));
+        let news = late_s.and_then(|_| self.clock.news(tally.in_zone));
+        let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref(), late_s);
         let arrivals = match counted {
             // The counter of a new process does not have what the old one took in.
             Some(counted) if counted.reloaded => counted.arrivals.saturating_sub(tally.local).max(ended),
@@ -455,7 +422,15 @@ impl Source for HaproxyTelemetry {
             dropped,
             reloaded: counted.is_some_and(|counted| counted.reloaded),
             statistics_error,
+            coverage,
+            dropped_by_proxy,
+            clock_behind: self.clock.behind_s().map(Seconds::new),
+            news: news.into_iter().collect(),
             lost,
+            measured: self.config.format.latency_from().to_string(),
+            latency_to_last_byte: tally
+                .to_last_byte
+                .map(|histogram| Latency::Histogram(Box::new(histogram))),
             latency: Latency::Histogram(Box::new(tally.latency)),
         }
     }
@@ -507,6 +482,12 @@ fn remedy(error: LineError) -> String {
              is another, give it as it stands in HAProxy's configuration"
                 .into()
         }
+        LineError::Json => format!(
+            "the lines are JSON, which is not read unless `log_format` says how it is written. Put this line into the frontend \
+             or `defaults` of HAProxy's configuration and reload it:\n    option httplog\nor, where the log has a format of its \
+             own:\n    {WORKING_LOG_FORMAT}\nJSON of a `log-format` without `%{{+json}}o` can stay: give that line as \
+             `log_format`; where a relay wraps the lines in JSON, take them from HAProxy itself"
+        ),
         LineError::Mismatch | LineError::Value | LineError::Ambiguous => format!(
             "give the `log-format` as it stands in HAProxy's configuration, or put this line there:\n    \
              {WORKING_LOG_FORMAT}"

@@ -1,6 +1,7 @@
 //! Formats against lines that HAProxy 2.6 wrote, and against generated ones.
 
-use super::format::{FormatError, LatencyFrom, LogFormat, WORKING_LOG_FORMAT};
+use super::format::{FormatError, LogFormat, WORKING_LOG_FORMAT};
+use super::latency::LatencyFrom;
 use super::line::{Entry, LineError};
 use super::outcome::Outcome;
 use proptest::prelude::*;
@@ -19,7 +20,8 @@ fn the_default_format_is_read() {
     assert_eq!((entry.backend, entry.server), ("app", "s1"));
     assert_eq!(entry.status, Some(500));
     assert_eq!(entry.termination, *b"--");
-    assert_eq!(entry.latency_ms, Some(43));
+    // The head came at once and the body 43 ms later.
+    assert_eq!((entry.latency_ms, entry.to_last_byte_ms), (Some(0), Some(43)));
     // 21 November 2026, 21:50:03.067 + 43 ms.
     assert_eq!(entry.ended.unwrap().as_utc_ms, 1_795_297_803_110);
     assert!(!entry.ended.unwrap().zoned);
@@ -33,32 +35,32 @@ fn lines_of_haproxy_in_the_default_format_are_told_apart() {
             "127.0.0.1:52360 [21/Nov/2026:21:50:03.479] a app/s1 0/0/0/-1/1001 504 198 - - sH-- 2/2/1/1/0 0/0 \
              {127.0.0.1:8101} \"GET /slow HTTP/1.1\"",
             Outcome::FailedByServer,
-            Some(1001),
+            None,
         ),
         (
             "127.0.0.1:52378 [21/Nov/2026:21:50:04.792] a a/<NOSRV> -1/-1/-1/-1/0 400 0 - - CR-- 1/1/0/0/0 0/0 \
              \"<BADREQ>\"",
             Outcome::Local,
-            Some(0),
+            None,
         ),
         (
             "::1:52378 [21/Nov/2026:21:50:04.792] a~ app/s1 0/0/0/1/7 200 0 id=1 - --NI 1/1/0/0/0 0/0 \"GET / \
              HTTP/1.1\"",
             Outcome::Completed,
-            Some(7),
+            Some(1),
         ),
         // A captured cookie with a space in it.
         (
             "::1:52378 [21/Nov/2026:21:50:04.792] a app/s1 0/0/0/1/7 200 0 id=1 2 x -1 --NI 1/1/0/0/0 0/0 \"GET / \
              HTTP/1.1\"",
             Outcome::Completed,
-            Some(7),
+            Some(1),
         ),
         // Cut short behind the last field that is needed.
         (
             "unix:1 [21/Nov/2026:21:50:04.792] a app/s1 0/0/0/1/7 -1 0 - - CC-- 1/1/0",
             Outcome::FailedByClient,
-            Some(7),
+            Some(1),
         ),
     ];
     for (line, outcome, latency_ms) in cases {
@@ -95,7 +97,7 @@ fn custom_formats_are_read() {
         ),
         (
             "option httplog clf",
-            r#"127.0.0.1 - - [21/Nov/2026:21:50:03 +0000] "GET /n HTTP/1.1" 500 217 "" "" 37848 472 "d" "app" "s1" 0 -1 -1 -1 9 ---- 2 1 0 0 0 0 0 "" "" "#,
+            r#"127.0.0.1 - - [21/Nov/2026:21:50:03 +0000] "GET /n HTTP/1.1" 500 217 "" "" 37848 472 "d" "app" "s1" 0 1 2 6 20 ---- 2 1 0 0 0 0 0 "" "" "#,
             9,
         ),
         // The whole request unquoted, before what is needed.
@@ -122,11 +124,52 @@ fn custom_formats_are_read() {
 }
 
 #[test]
-fn the_best_time_is_chosen() {
-    let from = |format: &str| LogFormat::compile(format).unwrap().latency_from();
-    assert_eq!(from("%t %Tt %Ta %ST %ts %b %s"), LatencyFrom::Active);
-    assert_eq!(from("%t %Tt %Th %Ti %ST %ts %b %s"), LatencyFrom::TotalLessIdle);
-    assert_eq!(from("%t %Tt %ST %ts %b %s"), LatencyFrom::Total);
+fn the_latency_that_is_least_the_clients_doing_is_chosen() {
+    let times = |times: &str, values: &str| {
+        let format = LogFormat::compile(&format!("%t {times} %ST %ts %b %s")).unwrap();
+        let line = format!("21/Nov/2026:21:50:03.266 {values} 200 -- app s1");
+        let entry = format.parse(line.as_bytes()).unwrap();
+        assert_eq!(entry.ended.unwrap().as_utc_ms, 1_795_297_804_266, "{times}");
+        (format.latency_from(), entry.latency_ms, entry.to_last_byte_ms)
+    };
+    // The connection was idle for 300 ms; the client took 100 ms to send the head and 400 ms to take the answer, of 200 ms.
+    let cases = [
+        (
+            "%Tt %TR/%Tw/%Tc/%Tr/%Ta",
+            "1000 100/20/30/150/700",
+            (LatencyFrom::FirstByte, Some(200), Some(600)),
+        ),
+        (
+            "%Tw/%Tc/%Tr %Tt",
+            "20/30/150 1000",
+            (LatencyFrom::FirstByte, Some(200), None),
+        ),
+        (
+            "%Tt %Th %Ti %TR %Tw %Tc %Tr",
+            "1000 0 300 100 20 30 150",
+            (LatencyFrom::FirstByte, Some(200), Some(600)),
+        ),
+        // The answer's time alone leaves out what a request waited for.
+        (
+            "%Tt %TR %Tr %Ta",
+            "1000 100 150 700",
+            (LatencyFrom::LastByte, Some(600), None),
+        ),
+        (
+            "%Tt %Tr %Ta",
+            "1000 150 700",
+            (LatencyFrom::Active, Some(700), None),
+        ),
+        (
+            "%Tt %Th %Ti",
+            "1000 0 300",
+            (LatencyFrom::TotalLessIdle, Some(700), None),
+        ),
+        ("%Tt", "1000", (LatencyFrom::Total, Some(1000), None)),
+    ];
+    for (format, values, expected) in cases {
+        assert_eq!(times(format, values), expected, "{format}");
+    }
 }
 
 #[test]
@@ -238,13 +281,18 @@ fn line() -> impl Strategy<Value = Line> {
 }
 
 impl Line {
-    fn check(&self, entry: Result<Entry<'_>, LineError>, text: &str) -> Result<(), TestCaseError> {
+    fn check(
+        &self,
+        entry: Result<Entry<'_>, LineError>,
+        waited_ms: u64,
+        text: &str,
+    ) -> Result<(), TestCaseError> {
         let entry = entry.map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
         prop_assert_eq!(entry.backend, &self.backend);
         prop_assert_eq!(entry.server, &self.server);
         prop_assert_eq!(entry.status.map_or(-1, i32::from), self.status);
         prop_assert_eq!(&entry.termination[..], &self.state.as_bytes()[..2]);
-        prop_assert_eq!(entry.latency_ms, Some(u64::from(self.latency_ms)));
+        prop_assert_eq!(entry.latency_ms, Some(u64::from(self.latency_ms) + waited_ms));
         Ok(())
     }
 }
@@ -254,12 +302,12 @@ proptest! {
     fn what_is_written_in_the_default_format_is_read_back(line in line()) {
         let Line { address, frontend, backend, server, status, latency_ms, state, cookie, path } = &line;
         let text = format!(
-            "{address}:4711 [06/Feb/2009:12:14:14.655] {frontend} {backend}/{server} 10/0/30/-1/{latency_ms} {status} 2750 \
+            "{address}:4711 [06/Feb/2009:12:14:14.655] {frontend} {backend}/{server} 10/0/30/{latency_ms}/4000000000 {status} 2750 \
              {cookie} - {state} 1/1/1/1/+3 0/0 {{a|b}} \"GET {path} HTTP/1.1\""
         );
         let format = LogFormat::httplog();
         let entry = format.parse(text.as_bytes());
-        line.check(entry, &text)?;
+        line.check(entry, 30, &text)?;
         prop_assert_eq!(entry.unwrap().frontend, Some(frontend.as_str()));
     }
 
@@ -272,7 +320,7 @@ proptest! {
         let text = format!(
             r#"{{"uri":"{path}","tr":"06/Feb/2009:12:14:14.655","b":"{backend}","s":"{server}","ms":{latency_ms},"status":{status},"state":"{state}"}}"#
         );
-        line.check(format.parse(text.as_bytes()), &text)?;
+        line.check(format.parse(text.as_bytes()), 0, &text)?;
     }
 
     #[test]

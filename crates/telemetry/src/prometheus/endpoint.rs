@@ -12,7 +12,7 @@ pub(super) fn address(url: &str) -> Result<Uri, String> {
     let authority = uri.authority().ok_or("it has no host")?;
     if authority.as_str().contains('@') {
         return Err(
-            "a name and password in it are not used; ask a server or a proxy on this machine that needs none"
+            "a name and password in it are not used, and would be shown: give `user` and `password_file`"
                 .into(),
         );
     }
@@ -30,6 +30,23 @@ pub(super) fn address(url: &str) -> Result<Uri, String> {
     let mut parts = uri.into_parts();
     parts.path_and_query = Some(path.parse().map_err(|error| format!("{error}"))?);
     Uri::from_parts(parts).map_err(|error| error.to_string())
+}
+
+/// An address without what stands before its `@`: that may be secret.
+pub(super) fn without_secret(url: &str) -> String {
+    let (scheme, rest) = url
+        .split_once("://")
+        .map_or(("", url), |(scheme, rest)| (scheme, rest));
+    let end = rest.find('/').unwrap_or(rest.len());
+    // A password that is written as it is may have a slash.
+    match rest[..end].rfind('@').or_else(|| rest.rfind('@')) {
+        Some(at) => format!(
+            "{scheme}{}…{}",
+            if scheme.is_empty() { "" } else { "://" },
+            &rest[at..]
+        ),
+        None => url.to_owned(),
+    }
 }
 
 /// The body of a query: `name=value` pairs, each byte that is not unreserved (RFC 3986, section 2.3) escaped.
@@ -77,6 +94,18 @@ mod tests {
             "",
         ] {
             assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_not_shown() {
+        for (url, shown) in [
+            ("http://me:hidden@h:9090/p", "http://…@h:9090/p"),
+            ("http://me:hid/den@h:9090/p", "http://…@h:9090/p"),
+            ("me:hidden@h", "…@h"),
+            ("http://h:9090/p", "http://h:9090/p"),
+        ] {
+            assert_eq!(without_secret(url), shown);
         }
     }
 

@@ -8,15 +8,18 @@
 //! a wrong clock but no missing scrape. Prometheus itself leaves out a series without a sample in 5 minutes. To be
 //! told earlier, give [`PrometheusConfig::latest_sample`].
 
+mod access;
 mod client;
 mod endpoint;
 mod reply;
 
 use crate::Source;
 use crate::period::{Failures, Latency, Lost, TelemetryPeriod};
+pub use access::{Credentials, TlsFiles};
 use client::QueryApi;
-use headroom_client::{Client, authorities, tls};
+use headroom_client::Client;
 use headroom_units::Seconds;
+use http::HeaderValue;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -46,8 +49,10 @@ pub struct PrometheusConfig {
     pub latest_sample: Option<String>,
     /// A reply, or the newest sample, that is older than this is stale. Must be longer than the scrape interval.
     pub max_age: Duration,
-    /// Certificate authorities (PEM) for `https`; `None` for the system's.
-    pub ca_file: Option<PathBuf>,
+    /// How the server is to know who asks; `None` where it need not.
+    pub credentials: Option<Credentials>,
+    /// For `https`; read once, at the start.
+    pub tls: TlsFiles,
 }
 
 impl PrometheusConfig {
@@ -67,7 +72,8 @@ impl PrometheusConfig {
             failure_rate: None,
             latest_sample: None,
             max_age: Duration::from_secs(60),
-            ca_file: None,
+            credentials: None,
+            tls: TlsFiles::default(),
         }
     }
 }
@@ -89,18 +95,39 @@ pub enum PrometheusError {
     /// An expression is empty.
     #[error("the PromQL expression for the {0} is empty")]
     Expression(&'static str),
-    /// The certificate authorities cannot be read.
-    #[error("the certificate authorities in {} cannot be read: {what}; name a PEM file", path.display())]
-    CaFile {
+    /// A file of TLS cannot be used.
+    #[error("{}: {what}", path.display())]
+    TlsFile {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         what: String,
     },
+    /// Files of TLS are named for an address without.
+    #[error(
+        "{0:?} is not asked by TLS, and ca_file, certificate_file, key_file or server_name are given: write https:// before the \
+         address, or leave them out"
+    )]
+    NoTls(String),
+    /// The server's name is none.
+    #[error("server_name {name:?} is no name of a server: {what}")]
+    ServerName {
+        /// The name.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A user's name with a colon, which ends it (RFC 7617, section 2).
+    #[error("user {0:?} has a colon or a control character: no name of `Authorization: Basic` has one")]
+    User(String),
     /// This machine has no more files or memory.
     #[error("Prometheus cannot be asked from here: {0}")]
     Runtime(#[from] io::Error),
 }
+
+/// Which latency it is.
+const MEASURED: &str =
+    "what the query's histogram measures, which is for the service's own instrumentation to say";
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,7 +157,7 @@ impl PrometheusTelemetry {
     /// [`PrometheusError`].
     pub fn start(config: PrometheusConfig) -> Result<Self, PrometheusError> {
         let url = |what| PrometheusError::Url {
-            url: config.url.clone(),
+            url: endpoint::without_secret(&config.url),
             what,
         };
         let address = endpoint::address(&config.url).map_err(url)?;
@@ -148,25 +175,54 @@ impl PrometheusTelemetry {
                 return Err(PrometheusError::Expression(name));
             }
         }
+        if let Some(Credentials::Password { user, .. }) = &config.credentials
+            && user.contains(|c: char| c == ':' || c.is_control())
+        {
+            return Err(PrometheusError::User(user.clone()));
+        }
         let tls = match address.scheme_str() {
             Some("https") => {
-                let roots = authorities(config.ca_file.as_deref()).map_err(|(path, what)| {
-                    let path = path.to_owned();
-                    PrometheusError::CaFile { path, what }
-                })?;
-                Some(tls().with_root_certificates(roots).with_no_client_auth())
+                let read = config.tls.read();
+                Some(read.map_err(|(path, what)| PrometheusError::TlsFile { path, what })?)
             }
+            _ if config.tls.is_any() => return Err(PrometheusError::NoTls(config.url)),
             _ => None,
         };
+        let name = config.tls.name().map_err(|what| PrometheusError::ServerName {
+            name: config.tls.server_name.clone().unwrap_or_default(),
+            what,
+        })?;
+        let client = QueryApi::new(Client::named(tls, name), address, config.credentials.clone());
         Ok(Self {
             config,
-            client: QueryApi::new(Client::new(tls), address),
+            client,
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?,
             taken: Instant::now(),
             carried: (0.0, 0.0),
         })
+    }
+
+    /// What a user should be told at the start: which latency this source gives, and secrets that others can see.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = vec![format!("latency is {MEASURED}")];
+        let key = self.config.tls.client.as_ref().map(|(_, key)| key.as_path());
+        let secret = self.config.credentials.as_ref().map(Credentials::file);
+        notes.extend(
+            [key, secret]
+                .into_iter()
+                .flatten()
+                .filter_map(access::readable_by_all),
+        );
+        if self.config.credentials.is_some() && self.client.is_in_clear() {
+            notes.push(
+                "warning: the token or password is sent without TLS: whoever is between here and the server can read it; give an \
+                 https:// address"
+                    .to_owned(),
+            );
+        }
+        notes
     }
 
     /// Whether the server answers every expression now, within `patience`.
@@ -201,6 +257,7 @@ impl Source for PrometheusTelemetry {
             }
         };
         let mut period = TelemetryPeriod::empty(since, latency(answers.latency_s));
+        period.measured = MEASURED.to_owned();
         let length_s = since.as_secs_f64();
         period.arrivals = whole(answers.rate_per_s * length_s, &mut self.carried.0);
         let failed = whole(
@@ -232,8 +289,11 @@ async fn answers(
     config: &PrometheusConfig,
     patience: Duration,
 ) -> Result<Answers, String> {
+    let authorization = client.authorization();
+    let authorization = authorization.map_err(|why| format!("Prometheus at {}: {why}", config.url))?;
     let asking = Asking {
         client,
+        authorization,
         config,
         deadline: Instant::now() + patience,
     };
@@ -263,16 +323,26 @@ async fn answers(
             config.latency
         ));
     };
+    let failures_per_s = asking.optional("failure rate", &config.failure_rate).await?;
+    // The two are evaluated one after the other, so they may differ a little.
+    if failures_per_s.is_some_and(|failures| failures > rate_per_s * 1.1 + 1.0) {
+        return Err(format!(
+            "more requests fail ({:.1}/s) than arrive ({rate_per_s:.1}/s): `failure_rate` must count a part of the requests that \
+             `rate` counts, over the same range",
+            failures_per_s.unwrap_or(0.0)
+        ));
+    }
     Ok(Answers {
         latency_s,
         rate_per_s,
         in_flight: asking.optional("number in flight", &config.in_flight).await?,
-        failures_per_s: asking.optional("failure rate", &config.failure_rate).await?,
+        failures_per_s,
     })
 }
 
 struct Asking<'a> {
     client: &'a QueryApi,
+    authorization: Option<HeaderValue>,
     config: &'a PrometheusConfig,
     deadline: Instant,
 }
@@ -281,7 +351,11 @@ impl Asking<'_> {
     /// The value of an expression, evaluated not long ago.
     async fn value(&self, name: &str, expression: &str) -> Result<f64, String> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let sample = self.client.ask(expression, left).await.map_err(|error| {
+        let asked = self
+            .client
+            .ask(expression, self.authorization.as_ref(), left)
+            .await;
+        let sample = asked.map_err(|error| {
             format!(
                 "Prometheus at {}, {name}: {error} ({expression})",
                 self.config.url

@@ -77,7 +77,7 @@ impl Counts {
             arrivals: sum(|class| class.arrivals),
             completions: self.latency.count(),
             failures,
-            in_flight,
+            in_flight: Some(in_flight),
             latency: self.latency.latency(slo, failures),
             ..Traffic::default()
         }

@@ -114,7 +114,7 @@ impl World<'_> {
         Ok(Traffic {
             arrivals: self.account.queries_sent() - before.sent,
             completions: self.account.queries_answered() - before.answered,
-            in_flight: self.account.queries_sent() - self.account.queries_answered(),
+            in_flight: Some(self.account.queries_sent() - self.account.queries_answered()),
             oldest_in_flight: oldest_s.map(|sent_s| Seconds::new(self.now_s - sent_s)),
             latency,
             ..Traffic::default()

@@ -61,7 +61,7 @@ impl World<'_> {
         let traffic = Traffic {
             arrivals: counts.arrivals,
             completions: counts.completions,
-            in_flight: u64::from(self.in_flight),
+            in_flight: Some(u64::from(self.in_flight)),
             oldest_in_flight: self.oldest(),
             latency: self.latencies.latency(self.slo, 0),
             ..Traffic::default()

@@ -26,6 +26,12 @@ pub(super) fn pid(info: &str) -> u64 {
     pid.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
+/// Log lines that HAProxy could not send, as `show info` has it.
+pub(super) fn dropped_logs(info: &str) -> Option<u64> {
+    let dropped = info.lines().find_map(|line| line.strip_prefix("DroppedLogs:"));
+    dropped?.trim().parse().ok()
+}
+
 /// The lines of `show servers state`, whose first is the version of their format and whose second names the columns.
 pub(super) fn server_rows(text: &str) -> Result<Vec<ServerRow>, &'static str> {
     /// Maintenance: forced, inherited, for want of an address. That a server was `disabled` by the configuration (0x04)
