@@ -1,5 +1,7 @@
 //! When to stop: a flag that a signal, a key or the end of a run raises, and that everything that waits can wait on.
 
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -82,10 +84,21 @@ impl Stop {
     /// # Errors
     /// Where the handler cannot be installed.
     pub fn at_signals() -> std::io::Result<Self> {
-        use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+        Self::at_each(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    /// The same at SIGINT and SIGTERM alone, for a program that reads its configuration again at SIGHUP.
+    ///
+    /// # Errors
+    /// As [`Stop::at_signals`].
+    pub fn at_signals_but_hangup() -> std::io::Result<Self> {
+        Self::at_each(&[SIGINT, SIGTERM])
+    }
+
+    fn at_each(signals: &[c_int]) -> std::io::Result<Self> {
         let stop = Self::default();
         let flag = stop.clone();
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let mut signals = signal_hook::iterator::Signals::new(signals)?;
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
