@@ -1,16 +1,20 @@
 //! Gateways that are killed, hang, come back, come and go, under a controller that runs.
 
-use crate::common::{Config, Gateway, Program, Traffic, assert_has, get, openmetrics, until, wait};
+use crate::common::{Config, Gateway, Program, Server, Traffic, assert_has, get, openmetrics, until, wait};
 use crate::parts::{Plain, status};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Periods in a row in which a gateway refuses, until it leaves the sum.
 const REFUSED: f64 = 3.0;
 /// Periods that this machine may lose beside them because it was busy.
 const BUSY: f64 = 3.0;
+
+/// How long the backend takes for an answer, without a processor.
+const ANSWER: Duration = Duration::from_millis(10);
 
 /// A controller of a node that is limited while its law saves, and of gateways by their names.
 struct Place {
@@ -108,12 +112,16 @@ fn table(gateways: &[(&str, &Gateway)]) -> String {
 
 #[test]
 fn one_of_two_that_is_killed_costs_a_few_periods_and_joins_when_it_is_started_again() {
-    let (one, mut two) = (Gateway::of_nobody(), Gateway::of_nobody());
+    let backend = Server::start(ANSWER);
+    let (one, mut two) = (
+        Gateway::start(&[backend.address]),
+        Gateway::start(&[backend.address]),
+    );
     let place = Place::start(&[("g1", &one), ("g2", &two)]);
     let traffic = Traffic::to(one.address);
-    let failed = || place.metric("headroom_service_failures_total").unwrap_or(0.0);
-    let before = failed();
-    wait("the law has traffic", || failed() > before);
+    let answered = || place.metric("headroom_service_completions_total").unwrap_or(0.0);
+    let before = answered();
+    wait("the law has traffic", || answered() > before);
 
     let lost = place.lost();
     two.program.kill();
@@ -138,8 +146,8 @@ fn one_of_two_that_is_killed_costs_a_few_periods_and_joins_when_it_is_started_ag
         &alert,
         &["headroom_state{role=\"gateway\",part=\"g2\",state=\"dead\"} 1"],
     );
-    let counted = failed();
-    wait("requests of the other count", || failed() > counted + 20.0);
+    let counted = answered();
+    wait("requests of the other count", || answered() > counted + 20.0);
 
     two.again();
     place.until_states(&[("g1", "connected"), ("g2", "connected")]);
@@ -154,8 +162,8 @@ fn one_of_two_that_is_killed_costs_a_few_periods_and_joins_when_it_is_started_ag
     );
     drop(traffic);
     let traffic = Traffic::to(two.address);
-    let counted = failed();
-    wait("its requests count", || failed() > counted + 20.0);
+    let counted = answered();
+    wait("its requests count", || answered() > counted + 20.0);
     drop(traffic);
 
     let mut place = place;
@@ -192,14 +200,15 @@ fn one_that_hangs_and_the_last_one_are_lost_telemetry_and_everything_is_on() {
 
 #[test]
 fn gateways_join_and_leave_at_sighup_and_mistakes_change_nothing() {
-    let (one, two, three) = (Gateway::of_nobody(), Gateway::of_nobody(), Gateway::of_nobody());
+    let backend = Server::start(ANSWER);
+    let [one, two, three] = [(); 3].map(|()| Gateway::start(&[backend.address]));
     let mut place = Place::start(&[("g1", &one), ("g2", &two)]);
     let both = table(&[("g1", &one), ("g2", &two)]);
     let file = place.config.file();
     let right = fs::read_to_string(&file).unwrap();
 
     for (wrong, said) in [
-        (right.replace("g2 = ", "g2 == "), "controller.toml:8"),
+        (right.replace("g2 = ", "g2 == "), "controller.toml:9: "),
         (
             right.replace("target_ms = 250", "target_ms = -1"),
             "slo.target_ms",
@@ -240,10 +249,10 @@ fn gateways_join_and_leave_at_sighup_and_mistakes_change_nothing() {
         ],
     );
     place.wait_for_control();
-    let failed = || place.metric("headroom_service_failures_total").unwrap_or(0.0);
+    let answered = || place.metric("headroom_service_completions_total").unwrap_or(0.0);
     let traffic = Traffic::to(three.address);
-    let counted = failed();
-    wait("requests of the new one count", || failed() > counted + 20.0);
+    let counted = answered();
+    wait("requests of the new one count", || answered() > counted + 20.0);
     drop(traffic);
 
     let lines = place.controller.err().len();
