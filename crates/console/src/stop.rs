@@ -1,5 +1,7 @@
 //! When to stop: a flag that a signal, a key or the end of a run raises, and that everything that waits can wait on.
 
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -82,7 +84,7 @@ impl Stop {
     /// # Errors
     /// Where the handler cannot be installed.
     pub fn at_signals() -> std::io::Result<Self> {
-        Self::at(None)
+        Self::at(&[SIGINT, SIGTERM, SIGHUP], None)
     }
 
     /// The same at SIGINT and SIGTERM; at each SIGHUP it calls `hang_up`, for a service that then reads something again.
@@ -90,14 +92,21 @@ impl Stop {
     /// # Errors
     /// As [`Stop::at_signals`].
     pub fn at_end_or_hang_up(hang_up: impl Fn() + Send + 'static) -> std::io::Result<Self> {
-        Self::at(Some(Box::new(hang_up)))
+        Self::at(&[SIGINT, SIGTERM, SIGHUP], Some(Box::new(hang_up)))
     }
 
-    fn at(hang_up: Option<Box<dyn Fn() + Send>>) -> std::io::Result<Self> {
-        use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+    /// The same at SIGINT and SIGTERM alone, for a program that looks for SIGHUP itself.
+    ///
+    /// # Errors
+    /// As [`Stop::at_signals`].
+    pub fn at_signals_but_hangup() -> std::io::Result<Self> {
+        Self::at(&[SIGINT, SIGTERM], None)
+    }
+
+    fn at(signals: &[c_int], hang_up: Option<Box<dyn Fn() + Send>>) -> std::io::Result<Self> {
         let stop = Self::default();
         let flag = stop.clone();
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let mut signals = signal_hook::iterator::Signals::new(signals)?;
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {

@@ -60,6 +60,32 @@ pub fn is_there() -> bool {
     screen.is_terminal() && keys.is_terminal() && is_foreground(&keys) && is_foreground(&screen)
 }
 
+/// The terminal that this process was started from, to be asked later whether it is still there: SIGHUP says so, and is an order to many
+/// programs as well.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllingTerminal {
+    was_there: bool,
+}
+
+impl ControllingTerminal {
+    /// The one that there is now, if any.
+    pub fn at_start() -> Self {
+        Self {
+            was_there: Self::is_there(),
+        }
+    }
+
+    /// Whether there was one, and is none any more.
+    pub fn is_gone(&self) -> bool {
+        self.was_there && !Self::is_there()
+    }
+
+    fn is_there() -> bool {
+        // Of a process without one it cannot be opened (tty(4)); also after that hung up.
+        std::fs::File::open("/dev/tty").is_ok()
+    }
+}
+
 /// Opens a view where one is wanted and there is a terminal to show it in ([`is_there`]).
 ///
 /// # Errors

@@ -560,6 +560,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// The state of a part that comes to a run that goes on.
+    pub const JOINING: &str = "joining";
+    /// The state, for one period, of a part that there is no more because somebody took it away.
+    pub const LEFT: &str = "left";
+
     /// A part of which nothing is known yet.
     pub fn new(name: impl Into<String>, role: Role) -> Self {
         Self {

@@ -2,6 +2,7 @@
 //! servers may be switched on and off.
 
 mod guard;
+mod reload;
 mod servers;
 
 use crate::args::RunArgs;
@@ -17,11 +18,14 @@ use headroom_control::resize::kinds;
 use headroom_control::{Decision, LawConfig, LawContext, Plant};
 use headroom_physics::MachineFigures;
 use headroom_record::RunSummary;
-use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, GatewayLevers, Gateways, NoNode};
+use headroom_runtime::cluster::{
+    ClusterMachine, ClusterOptions, GatewayLevers, GatewayMembers, Gateways, NoNode,
+};
 use headroom_runtime::live::{Device, Telemetry, run};
 use headroom_runtime::resize::{Servers, leave};
 use headroom_units::{Cores, PerSecond, Seconds, Source};
 use headroom_wire::message::{Description, Holder};
+use reload::{Hangups, Reload};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,7 +33,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// `headroom controller` and `headroom resize`, which read the same file.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+SIGHUP has the gateways of --config read again: those that are new in [gateways] join, those that are not there any more are released. All of
+the file has to be right; what is wrong in it leaves all as it was, and is said. (The terminal from which it runs being closed still ends it.)
+A gateway whose control port refuses connections for cluster.refused_periods_to_leave periods is dead and left out until it answers; one
+that hangs is lost telemetry: after control.lost_periods_to_full periods everything is on.")]
 pub struct ControllerArgs {
     /// The configuration file.
     #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
@@ -79,7 +88,8 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
         true => Some(guard::lock(file)?),
         false => None,
     };
-    let stop = Stop::at_signals()?;
+    let stop = Stop::at_signals_but_hangup()?;
+    let hangups = Hangups::caught(&stop)?;
     let Some(mut cluster) = Cluster::open(args, &config, &document, &stop)? else {
         return Ok(());
     };
@@ -87,7 +97,7 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
         args,
         (&config, &document),
         &mut cluster,
-        &stop,
+        (&stop, &hangups),
         (lock.as_ref(), command),
     );
     // Before the summary: the nodes are released.
@@ -215,6 +225,8 @@ struct Cluster {
     machine: Option<ClusterMachine>,
     /// The gateways' levers.
     levers: Option<GatewayLevers>,
+    /// Which gateways the telemetry is of.
+    members: Option<GatewayMembers>,
     telemetry: Option<Box<dyn Telemetry>>,
     plant: Plant,
     /// The laws as configured, told from when on an idle period of a node's server on call pays.
@@ -243,11 +255,10 @@ impl Cluster {
         }
         let gateways = match config.gateways.is_empty() {
             true => None,
-            false => Some(Gateways::start(
-                config.gateway_addresses(document)?,
-                &client,
-                period,
-            )?),
+            false => {
+                let gateways = Gateways::start(config.gateway_addresses(document)?, &client, period)?;
+                Some(gateways.leaving_after(config.cluster.refused_periods_to_leave))
+            }
         };
         // What is wrong with a switch is said before anybody is waited for.
         let mut parts = match config.resizes() {
@@ -326,6 +337,8 @@ impl Cluster {
             notes.extend(servers.notes());
             found = Some(servers);
         }
+        let of_gateways = config.telemetry.is_none();
+        let members = gateways.as_ref().filter(|_| of_gateways).map(Gateways::members);
         let telemetry = match (&config.telemetry, gateways) {
             // A check tries it, and takes nothing from a controller that runs.
             (Some(_), _) if args.check => None,
@@ -344,6 +357,7 @@ impl Cluster {
             servers: found,
             machine,
             levers,
+            members,
             telemetry,
             plant,
             law,
@@ -431,7 +445,7 @@ fn serve(
     args: &ControllerArgs,
     (config, document): (&ControllerFile, &Document),
     cluster: &mut Cluster,
-    stop: &Stop,
+    (stop, hangups): (&Stop, &Hangups),
     (lock, command): (Option<&File>, &'static str),
 ) -> Result<(Option<RunSummary>, Vec<String>), Failure> {
     let ran_by = (&config.law.names, &config.control);
@@ -456,6 +470,16 @@ fn serve(
     if let Some(lock) = lock {
         lock.lock_shared()?;
     }
+    hangups.serve(Reload {
+        args: args.clone(),
+        file: document.file().to_owned(),
+        command,
+        at_start: document.clone(),
+        has_tls: config.tls.is_some(),
+        members: cluster.members.clone(),
+        guard: guard.as_ref().map(guard::Guard::words),
+        lock: None,
+    });
     let mut outcome = Ok(None);
     if held {
         let start = Start {

@@ -38,6 +38,8 @@ pub struct Gateway {
     /// Where it listens.
     pub address: SocketAddr,
     dir: TempDir,
+    /// What starts it, without its control port.
+    words: Vec<String>,
 }
 
 impl Gateway {
@@ -58,21 +60,35 @@ impl Gateway {
 
     /// The same with backends that nobody asks whether they answer.
     pub fn unchecked(backends: &[SocketAddr], more: &str) -> Self {
+        let words = format!("gateway --listen 127.0.0.1:0 {more}");
+        let mut words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        words.extend(
+            backends
+                .iter()
+                .map(|backend| format!("--backend=http://{backend}")),
+        );
         let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("gateway.sock");
-        let words = format!("gateway --listen 127.0.0.1:0 {more} --control");
-        let mut command = headroom(format!("{words} unix:{}", socket.display()));
-        for backend in backends {
-            command.arg(format!("--backend=http://{backend}"));
-        }
-        let mut program = Program::start(command);
-        let address = program.said("listening on ").parse().unwrap();
-        program.said("control on ");
+        let (program, address) = Self::run(&words, dir.path());
         Self {
             program,
             address,
             dir,
+            words,
         }
+    }
+
+    /// One more process with the same control port, after this one was killed.
+    pub fn again(&mut self) {
+        (self.program, self.address) = Self::run(&self.words, self.dir.path());
+    }
+
+    fn run(words: &[String], dir: &Path) -> (Program, SocketAddr) {
+        let mut command = headroom(words.join(" "));
+        command.arg(format!("--control=unix:{}", dir.join("gateway.sock").display()));
+        let mut program = Program::start(command);
+        let address = program.said("listening on ").parse().unwrap();
+        program.said("control on ");
+        (program, address)
     }
 
     /// In front of a port that nobody listens on.

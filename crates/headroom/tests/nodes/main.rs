@@ -12,6 +12,7 @@ mod coalescing;
 mod common;
 mod controller;
 mod gateway;
+mod gateways;
 mod joint;
 mod kill;
 mod levers;

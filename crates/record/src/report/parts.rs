@@ -280,7 +280,7 @@ impl Parts {
                 OFF => Tint::Bed,
                 "serving" | "ready" | "connected" | "held" | "kept" => Tint::Colour(3),
                 "no queries" => Tint::Bed,
-                "unreachable" | "unreliable" | "refusing" | "missed" => Tint::Alarm,
+                "unreachable" | "unreliable" | "refusing" | "missed" | "dead" => Tint::Alarm,
                 failed if failed.starts_with("failed") => Tint::Alarm,
                 _ => Tint::Colour(*colours.next().unwrap_or(&0)),
             };

@@ -15,17 +15,21 @@ mod queue;
 
 pub(crate) use capacity::usable;
 pub(crate) use counts::{Counts, RunEnergy};
-pub use gateways::{GatewayBalancer, GatewayLevers, Gateways, OfferedLevers};
+pub use gateways::{
+    GatewayBalancer, GatewayLevers, GatewayMembers, Gateways, GatewaysChanged, OfferedLevers, REFUSED_PERIODS,
+};
 pub use machine::{ClusterMachine, ClusterOptions, Described, NoNode};
 pub use oncall::ClusterQueries;
 pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
 
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 /// The first wait before a connection is tried again; each next one is twice as long.
@@ -54,9 +58,10 @@ impl<T> Shared<T> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut T)) {
-        change(&mut self.lock());
+    fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = change(&mut self.lock());
         self.changed.notify_all();
+        result
     }
 
     /// Waits until `ready` says so, at most until `deadline`; whether it did.
@@ -76,10 +81,37 @@ impl<T> Shared<T> {
     }
 }
 
+/// What attends to one connection, until it is asked to end.
+pub(crate) type Attending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Gives tasks to the thread of a [`Network`] that runs. A clone gives to the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Spawner(mpsc::Sender<Vec<Attending>>);
+
+/// So many groups of tasks may wait until that thread takes them.
+const MAX_WAITING: usize = 4;
+
+impl Spawner {
+    /// Has all of these run, or none.
+    ///
+    /// # Errors
+    /// The thread has ended, or does not come to take them.
+    pub fn spawn(&self, tasks: Vec<Attending>) -> io::Result<()> {
+        self.0.try_send(tasks).map_err(|error| {
+            let why = match error {
+                TrySendError::Full(_) => "the thread of the connections is busy: try again",
+                TrySendError::Closed(_) => "the run has ended",
+            };
+            io::Error::other(why)
+        })
+    }
+}
+
 /// The thread that has the tasks. Dropped, it tells them to end and waits for them, not for ever.
 #[derive(Debug)]
 pub(crate) struct Network {
     stop: watch::Sender<bool>,
+    spawner: Spawner,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -96,10 +128,18 @@ impl Network {
             .enable_all()
             .build()?;
         let mut stopping = stop.subscribe();
+        let (sender, mut more) = mpsc::channel::<Vec<Attending>>(MAX_WAITING);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             runtime.block_on(async {
                 let mut running: JoinSet<()> = tasks.into_iter().collect();
-                stop_requested(&mut stopping).await;
+                loop {
+                    tokio::select! {
+                        () = stop_requested(&mut stopping) => break,
+                        Some(tasks) = more.recv() => tasks.into_iter().for_each(|task| { running.spawn(task); }),
+                        // What has ended takes no room.
+                        Some(_) = running.join_next() => {}
+                    }
+                }
                 let ended = async { while running.join_next().await.is_some() {} };
                 if tokio::time::timeout(MAX_END, ended).await.is_err() {
                     tracing::warn!("a connection does not end and is cut");
@@ -108,8 +148,14 @@ impl Network {
         })?;
         Ok(Self {
             stop,
+            spawner: Spawner(sender),
             thread: Some(thread),
         })
+    }
+
+    /// What gives it more tasks.
+    pub fn spawner(&self) -> Spawner {
+        self.spawner.clone()
     }
 }
 

@@ -154,8 +154,11 @@ impl Newsroom {
         };
         let gone: Vec<(Role, String)> = self.parts.keys().filter(|key| gone(key)).cloned().collect();
         for key in gone {
-            self.parts.remove(&key);
-            news.push(format!("{} can be relied on again", key.1));
+            let last = self.parts.remove(&key).flatten();
+            // That one was taken away was said when it was.
+            if last.as_deref() != Some(Part::LEFT) {
+                news.push(format!("{} can be relied on again", key.1));
+            }
         }
         for lever in Lever::ALL {
             let decided = tick.decision.setting.get(lever);
@@ -187,6 +190,7 @@ fn change(part: &Part, before: Option<&Option<String>>) -> Option<String> {
         (Some(Some(before)), Some(now)) if before != now => {
             Some(format!("{}: {before} \u{2192} {now}{why}", part.name))
         }
+        (None, Some(state)) if state == Part::JOINING => Some(format!("{}: {state}{why}", part.name)),
         (None, _) if part.role == Role::Gateway && !part.trouble.is_empty() => {
             Some(format!("{} cannot be relied on{why}", part.name))
         }
@@ -220,6 +224,34 @@ mod tests {
             ..Tick::default()
         });
         assert_eq!(news, [""; 0]);
+    }
+
+    #[test]
+    fn a_gateway_that_dies_joins_and_leaves_is_news_each_time_and_once() {
+        let mut newsroom = Newsroom::default();
+        let mut read = |state: Option<(&str, &str)>| {
+            let part = state.map(|(state, trouble)| Part {
+                trouble: Some(trouble)
+                    .filter(|trouble| !trouble.is_empty())
+                    .map(str::to_owned)
+                    .into_iter()
+                    .collect(),
+                ..Part::new("g2", Role::Gateway).in_state(state)
+            });
+            newsroom.read(&Tick {
+                parts: part.into_iter().collect(),
+                ..Tick::default()
+            })
+        };
+        assert_eq!(read(Some(("connected", ""))), [""; 0]);
+        let said = read(Some(("dead", "out of the sum")));
+        assert_eq!(said, ["g2: connected \u{2192} dead: out of the sum"]);
+        assert_eq!(read(Some(("dead", "out of the sum"))), [""; 0]);
+        assert_eq!(read(Some(("joining", ""))), ["g2: dead \u{2192} joining"]);
+        assert_eq!(read(Some(("connected", ""))), ["g2: joining \u{2192} connected"]);
+        assert_eq!(read(Some((Part::LEFT, ""))), ["g2: connected \u{2192} left"]);
+        assert_eq!(read(None), [""; 0]);
+        assert_eq!(read(Some((Part::JOINING, ""))), ["g2: joining"]);
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(super) async fn connect(
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path)
                     .await
-                    .map_err(|error| unreachable(explain_unix(&error)))?;
+                    .map_err(|error| failed(address, explain_unix(&error), &error))?;
                 converse(address, stream, options, server, None).await
             }
             Address::Tcp { host, port } => {
@@ -99,9 +99,9 @@ pub(super) async fn connect(
                     });
                 };
                 let name = server_name(options.server_name.as_deref().unwrap_or(host))?;
-                let stream = TcpStream::connect((host.as_str(), *port))
+                let stream = connect_tcp(host, *port)
                     .await
-                    .map_err(|error| unreachable(explain_tcp(&error)))?;
+                    .map_err(|error| failed(address, explain_tcp(&error), &error))?;
                 let _ = stream.set_nodelay(true);
                 tls.refresh(RECHECK);
                 let stream = TlsConnector::from(tls.config())
@@ -125,6 +125,36 @@ pub(super) async fn connect(
             "no connection within {} s",
             options.connect_time.as_secs_f64()
         ))),
+    }
+}
+
+/// Connects to the first of a host's addresses that answers. The error is a refusal only where every address refused: else the
+/// peer may be there.
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut failed: Option<io::Error> = None;
+    for address in tokio::net::lookup_host((host, port)).await? {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => {
+                let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+                failed = failed.filter(|before| !is_refused(before)).or(Some(error));
+            }
+        }
+    }
+    Err(failed.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host's name has no address")))
+}
+
+/// What a connection that was not made means.
+fn failed(address: &Address, why: String, error: &io::Error) -> CallError {
+    let address = address.clone();
+    let is_missing = matches!(address, Address::Unix(_)) && error.kind() == io::ErrorKind::NotFound;
+    match is_missing || error.kind() == io::ErrorKind::ConnectionRefused {
+        true => CallError::NotListening {
+            address,
+            why,
+            is_missing,
+        },
+        false => CallError::Unreachable { address, why },
     }
 }
 

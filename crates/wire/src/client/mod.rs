@@ -68,6 +68,18 @@ pub enum CallError {
         /// Why, in plain words.
         why: String,
     },
+    /// Nobody listens at the address, which the peer's own machine said at once: no process serves there. A peer that hangs, a
+    /// network that is cut and a certificate that is refused are [`CallError::Unreachable`].
+    #[error("{address} cannot be reached: {why}")]
+    NotListening {
+        /// The peer.
+        address: Address,
+        /// Why, in plain words.
+        why: String,
+        /// There is not even a socket's file, as before the peer was started for the first time or where its path is misspelt; a
+        /// peer that was killed leaves one.
+        is_missing: bool,
+    },
     /// No answer in time. Whether an [`Apply`] was carried out is not known: send it again with the same sequence number.
     #[error("{address} did not answer within {seconds} s", seconds = after.as_secs_f64())]
     NoAnswer {

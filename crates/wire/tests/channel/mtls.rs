@@ -226,17 +226,29 @@ async fn an_agent_reached_by_a_name_that_it_has_not_is_refused_by_the_client() {
         server_name: Some("n2".into()),
         ..certs.options()
     };
-    let error = Client::connect(&running.address, &options)
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = Client::connect(&running.address, &options).await.unwrap_err();
+    // It is there, whoever it is.
+    assert!(matches!(error, CallError::Unreachable { .. }), "{error:?}");
+    let error = error.to_string();
     assert!(error.contains("good for n1, 127.0.0.1, not for n2"), "{error}");
     let by_name = ClientOptions {
         server_name: Some("n1".into()),
         ..certs.options()
     };
     Client::connect(&running.address, &by_name).await.unwrap();
+    let address = running.address.clone();
     running.stop().await;
+    let error = Client::connect(&address, &by_name).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            CallError::NotListening {
+                is_missing: false,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]

@@ -187,14 +187,42 @@ async fn an_agent_that_is_not_there_is_told_with_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");
     let address = Address::Unix(path.clone());
-    let error = connect(&address).await.unwrap_err().to_string();
+    let not_listening = |error: &CallError| match error {
+        CallError::NotListening { is_missing, .. } => Some(*is_missing),
+        _ => None,
+    };
+    let error = connect(&address).await.unwrap_err();
+    assert_eq!(not_listening(&error), Some(true), "{error:?}");
     assert!(
-        error.contains("there is no such socket: start `headroom agent`"),
+        error
+            .to_string()
+            .contains("there is no such socket: start `headroom agent`"),
         "{error}"
     );
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let error = connect(&address).await.unwrap_err().to_string();
-    assert!(error.contains("nobody listens on that socket"), "{error}");
+    let error = connect(&address).await.unwrap_err();
+    assert_eq!(not_listening(&error), Some(false), "{error:?}");
+    assert!(
+        error.to_string().contains("nobody listens on that socket"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn one_that_accepts_and_says_nothing_is_not_taken_for_one_that_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let options = ClientOptions {
+        connect_time: Duration::from_millis(200),
+        answer_time: Duration::from_millis(200),
+        ..ClientOptions::default()
+    };
+    let error = Client::connect(&Address::Unix(path), &options).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Unreachable { .. } | CallError::NoAnswer { .. }),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]

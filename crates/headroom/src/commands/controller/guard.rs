@@ -1,6 +1,7 @@
 //! A process that watches over a controller which switches servers, and starts every server where that was killed or hangs.
 //!
-//! It has the configuration from the controller itself, on standard input, and no need of the file any more. Two locks of the
+//! It has the configuration from the controller itself, on standard input, and needs the file only where the controller has read other
+//! gateways in it. Two locks of the
 //! file say who has the servers: a controller that starts holds it alone; one whose own guard stands shares it. A guard acts until
 //! every server serves, or a controller that shares the lock has them.
 
@@ -18,6 +19,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -39,6 +41,8 @@ const STANDS: &str = "stands";
 const BEAT: u8 = b'.';
 /// The control loop ended, and the controller starts the servers itself.
 const LEAVES: u8 = b'l';
+/// The file was read again, and has other gateways.
+const REREAD: u8 = b'r';
 /// Everything is done.
 const DONE: u8 = b'd';
 
@@ -59,7 +63,25 @@ pub fn lock(file: &Path) -> Result<File, Failure> {
 }
 
 /// The guard, as its controller has it: a device that moves nothing and gives a sign of life each period.
-pub struct Guard(ChildStdin);
+pub struct Guard(GuardWords);
+
+/// What a controller says to its guard. A clone says it to the same.
+#[derive(Clone, Debug)]
+pub struct GuardWords(Arc<ChildStdin>);
+
+impl GuardWords {
+    fn say(&self, word: u8) {
+        // It may be gone; then nobody waits for the word.
+        if let Err(error) = (&*self.0).write_all(&[word]) {
+            tracing::debug!(%error, "a word did not reach the guard");
+        }
+    }
+
+    /// The file was read again: the guard is to go by the gateways that it has now.
+    pub fn reread(&self) {
+        self.say(REREAD);
+    }
+}
 
 impl Guard {
     /// Starts it, and waits until it stands.
@@ -88,7 +110,7 @@ impl Guard {
             }
             // Beats that nobody takes are lost; the loop waits for nobody.
             rustix::io::ioctl_fionbio(&input, true)?;
-            Ok(Self(input))
+            Ok(Self(GuardWords(Arc::new(input))))
         };
         Ok(
             start()
@@ -96,11 +118,13 @@ impl Guard {
         )
     }
 
-    fn say(&mut self, word: u8) {
-        // It may be gone; then nobody waits for the word.
-        if let Err(error) = self.0.write_all(&[word]) {
-            tracing::debug!(%error, "a word did not reach the guard");
-        }
+    /// What is said to it, for whoever else has something to say.
+    pub fn words(&self) -> GuardWords {
+        self.0.clone()
+    }
+
+    fn say(&self, word: u8) {
+        self.0.say(word);
     }
 
     /// The control loop is over: what is left to do takes longer than a period.
@@ -143,7 +167,7 @@ pub fn watch_over(file: &Path, command: &str) -> Result<(), Failure> {
     let mut text = String::new();
     input.by_ref().take(length).read_to_string(&mut text)?;
     let document = Document::shipped(&file.display().to_string(), &text);
-    let (config, document) = ControllerFile::checked(document, command)?;
+    let (mut config, document) = ControllerFile::checked(document, command)?;
     let silence = SILENCE + 3 * config.control.period();
     say::result(STANDS)?;
     let (sender, words) = channel();
@@ -156,7 +180,11 @@ pub fn watch_over(file: &Path, command: &str) -> Result<(), Failure> {
                 }
             }
         })?;
-    match watch(&words, silence, &config, &document) {
+    let mut reread = |config: &mut ControllerFile| match ControllerFile::read(file, command) {
+        Ok((now, _)) => config.gateways = now.gateways,
+        Err(errors) => say::note!("warning: the guard goes by the gateways that it had: {errors}"),
+    };
+    match watch(&words, silence, &mut config, &document, &mut reread) {
         Ending::Done => return Ok(()),
         Ending::Killed => {}
     }
@@ -177,13 +205,20 @@ enum Ending {
 }
 
 /// Waits for its end; while it hangs the servers are started.
-fn watch(words: &Receiver<u8>, silence: Duration, config: &ControllerFile, document: &Document) -> Ending {
+fn watch(
+    words: &Receiver<u8>,
+    silence: Duration,
+    config: &mut ControllerFile,
+    document: &Document,
+    reread: &mut dyn FnMut(&mut ControllerFile),
+) -> Ending {
     let mut loops = false;
     let mut next = None;
     loop {
         match next.take().unwrap_or_else(|| words.recv_timeout(silence)) {
             Ok(BEAT) => loops = true,
             Ok(DONE) => return Ending::Done,
+            Ok(REREAD) => reread(config),
             Ok(_) => loops = false,
             Err(RecvTimeoutError::Disconnected) => return Ending::Killed,
             Err(RecvTimeoutError::Timeout) if loops => {
@@ -270,4 +305,31 @@ fn open(config: &ControllerFile, document: &Document) -> Result<headroom_runtime
         )?),
     };
     servers::assemble(config, document, gateways.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::controller::EXAMPLE;
+
+    #[test]
+    fn a_guard_goes_by_the_gateways_that_its_controller_read_last() {
+        let document = Document::shipped("controller.toml", EXAMPLE);
+        let (mut config, document) = ControllerFile::checked(document, "controller").unwrap();
+        let (sender, words) = channel();
+        for word in [BEAT, REREAD, BEAT, DONE] {
+            sender.send(word).unwrap();
+        }
+        let mut times = 0;
+        let mut reread = |config: &mut ControllerFile| {
+            times += 1;
+            config
+                .gateways
+                .insert("g2".to_owned(), "unix:/run/g2.sock".to_owned());
+        };
+        let ending = watch(&words, SILENCE, &mut config, &document, &mut reread);
+        assert!(matches!(ending, Ending::Done));
+        assert_eq!(times, 1);
+        assert!(config.gateways.contains_key("g2"));
+    }
 }

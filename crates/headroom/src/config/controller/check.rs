@@ -150,7 +150,9 @@ impl ControllerFile {
         let cluster = &self.cluster;
         let most = cluster.cores_max.unwrap_or(1.0);
         let rate = cluster.requests_per_core_s.unwrap_or(1.0);
+        let refused_periods = f64::from(cluster.refused_periods_to_leave);
         mistakes.of(document.within(&[
+            ("cluster.refused_periods_to_leave", refused_periods, 1.0, 1_000.0),
             ("cluster.lease_ms", cluster.lease_ms, 1.0, 86_400_000.0),
             ("cluster.wait_s", cluster.wait_s, 0.1, DAY_S),
             ("cluster.cores_step", cluster.cores_step, 0.001, 1_000.0),

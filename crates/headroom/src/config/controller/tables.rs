@@ -4,6 +4,7 @@ use headroom_control::capacity::QueueTuning;
 use headroom_node::queue::QueuePreference;
 use headroom_node::switch::SwitchConfig;
 use headroom_physics::Machine;
+use headroom_runtime::cluster::REFUSED_PERIODS;
 use headroom_runtime::resize::Demand;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -155,6 +156,8 @@ pub struct ClusterConfig {
     pub name: Option<String>,
     /// How long a node keeps what it was commanded without hearing from the controller, in milliseconds.
     pub lease_ms: f64,
+    /// Periods in a row in which a gateway's control port refuses connections, after which it is dead and left out of the sum.
+    pub refused_periods_to_leave: u32,
     /// How long the nodes are waited for at the start, in seconds.
     pub wait_s: f64,
     /// Smallest change of cores.
@@ -181,6 +184,7 @@ impl Default for ClusterConfig {
         Self {
             name: None,
             lease_ms: 5000.0,
+            refused_periods_to_leave: REFUSED_PERIODS,
             wait_s: 10.0,
             cores_step: 0.1,
             cores_max: None,

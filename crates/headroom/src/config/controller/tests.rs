@@ -96,6 +96,11 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
         ),
         (
             "\n[nodes]",
+            "[cluster]\nrefused_periods_to_leave = 0\n[nodes]",
+            "controller.toml:4: cluster.refused_periods_to_leave: is 0.0: it must be between 1.0 and 1000.0",
+        ),
+        (
+            "\n[nodes]",
             "[cluster]\ncores_step = 0\n[nodes]",
             "controller.toml:4: cluster.cores_step: is 0.0",
         ),

@@ -1,21 +1,23 @@
 //! Which servers get requests, as the gateways' control ports are commanded and read back.
 
-use super::{Gateway, member};
+use super::member;
+use super::roster::{Gateway, Roster};
 use crate::resize::balancer::{Admission, Balancer, Look, Member, Wanted};
 use headroom_wire::message::{Backend, BackendState};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Gateways in front of servers that are switched on and off.
 #[derive(Debug)]
 pub struct GatewayBalancer {
-    gateways: Vec<Gateway>,
+    roster: Arc<Roster>,
     /// The backends' URLs, in the controller's order.
     members: Vec<String>,
 }
 
 impl GatewayBalancer {
-    pub(super) const fn new(gateways: Vec<Gateway>, members: Vec<String>) -> Self {
-        Self { gateways, members }
+    pub(super) const fn new(roster: Arc<Roster>, members: Vec<String>) -> Self {
+        Self { roster, members }
     }
 
     /// What one gateway gives each member; why it cannot be relied on.
@@ -41,11 +43,8 @@ impl GatewayBalancer {
 
 impl Balancer for GatewayBalancer {
     fn name(&self) -> String {
-        let names: Vec<&str> = self
-            .gateways
-            .iter()
-            .map(|gateway| gateway.name.as_str())
-            .collect();
+        let gateways = self.roster.now();
+        let names: Vec<&str> = gateways.iter().map(|gateway| gateway.name.as_str()).collect();
         format!("headroom's gateways ({})", names.join(", "))
     }
 
@@ -62,7 +61,17 @@ impl Balancer for GatewayBalancer {
             };
             self.members.len()
         ];
-        for gateway in &self.gateways {
+        let gateways = self.roster.now();
+        // One that is dead sends nothing to anybody, and one that has not come yet is made as the others are first.
+        let is_there = |gateway: &&Gateway| {
+            let state = gateway.state.lock();
+            state.backends.is_some() || state.is_missed()
+        };
+        let there: Vec<&Gateway> = gateways.iter().filter(is_there).collect();
+        if there.is_empty() {
+            return Err("no gateway can be reached".to_owned());
+        }
+        for gateway in there {
             let given = self
                 .of_gateway(gateway)
                 .map_err(|why| format!("gateway {}: {why}", gateway.name))?;
@@ -84,7 +93,7 @@ impl Balancer for GatewayBalancer {
     }
 
     fn want(&mut self, wanted: &[Wanted], _patience: Duration) -> Result<(), String> {
-        for gateway in &self.gateways {
+        for gateway in self.roster.now().iter() {
             gateway.state.change(|state| {
                 for (url, wanted) in self.members.iter().zip(wanted) {
                     let wanted = match wanted.admission {

@@ -7,7 +7,7 @@
 //! [`MAX_DIVISIONS`] a part that is passed counts as the bound, which costs energy and no latency.
 
 use crate::live::Watch;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// How often the bound of one decision is divided.
@@ -61,68 +61,111 @@ impl Division {
     }
 }
 
+/// The bound that is watched now, and the part of each gateway.
+#[derive(Debug)]
+struct Parts {
+    division: Division,
+    /// What each gateway is to watch, in the division's order.
+    watched: Vec<watch::Sender<Option<Watch>>>,
+    /// Places that gateways have left.
+    free: Vec<usize>,
+}
+
 /// The parts of the bound that is watched now, for the task of each gateway.
 #[derive(Debug)]
-pub(super) struct Divided {
-    division: Mutex<Division>,
-    parts: Vec<watch::Sender<Option<Watch>>>,
+pub(super) struct Divided(Mutex<Parts>);
+
+impl Default for Divided {
+    fn default() -> Self {
+        Self(Mutex::new(Parts {
+            division: Division {
+                watch: None,
+                in_flight: Vec::new(),
+                left: 0,
+            },
+            watched: Vec::new(),
+            free: Vec::new(),
+        }))
+    }
+}
+
+impl Parts {
+    /// Under the lock, so that no older division comes after a newer one.
+    fn send(&self) {
+        for (sender, part) in self.watched.iter().zip(self.division.parts()) {
+            let watch = self.division.watch.as_ref().zip(part);
+            sender.send_replace(watch.map(|(watch, part)| watch.with_bound(part)));
+        }
+    }
 }
 
 impl Divided {
-    pub(super) fn new(gateways: usize) -> Self {
-        Self {
-            division: Mutex::new(Division {
-                watch: None,
-                in_flight: vec![None; gateways],
-                left: 0,
-            }),
-            parts: (0..gateways).map(|_| watch::Sender::new(None)).collect(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Division> {
-        self.division.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Under the lock, so that no older division comes after a newer one.
-    fn send(&self, division: &Division) {
-        for (sender, part) in self.parts.iter().zip(division.parts()) {
-            let watch = division.watch.as_ref().zip(part);
-            sender.send_replace(watch.map(|(watch, part)| watch.with_bound(part)));
-        }
+    fn lock(&self) -> MutexGuard<'_, Parts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches the bound of a new decision.
     pub(super) fn watch(&self, watch: Option<Watch>) {
-        let mut division = self.lock();
-        (division.watch, division.left) = (watch, MAX_DIVISIONS);
-        self.send(&division);
+        let mut parts = self.lock();
+        (parts.division.watch, parts.division.left) = (watch, MAX_DIVISIONS);
+        parts.send();
     }
 
-    /// What one gateway is to watch.
-    pub(super) fn part(&self, gateway: usize) -> watch::Receiver<Option<Watch>> {
-        self.parts[gateway].subscribe()
-    }
-
-    /// A gateway was connected to, or lost.
-    pub(super) fn connected(&self, gateway: usize, is_connected: bool) {
-        let mut division = self.lock();
-        division.in_flight[gateway] = is_connected.then_some(0);
-        self.send(&division);
-    }
-
-    /// A gateway has reported how many requests it has.
-    pub(super) fn reported(&self, gateway: usize, in_flight: u64) {
-        self.lock().in_flight[gateway] = Some(in_flight);
-    }
-
-    /// A gateway has passed its part.
-    pub(super) fn passed(&self, gateway: usize, in_flight: u64) {
-        let mut division = self.lock();
-        match division.passed(gateway, in_flight) {
-            true => division.watch.iter().for_each(Watch::passed),
-            false => self.send(&division),
+    /// A place for one more gateway, which is not connected.
+    pub(super) fn place(self: &Arc<Self>) -> Share {
+        let mut parts = self.lock();
+        let at = parts.free.pop().unwrap_or_else(|| {
+            parts.division.in_flight.push(None);
+            parts.watched.push(watch::Sender::new(None));
+            parts.watched.len() - 1
+        });
+        drop(parts);
+        Share {
+            divided: Arc::clone(self),
+            at,
         }
+    }
+}
+
+/// One gateway's share of the bound. Dropped, the others have it.
+#[derive(Debug)]
+pub(super) struct Share {
+    divided: Arc<Divided>,
+    at: usize,
+}
+
+impl Share {
+    /// What the gateway is to watch.
+    pub(super) fn watched(&self) -> watch::Receiver<Option<Watch>> {
+        self.divided.lock().watched[self.at].subscribe()
+    }
+
+    /// The gateway was connected to, or lost.
+    pub(super) fn connected(&self, is_connected: bool) {
+        let mut parts = self.divided.lock();
+        parts.division.in_flight[self.at] = is_connected.then_some(0);
+        parts.send();
+    }
+
+    /// The gateway has reported how many requests it has.
+    pub(super) fn reported(&self, in_flight: u64) {
+        self.divided.lock().division.in_flight[self.at] = Some(in_flight);
+    }
+
+    /// The gateway has passed its part.
+    pub(super) fn passed(&self, in_flight: u64) {
+        let mut parts = self.divided.lock();
+        match parts.division.passed(self.at, in_flight) {
+            true => parts.division.watch.iter().for_each(Watch::passed),
+            false => parts.send(),
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.connected(false);
+        self.divided.lock().free.push(self.at);
     }
 }
 

@@ -39,6 +39,23 @@ fn what_cannot_be_divided_any_more_counts_as_passed() {
     assert_eq!(passed, MAX_DIVISIONS as usize);
 }
 
+#[test]
+fn a_gateway_that_leaves_gives_its_part_to_the_others_and_its_place_to_the_next() {
+    let divided = Arc::new(Divided::default());
+    let (first, second) = (divided.place(), divided.place());
+    divided.watch(Some(Bell::new(&Stop::default()).watch(10)));
+    first.connected(true);
+    second.connected(true);
+    let bound = |share: &Share| share.watched().borrow().as_ref().map(|watch| watch.bound);
+    assert_eq!((bound(&first), bound(&second)), (Some(5), Some(5)));
+    drop(second);
+    assert_eq!(bound(&first), Some(10));
+    let third = divided.place();
+    assert_eq!((third.at, bound(&third)), (1, None));
+    third.connected(true);
+    assert_eq!((bound(&first), bound(&third)), (Some(5), Some(5)));
+}
+
 proptest! {
     /// The parts are the bound, none is under what a gateway has, and whoever passes the bound passes a part.
     #[test]

@@ -1,7 +1,9 @@
 //! The levers of gateways as a device of the control loop: each has what the laws decide, for the length of a lease that is renewed
 //! with every decision; without one it is as configured.
 
-use super::{Gateway, GatewayState, SizedOrder, member};
+use super::roster::{Gateway, Roster};
+use super::state::GatewayState;
+use super::{SizedOrder, member};
 use crate::live::{Device, DevicePeriod};
 use anyhow::bail;
 use headroom_control::Decision;
@@ -69,6 +71,8 @@ pub(super) struct LeverState {
     /// Where the classes of sizes are to go.
     routes: WantedRoutes,
     lease: Duration,
+    /// When it was decided: later than the lease is long after that it is not in force, and not to be.
+    decided: Option<Instant>,
     /// Counts what was asked for, and the last of these that was answered.
     asked: u64,
     answered: u64,
@@ -83,6 +87,17 @@ impl LeverState {
             offered,
             in_force: Vec::new(),
             ..self
+        }
+    }
+
+    /// What is wanted of this, for another gateway.
+    pub fn wanted(&self) -> Self {
+        Self {
+            wanted: self.wanted.clone(),
+            routes: self.routes.clone(),
+            lease: self.lease,
+            decided: self.decided,
+            ..Self::default()
         }
     }
 
@@ -107,12 +122,34 @@ impl LeverState {
     }
 }
 
+/// Asks a gateway that was just connected to, and has these backends, for what is wanted of its levers, as long as that is not older than
+/// a lease.
+pub(super) async fn ask_again(
+    gateway: &Gateway,
+    client: &GatewayClient,
+    backends: &[Backend],
+) -> Result<(), CallError> {
+    let is_wanted = {
+        let levers = &gateway.state.lock().levers;
+        let is_new = |decided: Instant| decided.elapsed() < levers.lease;
+        levers.is_set() && levers.decided.is_some_and(is_new)
+    };
+    match is_wanted {
+        true => ask_with(gateway, client, backends).await,
+        false => Ok(()),
+    }
+}
+
 /// Asks a gateway for what is wanted of its levers.
 pub(super) async fn ask(gateway: &Gateway, client: &GatewayClient) -> Result<(), CallError> {
+    let backends = gateway.state.lock().backends.clone().unwrap_or_default();
+    ask_with(gateway, client, &backends).await
+}
+
+async fn ask_with(gateway: &Gateway, client: &GatewayClient, backends: &[Backend]) -> Result<(), CallError> {
     let (wanted, routes, lease, asked) = {
-        let state = gateway.state.lock();
-        let levers = &state.levers;
-        let routes = levers.routes.of(state.backends.as_deref().unwrap_or_default());
+        let levers = &gateway.state.lock().levers;
+        let routes = levers.routes.of(backends);
         (levers.wanted.clone(), routes, levers.lease, levers.asked)
     };
     let answer = client.set_levers_and_routes(wanted, routes, lease).await;
@@ -139,7 +176,7 @@ pub(super) async fn ask(gateway: &Gateway, client: &GatewayClient) -> Result<(),
 /// The levers of all gateways: each gateway has the same value.
 #[derive(Debug)]
 pub struct GatewayLevers {
-    gateways: Vec<Gateway>,
+    roster: Arc<Roster>,
     /// Which backends the weights of a decision are of.
     sized: Arc<SizedOrder>,
     lease: Duration,
@@ -157,9 +194,9 @@ pub struct OfferedLevers {
 }
 
 impl GatewayLevers {
-    pub(super) const fn new(gateways: Vec<Gateway>, sized: Arc<SizedOrder>, lease: Duration) -> Self {
+    pub(super) const fn new(roster: Arc<Roster>, sized: Arc<SizedOrder>, lease: Duration) -> Self {
         Self {
-            gateways,
+            roster,
             sized,
             lease,
             is_set: false,
@@ -168,8 +205,8 @@ impl GatewayLevers {
 
     /// The levers that all gateways have which are connected now.
     pub fn offered(&self) -> OfferedLevers {
-        let connected: Vec<(String, Vec<GatewayLever>)> = self
-            .gateways
+        let gateways = self.roster.now();
+        let connected: Vec<(String, Vec<GatewayLever>)> = gateways
             .iter()
             .filter_map(|gateway| {
                 let state = gateway.state.lock();
@@ -207,7 +244,7 @@ impl GatewayLevers {
             );
         }
         let connected = |gateway: &&Gateway| gateway.state.lock().backends.is_some();
-        let gateways = self.gateways.iter().filter(connected).count();
+        let gateways = self.roster.now().iter().filter(connected).count();
         let gateways = u32::try_from(gateways).unwrap_or(u32::MAX);
         Ok((
             setting,
@@ -278,7 +315,8 @@ impl Device for GatewayLevers {
 
     /// Of each lever the value of the gateway that has the least of it; of one that is not connected nothing is known.
     fn in_force(&self) -> Setting {
-        let connected = self.gateways.iter().filter_map(|gateway| {
+        let gateways = self.roster.now();
+        let connected = gateways.iter().filter_map(|gateway| {
             let state = gateway.state.lock();
             state.backends.as_ref()?;
             Some(state.levers.setting())
@@ -304,9 +342,11 @@ impl Device for GatewayLevers {
                 value,
             })
             .collect();
-        for gateway in &self.gateways {
+        let gateways = self.roster.now();
+        for gateway in gateways.iter() {
             gateway.state.change(|state| {
                 state.levers.asked += 1;
+                state.levers.decided = Some(Instant::now());
                 state.levers.wanted.clone_from(&wanted);
                 state.levers.routes.clone_from(&routes);
                 state.levers.lease = self.lease;
@@ -315,10 +355,12 @@ impl Device for GatewayLevers {
         }
         let deadline = Instant::now() + MAX_PATIENCE;
         let mut missed = Vec::new();
-        for gateway in &self.gateways {
+        for gateway in gateways.iter() {
             let is_in_time = gateway.state.wait(deadline, is_answered);
             let state = gateway.state.lock();
             let why = match (&state.backends, &state.levers.refused) {
+                // One that is dead, or has not come yet, has it as soon as it answers.
+                (None, _) if !state.is_missed() => continue,
                 (None, _) => state.trouble.as_deref().unwrap_or("it does not answer"),
                 (_, Some(refused)) => refused,
                 _ if !is_in_time => "it has not answered yet",
@@ -359,6 +401,7 @@ fn least(one: Setting, other: Setting) -> Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::gateways::membership::Standing;
     use headroom_wire::message::Range;
 
     fn lever(lever: Lever, min: f64, max: f64) -> GatewayLever {
@@ -404,19 +447,21 @@ mod tests {
 
     #[test]
     fn what_is_decided_of_a_gateway_that_is_not_connected_is_not_carried_out_in_any_period() {
-        let gone = Gateway {
-            name: "g1".to_owned(),
-            state: Arc::new(crate::cluster::Shared::new(GatewayState::default())),
-            bell: Arc::default(),
-            lever_bell: Arc::default(),
-        };
-        let mut levers = GatewayLevers::new(vec![gone], Arc::default(), Duration::from_secs(2));
+        let address = "unix:/nowhere/g.sock".parse().unwrap();
+        let gone = Gateway::new("g1".to_owned(), address, GatewayState::default());
+        let state = Arc::clone(&gone.state);
+        let roster = Arc::new(Roster::of(vec![gone]));
+        let mut levers = GatewayLevers::new(roster, Arc::default(), Duration::from_secs(2));
         let setting = Setting::from([(Lever::BatchInterval, 0.3), (Lever::Servers, 2.0)]);
         for _ in 0..3 {
             let error = levers.apply(&mut Decision::of(setting)).unwrap_err().to_string();
             assert!(error.contains("gateway g1: it does not answer"), "{error}");
             assert!(!error.contains("servers"), "{error}");
         }
+        // Of one that is dead nothing is missed.
+        state.change(|state| state.standing = Standing::Dead);
+        assert!(levers.apply(&mut Decision::of(setting)).is_ok());
+        state.change(|state| state.standing = Standing::Counted);
         // What was given back is asked for once.
         assert!(levers.apply(&mut Decision::of(Setting::default())).is_err());
         assert!(levers.apply(&mut Decision::of(Setting::default())).is_ok());

@@ -1,0 +1,172 @@
+//! SIGHUP to a controller: its gateways are read again, so that some come and some go while it runs. What is wrong in the file leaves all as
+//! it was.
+
+use super::guard::GuardWords;
+use super::{ControllerArgs, read};
+use crate::config::controller::ControllerFile;
+use anyhow::anyhow;
+use headroom_console::terminal::ControllingTerminal;
+use headroom_console::{Document, Failure, Stop, say};
+use headroom_runtime::cluster::GatewayMembers;
+use headroom_wire::Address;
+use signal_hook::consts::signal::SIGHUP;
+use signal_hook::iterator::Signals;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Keys that are named in a line.
+const MOST_NAMED: usize = 8;
+
+/// What is done at SIGHUP, which is known when the run begins.
+#[derive(Clone, Default)]
+pub(super) struct Hangups(Arc<Mutex<Option<Reload>>>);
+
+/// What a file is read again for.
+pub(super) struct Reload {
+    pub args: ControllerArgs,
+    pub file: PathBuf,
+    pub command: &'static str,
+    /// The file as it was at the start.
+    pub at_start: Document,
+    /// Whether there were certificates at the start, without which nothing is reached over TCP.
+    pub has_tls: bool,
+    /// The gateways of the run; `None` where something else tells what happens to the requests.
+    pub members: Option<GatewayMembers>,
+    /// What watches over the run, where servers are switched.
+    pub guard: Option<GuardWords>,
+    /// What keeps a second controller away from a file that was put in the place of the first.
+    pub lock: Option<File>,
+}
+
+impl Hangups {
+    /// Catches the signal from now on, in a thread that lives as long as the process. One that came because the terminal was closed
+    /// stops the run, as it does all programs.
+    ///
+    /// # Errors
+    /// The signal cannot be caught, or the thread not started.
+    pub fn caught(stop: &Stop) -> io::Result<Self> {
+        let mut signals = Signals::new([SIGHUP])?;
+        let (hangups, stop) = (Self::default(), stop.clone());
+        let terminal = ControllingTerminal::at_start();
+        let served = hangups.clone();
+        std::thread::Builder::new()
+            .name("reload".to_owned())
+            .spawn(move || {
+                for _ in signals.forever() {
+                    if terminal.is_gone() {
+                        tracing::info!("the terminal was closed: stopping");
+                        stop.raise();
+                        continue;
+                    }
+                    match &mut *served.0.lock().unwrap_or_else(PoisonError::into_inner) {
+                        Some(reload) => reload.at_hangup(),
+                        None => tracing::warn!(
+                            "the controller does not run yet: its file is not read again; send SIGHUP once it says where its metrics are"
+                        ),
+                    }
+                }
+            })?;
+        Ok(hangups)
+    }
+
+    /// Says what is to be done.
+    pub fn serve(&self, reload: Reload) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reload);
+    }
+}
+
+impl Reload {
+    fn at_hangup(&mut self) {
+        match self.again() {
+            Ok(lines) => lines
+                .iter()
+                .for_each(|line| say::note!("{}: {line}", self.file.display())),
+            Err(errors) => tracing::warn!("the gateways stay as they were: {errors}"),
+        }
+    }
+
+    /// Reads the file again, all of which has to be right, though its gateways alone hold before the next start; what came of it.
+    fn again(&mut self) -> Result<Vec<String>, Failure> {
+        // One that nobody writes to would be waited for, and no later signal heard.
+        if self.file.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            let why = format!(
+                "{}: is no regular file: it is not read again",
+                self.file.display()
+            );
+            return Err(Failure::usage(anyhow!(why)));
+        }
+        let (config, document) = read(&self.args, &self.file, self.command)?;
+        let mut others = document.changed(&self.at_start);
+        others.retain(|key| !key.starts_with("gateways."));
+        let mut lines = match &self.members {
+            Some(members) => self.replace(members, &config, &document)?,
+            None => {
+                vec!["no gateways count the requests of this run: there is nothing to read again".to_owned()]
+            }
+        };
+        if let Some(guard) = &self.guard {
+            guard.reread();
+            self.hold();
+        }
+        if !others.is_empty() {
+            let more = match others.len().saturating_sub(MOST_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            others.truncate(MOST_NAMED);
+            lines.push(format!(
+                "{}{more}: not as at the start; what is no gateway holds from the next start on",
+                others.join(", ")
+            ));
+        }
+        Ok(lines)
+    }
+
+    fn replace(
+        &self,
+        members: &GatewayMembers,
+        config: &ControllerFile,
+        document: &Document,
+    ) -> Result<Vec<String>, Failure> {
+        let addresses = config.gateway_addresses(document)?;
+        let over_tcp = |(_, address): &&(String, Address)| matches!(address, Address::Tcp { .. });
+        if let Some((name, address)) = addresses.iter().find(over_tcp).filter(|_| !self.has_tls) {
+            let why =
+                format!("{address} is TCP, and there was no [tls] at the start: start the controller again");
+            return Err(document.error(&format!("gateways.{name}"), why).into());
+        }
+        let changed = members
+            .replace(addresses)
+            .map_err(|error| document.error("gateways", error))?;
+        let joined = changed.joined.iter().map(|one| {
+            format!("gateway {one} joins: its requests count from the first whole period in which it answers")
+        });
+        let left = changed.left.iter().map(|one| {
+            format!(
+                "gateway {one} leaves: its levers are put back as configured, and its requests count no more"
+            )
+        });
+        let mut lines: Vec<String> = joined.chain(left).collect();
+        if changed.is_nothing() {
+            lines.push("the gateways are what they were".to_owned());
+        }
+        Ok(lines)
+    }
+
+    /// Holds the file that is there now, which may be another one in the place of the first.
+    fn hold(&mut self) {
+        let held = File::open(&self.file).and_then(|file| {
+            file.try_lock_shared()?;
+            Ok(file)
+        });
+        match held {
+            Ok(file) => self.lock = Some(file),
+            Err(error) => tracing::warn!(
+                "{}: another controller may have this file ({error}): stop one of the two",
+                self.file.display()
+            ),
+        }
+    }
+}
