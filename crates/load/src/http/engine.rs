@@ -5,7 +5,7 @@ mod serving;
 mod visiting;
 
 use super::config::{People, Plan, PlannedPacing};
-use super::connection::Traffic;
+use super::connection::Shared;
 use super::paths::PathChooser;
 use crate::bursts::{Bursts, Windows};
 use crate::clock::{Moment, PreciseTimer, thread_cpu};
@@ -16,7 +16,7 @@ use browsing::{Crowd, Population};
 use bytes::Bytes;
 use headroom_units::Seconds;
 use headroom_workload::access_log::Replay;
-use http::{HeaderMap, Method, Uri};
+use http::{Method, Uri, header};
 use serving::{Job, Slot};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -45,7 +45,6 @@ enum Source {
 pub(crate) struct Engine {
     addresses: Vec<SocketAddr>,
     method: Method,
-    headers: HeaderMap,
     body: Bytes,
     idempotent: bool,
     keep_alive: bool,
@@ -57,8 +56,13 @@ pub(crate) struct Engine {
     /// When a closed loop's connections send; none before it begins, and of other loads.
     windows: Cell<Option<Windows>>,
     expect_bytes: Option<u64>,
-    /// Bytes that connections received and sent so far.
-    traffic: Rc<Traffic>,
+    /// What the connections share.
+    shared: Rc<Shared>,
+    /// The lines of a request's head that are the same for all, and the memory in which heads are composed.
+    fields: Vec<u8>,
+    head: RefCell<Vec<u8>>,
+    /// Whether those lines say how long the body is.
+    has_length: bool,
     /// CPU time of the thread that earlier periods have counted, seconds.
     cpu_counted: Cell<f64>,
     paths: RefCell<PathChooser>,
@@ -160,7 +164,6 @@ impl Engine {
             addresses: plan.addresses,
             idempotent: plan.method.is_idempotent(),
             method: plan.method,
-            headers: plan.headers,
             body: plan.body,
             keep_alive: plan.keep_alive,
             timeout: plan.timeout,
@@ -170,7 +173,11 @@ impl Engine {
             closed_loop,
             windows: Cell::new(None),
             expect_bytes: plan.expect_bytes,
-            traffic: Rc::default(),
+            shared: Rc::default(),
+            fields: serving::fields(&plan.headers),
+            has_length: plan.headers.contains_key(header::CONTENT_LENGTH)
+                || plan.headers.contains_key(header::TRANSFER_ENCODING),
+            head: RefCell::default(),
             cpu_counted: Cell::new(0.0),
             paths: RefCell::new(plan.paths),
             slots: RefCell::default(),
@@ -424,8 +431,8 @@ impl Engine {
         let cpu = thread_cpu();
         let used = cpu - self.cpu_counted.replace(cpu);
         let mut period = self.period.borrow_mut();
-        period.counts.received_bytes += self.traffic.received.take();
-        period.counts.sent_bytes += self.traffic.sent.take();
+        period.counts.received_bytes += self.shared.received.take();
+        period.counts.sent_bytes += self.shared.sent.take();
         period.swap(now, Seconds::new(used))
     }
 }

@@ -1,6 +1,7 @@
 //! End to end, against servers on loopback. The machine may be slow and noisy: counts are exact, times are
 //! compared with each other.
 
+mod exchange;
 mod users;
 
 use super::*;
