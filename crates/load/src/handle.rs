@@ -189,7 +189,7 @@ impl LoadHandle {
         }
     }
 
-    /// Offers no more requests. Those outstanding are still answered, or time out.
+    /// Offers no more requests. Those outstanding are still answered, time out, or are given up after the load's grace.
     pub fn stop(&self) {
         for generator in &self.generators {
             // The only failures are a load that has ended and a queue full of commands. A thread too starved to
@@ -205,7 +205,7 @@ impl LoadHandle {
             .all(|generator| generator.thread.is_finished())
     }
 
-    /// Waits for the load's end (its trace's, or [`LoadHandle::stop`]) and for its last answers.
+    /// Waits for the load's end (its trace's, or [`LoadHandle::stop`]) and for its last answers, at most for its grace.
     ///
     /// # Errors
     /// [`LoadError::System`] where the event loop failed, [`LoadError::Panicked`] where the thread panicked.

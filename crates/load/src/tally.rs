@@ -43,6 +43,14 @@ pub struct Failures {
     /// Of memcached: the connection ended before the whole answer came. HTTP's are under `protocol`.
     #[serde(default)]
     pub closed: u64,
+    /// Without an answer when the load ended and its grace ([`LoadConfig::grace`](crate::http::LoadConfig::grace)) was over,
+    /// though its timeout was not: sent, or waiting for a connection.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// Never sent: they were due before the load's end, but the generator was so far behind its schedule that its grace was
+    /// over before their turn came.
+    #[serde(default)]
+    pub unsent: u64,
 }
 
 impl Failures {
@@ -57,6 +65,8 @@ impl Failures {
             + self.wrong_size
             + self.missed
             + self.closed
+            + self.unanswered
+            + self.unsent
     }
 }
 
@@ -138,8 +148,8 @@ pub struct LoadPeriod {
     pub users: u64,
     /// The time that users were there, summed over them: by the duration it is their mean number.
     pub user_seconds: f64,
-    /// From the intended send time to the end of the answer: of completed requests, and of those that timed out,
-    /// at the time they were given up (a lower bound). Other failures have no latency.
+    /// From the intended send time to the end of the answer: of completed requests, and of those that timed out or were
+    /// unanswered at the end, at the time they were given up (a lower bound). Other failures have no latency.
     pub latency: Histogram<u64>,
     /// From the actual send to the end of the answer, of completed requests.
     pub service: Histogram<u64>,
@@ -286,10 +296,15 @@ impl LoadPeriod {
         *kind(&mut self.counts.failed) += 1;
     }
 
-    /// Counts a request given up at `end`.
-    pub(crate) fn timed_out(&mut self, intended: Moment, end: Moment) {
+    /// Counts a request given up at `end`: its timeout of so many seconds is over, or else the load is.
+    pub(crate) fn given_up(&mut self, intended: Moment, timeout: f64, end: Moment) {
+        let failed = &mut self.counts.failed;
+        *(if intended.after(timeout) <= end {
+            &mut failed.timeout
+        } else {
+            &mut failed.unanswered
+        }) += 1;
         self.outstanding -= 1;
-        self.counts.failed.timeout += 1;
         self.latency.saturating_record(end.micros_since(intended));
     }
 
@@ -366,7 +381,7 @@ mod tests {
         period.answered(StatusCode::OK, start, start.after(0.001), start.after(0.003));
         period.answered(StatusCode::NOT_FOUND, start, start, start.after(0.001));
         period.answered(StatusCode::SERVICE_UNAVAILABLE, start, start, start.after(0.001));
-        period.timed_out(start, start.after(2.0));
+        period.given_up(start, 2.0, start.after(2.0));
         let counts = period.counts;
         assert_eq!((counts.completed, counts.client_errors), (2, 1));
         assert_eq!(

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
 use headroom_console::Failure;
 use headroom_console::Stop;
-use headroom_console::args::seconds;
+use headroom_console::args::{seconds, seconds_or_none};
 use headroom_console::say;
 use headroom_load::Bursts;
 use headroom_load::http::{LoadConfig, Pacing, Paths, People, UserLoad};
@@ -131,7 +131,8 @@ pub struct LoadArgs {
     /// Scale the trace so that its mean rate is this, in requests/s.
     #[arg(long, value_name = "RATE", requires = "trace", conflicts_with_all = NOT_A_TRACE)]
     pub mean: Option<f64>,
-    /// Stop after this time (90, 90s, 10m, 1h), whatever is left. Users whose number has no end need it.
+    /// Stop sending after this time (90, 90s, 10m, 1h), whatever is left, and end with the last answer, at most --grace later.
+    /// Users whose number has no end need it.
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub duration: Option<f64>,
     /// How requests are spaced: over the trace's time, or within each second of a replayed log.
@@ -186,6 +187,10 @@ pub struct LoadArgs {
     /// Time that a request may take, in milliseconds.
     #[arg(long, default_value_t = 10_000.0, value_name = "MS")]
     pub timeout_ms: f64,
+    /// How long after the end (--duration, or the trace's) answers are still waited for (0, 500ms, 5s). Then what is outstanding has
+    /// failed: it is counted as unanswered, and its time until then in the latency.
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = seconds_or_none)]
+    pub grace: f64,
     /// Print the result as JSON on standard output, and nothing else there. Its first key, `offered_load`, has all that repeats the load: the
     /// command, each parameter, the seed, and of each file that it was made of the name, the bytes and the SHA-256, with the contents where
     /// that is text of at most 64 KiB. `headroom report RUN --load FILE` shows it, and what the clients saw, beside the run that served it.
@@ -234,6 +239,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
             max_connections: args.connections.unwrap_or(offer.connections),
             keep_alive: !args.new_connections,
             timeout: Seconds::from_millis(args.timeout_ms),
+            grace: Seconds::new(args.grace),
             seed: args.seed,
             expect_bytes: args.expect_bytes,
             threads: args.threads,

@@ -18,7 +18,8 @@
 //!
 //! **Bounds.** At most `max_connections` connections. When all are busy a request waits, its latency counting,
 //! in a queue of at most `queue`; when that is full it is counted as [dropped](Failures::dropped), a failure,
-//! and never sent. Each request has until `timeout` after its intended send time.
+//! and never sent. Each request has until `timeout` after its intended send time, and none longer than `grace` after the
+//! load's end: then it counts as [unanswered](Failures::unanswered), a failure.
 //!
 //! **Timing.** The thread sleeps on a `timerfd`, because tokio's own timer rounds to a millisecond, and looks for
 //! due requests after every answer as well. The send-time error (actual minus intended) is in every result, so

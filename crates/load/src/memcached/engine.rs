@@ -64,6 +64,8 @@ struct Engine<'a> {
     origin: Moment,
     end: Moment,
     next_sweep: Moment,
+    /// When what is outstanding is given up, because the load is over and its grace too.
+    give_up_at: Moment,
     offering: bool,
     stopped: bool,
     /// Which of the addresses answered last.
@@ -130,16 +132,19 @@ impl<'a> Engine<'a> {
             origin: Moment::NEVER,
             end: Moment::NEVER,
             next_sweep: Moment::now(),
+            give_up_at: Moment::NEVER,
             offering: false,
             stopped: false,
             address: 0,
         })
     }
 
-    /// Opens all connections. Those that fail are opened when they are needed.
+    /// Opens all connections. Those that fail are opened when they are needed, and so are all others where of several none
+    /// was opened.
     fn warm_up(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
         for first in (0..self.connections.len()).step_by(WARM_BATCH) {
+            let opened_before = self.period.counts.connections;
             let batch = first..(first + WARM_BATCH).min(self.connections.len());
             for index in batch.clone() {
                 self.connect(index, None, Moment::now());
@@ -153,6 +158,9 @@ impl<'a> Engine<'a> {
                 self.sweep(Moment::now());
                 self.arm(self.next_sweep)?;
                 self.wait(&mut events)?;
+            }
+            if self.period.counts.connections == opened_before {
+                break;
             }
         }
         Ok(())
@@ -180,8 +188,11 @@ impl<'a> Engine<'a> {
     /// Does what is due and sets the timer to what is due next; false once the load has ended.
     fn look_at_clock(&mut self) -> bool {
         let now = Moment::now();
-        if self.stopped || now >= self.end && !self.is_behind() {
+        let give_up_at = if self.stopped { now } else { self.end }.after(self.plan.grace);
+        if self.offering && (self.stopped || now >= self.end && (!self.is_behind() || now >= give_up_at)) {
             self.offering = false;
+            self.give_up_at = give_up_at;
+            self.give_up_backlog(now);
         }
         self.sweep(now);
         self.release_due(now);
@@ -199,12 +210,28 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Counts the requests that were due and not sent, for want of time.
+    fn give_up_backlog(&mut self, now: Moment) {
+        let elapsed = Seconds::new(now.since(self.origin));
+        loop {
+            let PlannedPacing::Open(arrivals) = &mut self.plan.pacing else {
+                return;
+            };
+            if !arrivals.peek().is_some_and(|due| due <= elapsed) {
+                return;
+            }
+            arrivals.next();
+            self.offer();
+            self.period.failed(|failed| &mut failed.unsent);
+        }
+    }
+
     /// When something is due next, whatever the connections do.
     fn next_due(&mut self) -> Moment {
         if !self.waiting.is_empty() && !self.idle.is_empty() {
             return Moment::ORIGIN;
         }
-        let mut next = self.next_sweep;
+        let mut next = self.next_sweep.min(self.give_up_at);
         if self.offering {
             next = next.min(self.end);
             if let PlannedPacing::Open(arrivals) = &mut self.plan.pacing

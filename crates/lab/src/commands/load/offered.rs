@@ -85,6 +85,7 @@ fn parameters(args: &LoadArgs, offer: &Offer) -> Map<String, Value> {
     add("threads", json!(args.threads));
     add("new_connections", json!(args.new_connections));
     add("timeout_ms", json!(args.timeout_ms));
+    add("grace_s", json!(args.grace));
     add("paths", json!(args.paths));
     let arrivals = match args.arrivals {
         Spacing::Poisson => "poisson",

@@ -5,14 +5,23 @@ use headroom_load::{LoadHandle, LoadResult, Summary};
 use headroom_units::Seconds;
 use std::time::{Duration, Instant};
 
+/// How often it is asked whether the load has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// A line a second until the load ends, or `stop` is raised, which ends it.
 pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_users: bool) {
     let begin = Instant::now();
     let mut next = begin;
     loop {
         next += Duration::from_secs(1);
-        if stop.wait_until(next) {
-            load.stop();
+        // The end is not waited for until the second is over.
+        while Instant::now() < next && !load.is_finished() {
+            if stop.wait_until((Instant::now() + LOOK).min(next)) {
+                load.stop();
+                return;
+            }
+        }
+        if load.is_finished() {
             return;
         }
         let Ok(period) = load.take_period() else { return };
@@ -36,9 +45,6 @@ pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_
             period.outstanding,
             period.counts.connects_retried,
         );
-        if load.is_finished() {
-            return;
-        }
     }
 }
 
@@ -79,6 +85,14 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
         (failed.wrong_size, "another size than was asked for"),
         (failed.missed, "a key that was not there"),
         (failed.closed, "closed before the answer"),
+        (
+            failed.unsent,
+            "never sent, for the generator was behind its schedule",
+        ),
+        (
+            failed.unanswered,
+            "unanswered when the load and its --grace were over",
+        ),
     ] {
         if count > 0 {
             causes.push_str(&format!(", {count} {cause}"));

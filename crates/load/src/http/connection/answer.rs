@@ -149,8 +149,14 @@ impl AnswerReader {
         } else {
             let mut whole = std::mem::take(&mut self.partial);
             // A byte beyond the longest is enough to see that it is too long.
-            whole.extend_from_slice(&bytes[..bytes.len().min(longest + 1 - before)]);
-            let found = part(self, &whole);
+            let more = &bytes[..bytes.len().min(longest + 1 - before)];
+            whole.extend_from_slice(more);
+            // All of them end with a line, so nothing is read again and again that comes byte by byte.
+            let found = if more.contains(&b'\n') {
+                part(self, &whole)
+            } else {
+                Ok(None)
+            };
             self.partial = whole;
             found?
         };

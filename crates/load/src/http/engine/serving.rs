@@ -111,7 +111,15 @@ impl Engine {
     /// Sends a request and waits for the answer, until its deadline; whether it was completed.
     pub(super) async fn carry_out(&self, job: Job, slot: &Slot, connection: &mut Option<Connection>) -> bool {
         let intended = job.intended;
-        slot.deadline.set(intended.after(self.timeout));
+        if !self.offering.get() {
+            let now = Moment::now();
+            if self.give_up_at.get() <= now {
+                self.period.borrow_mut().given_up(intended, self.timeout, now);
+                return false;
+            }
+        }
+        slot.deadline
+            .set(intended.after(self.timeout).min(self.give_up_at.get()));
         let outcome = self
             .until_deadline(slot, self.perform(job, slot, connection))
             .await;
@@ -125,7 +133,7 @@ impl Engine {
             if let Some(start) = slot.connecting.take() {
                 period.connect_given_up(start, now);
             }
-            period.timed_out(intended, now);
+            period.given_up(intended, self.timeout, now);
         }
         if !self.keep_alive {
             *connection = None;
@@ -348,28 +356,30 @@ impl Engine {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let now = Moment::now();
-            for slot in self
-                .slots
-                .borrow()
-                .iter()
-                .filter(|slot| slot.deadline.get() <= now)
-            {
-                slot.expired.set(true);
-                slot.wake();
-            }
-            let mut waiting = self.waiting.borrow_mut();
-            // The timeout is the same for all, so the first in the queue is the first to expire.
-            while waiting
-                .front()
-                .is_some_and(|job| job.intended.after(self.timeout) <= now)
-            {
-                if let Some(job) = waiting.pop_front() {
-                    self.period.borrow_mut().timed_out(job.intended, now);
-                }
-            }
+            self.give_up_overdue();
             if !self.offering.get() {
                 self.progress.notify_one();
+            }
+        }
+    }
+
+    /// Gives up the requests whose deadline has passed, those that wait for a connection among them.
+    pub(super) fn give_up_overdue(&self) {
+        let now = Moment::now();
+        let slots = self.slots.borrow();
+        for slot in slots.iter().filter(|slot| slot.deadline.get() <= now) {
+            slot.expired.set(true);
+            slot.wake();
+        }
+        let is_over = self.give_up_at.get() <= now;
+        let mut waiting = self.waiting.borrow_mut();
+        // The timeout is the same for all, so the first in the queue is the first to expire.
+        while waiting
+            .front()
+            .is_some_and(|job| is_over || job.intended.after(self.timeout) <= now)
+        {
+            if let Some(job) = waiting.pop_front() {
+                self.period.borrow_mut().given_up(job.intended, self.timeout, now);
             }
         }
     }
