@@ -151,12 +151,18 @@ impl Generator {
 pub struct LoadHandle {
     generators: Vec<Generator>,
     url: String,
+    /// How many threads, and how many connections at most.
+    size: (usize, usize),
 }
 
 impl LoadHandle {
     /// Of the threads of one load, at least one.
-    pub(crate) fn new(url: String, generators: Vec<Generator>) -> Self {
-        Self { generators, url }
+    pub(crate) fn new(url: String, size: (usize, usize), generators: Vec<Generator>) -> Self {
+        Self {
+            generators,
+            url,
+            size,
+        }
     }
 
     /// Takes what was counted since the last call (or the start), of all threads together. It costs the generator the
@@ -216,7 +222,7 @@ impl LoadHandle {
         for generator in generators {
             whole.merge(&*generator.join()?);
         }
-        Ok(LoadResult::new(self.url, *whole))
+        Ok(LoadResult::new(self.url, self.size, *whole))
     }
 }
 

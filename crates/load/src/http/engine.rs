@@ -8,10 +8,11 @@ use super::config::{People, Plan, PlannedPacing};
 use super::connection::Shared;
 use super::paths::PathChooser;
 use crate::bursts::{Bursts, Windows};
-use crate::clock::{Moment, PreciseTimer, thread_cpu};
+use crate::clock::{Moment, PreciseTimer};
 use crate::handle::{Command, hand_over};
 use crate::share::{Arrival, ArrivalShare, Beginning, WARM_UP_S};
 use crate::tally::LoadPeriod;
+use crate::usage::Usage;
 use browsing::{Crowd, Population};
 use bytes::Bytes;
 use headroom_units::Seconds;
@@ -66,8 +67,7 @@ pub(crate) struct Engine {
     head: RefCell<Vec<u8>>,
     /// Whether those lines say how long the body is.
     has_length: bool,
-    /// CPU time of the thread that earlier periods have counted, seconds.
-    cpu_counted: Cell<f64>,
+    usage: RefCell<Usage>,
     paths: RefCell<PathChooser>,
     slots: RefCell<Vec<Rc<Slot>>>,
     /// Free slots with an open connection, the one longest idle first: all connections are used in turn, as a
@@ -133,6 +133,7 @@ pub(crate) async fn run(
         origin.after(engine.length().get())
     };
     engine.offering.set(false);
+    engine.usage.borrow_mut().end();
     engine.give_up_backlog();
     engine.send_home();
     engine
@@ -191,7 +192,7 @@ impl Engine {
             has_length: plan.headers.contains_key(header::CONTENT_LENGTH)
                 || plan.headers.contains_key(header::TRANSFER_ENCODING),
             head: RefCell::default(),
-            cpu_counted: Cell::new(0.0),
+            usage: RefCell::new(Usage::new()),
             paths: RefCell::new(plan.paths),
             slots: RefCell::default(),
             idle: RefCell::default(),
@@ -273,6 +274,7 @@ impl Engine {
         if let Source::Bursts(bursts) = &*self.source.borrow() {
             self.windows.set(Some(bursts.windows(origin)));
         }
+        self.usage.borrow_mut().begin();
         self.offering.set(true);
         if let Source::Users(people) = &*self.source.borrow() {
             people.next_look.set(now);
@@ -360,6 +362,7 @@ impl Engine {
                 Source::Bursts(_) | Source::Users(_) => None,
             };
             let Some(job) = job else { return };
+            self.period.borrow_mut().released(job.intended, now);
             self.release(job);
         }
     }
@@ -497,11 +500,10 @@ impl Engine {
             self.count_users(people, moment);
             self.period.borrow_mut().users = people.present.get() as u64;
         }
-        let cpu = thread_cpu();
-        let used = cpu - self.cpu_counted.replace(cpu);
+        let used = self.usage.borrow_mut().take();
         let mut period = self.period.borrow_mut();
         period.counts.received_bytes += self.shared.received.take();
         period.counts.sent_bytes += self.shared.sent.take();
-        period.swap(now, Seconds::new(used))
+        period.swap(now, used)
     }
 }

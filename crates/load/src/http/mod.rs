@@ -25,6 +25,9 @@
 //! due requests after every answer as well. The send-time error (actual minus intended) is in every result, so
 //! that a generator which cannot keep up is seen and not believed.
 //!
+//! **Its own limits.** Where a thread had no CPU time left, requests were sent behind schedule by an amount that matters, or
+//! connections, ports or descriptors were exhausted, [`LoadResult::generator_limits`] says so, with what to do about it.
+//!
 //! **Retries.** A server may close a kept-alive connection just when a request is written to it. As browsers and
 //! proxies do, an idempotent request whose connection, used before, ended before the answer's head is sent once more
 //! on a new one; its latency keeps counting and it is counted in [`Counts::retried`].
@@ -79,6 +82,7 @@ pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
     let url = config.url.clone();
     let plans = Plan::new(config)?;
     let beginning = Arc::new(Beginning::of(plans.len()));
+    let size = (plans.len(), plans.iter().map(|plan| plan.max_connections).sum());
     let generators = plans.into_iter().map(|plan| {
         let beginning = Arc::clone(&beginning);
         Generator::start(None, move |received| {
@@ -89,7 +93,7 @@ pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
             runtime.block_on(engine::run(plan, received, &beginning))
         })
     });
-    Ok(LoadHandle::new(url, generators.collect::<Result<_, _>>()?))
+    Ok(LoadHandle::new(url, size, generators.collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use super::config::{Plan, PlannedPacing};
 use super::connection::{Connection, Doing};
 use super::protocol::Requests;
 use crate::bursts::Windows;
-use crate::clock::{Moment, set_timer, thread_cpu, timer};
+use crate::clock::{Moment, set_timer, timer};
 use crate::handle::{Command, hand_over};
 use crate::share::{Arrival, Beginning};
 use crate::tally::LoadPeriod;
+use crate::usage::Usage;
 use headroom_units::Seconds;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -60,7 +61,7 @@ struct Engine<'a> {
     requests: Requests,
     buffer: Vec<u8>,
     period: Box<LoadPeriod>,
-    cpu_counted: f64,
+    usage: Usage,
     origin: Moment,
     end: Moment,
     next_sweep: Moment,
@@ -128,7 +129,7 @@ impl<'a> Engine<'a> {
             requests,
             buffer: vec![0; BUFFER],
             period: Box::new(LoadPeriod::new(Seconds::ZERO, 0)),
-            cpu_counted: 0.0,
+            usage: Usage::new(),
             origin: Moment::NEVER,
             end: Moment::NEVER,
             next_sweep: Moment::now(),
@@ -168,6 +169,7 @@ impl<'a> Engine<'a> {
 
     fn begin(&mut self, origin: Moment) {
         self.origin = origin;
+        self.usage.begin();
         self.offering = !self.stopped;
         match &self.plan.pacing {
             PlannedPacing::Open(arrivals) => {
@@ -191,6 +193,7 @@ impl<'a> Engine<'a> {
         let give_up_at = if self.stopped { now } else { self.end }.after(self.plan.grace);
         if self.offering && (self.stopped || now >= self.end && (!self.is_behind() || now >= give_up_at)) {
             self.offering = false;
+            self.usage.end();
             self.give_up_at = give_up_at;
             self.give_up_backlog(now);
         }
@@ -312,6 +315,7 @@ impl<'a> Engine<'a> {
                 break;
             }
             arrivals.next();
+            self.period.released(intended, now);
             self.release(intended);
         }
         while let Some(&Reverse((wakes, index))) = self.asleep.peek()
@@ -385,9 +389,8 @@ impl<'a> Engine<'a> {
 
     /// Ends the period and begins the next.
     fn swap_period(&mut self) -> Box<LoadPeriod> {
-        let cpu = thread_cpu();
-        let used = cpu - std::mem::replace(&mut self.cpu_counted, cpu);
+        let used = self.usage.take();
         let elapsed = Moment::now().since(self.origin);
-        self.period.swap(Seconds::new(elapsed), Seconds::new(used))
+        self.period.swap(Seconds::new(elapsed), used)
     }
 }

@@ -71,6 +71,7 @@ pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
         fill::fill(&contents)?;
     }
     let beginning = Arc::new(Beginning::of(plans.len()));
+    let size = (plans.len(), plans.iter().map(|plan| plan.connections).sum());
     let generators = plans.into_iter().map(|plan| {
         let beginning = Arc::clone(&beginning);
         let (bell, rung) = Bell::new()?;
@@ -79,7 +80,7 @@ pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
         })
     });
     let generators = generators.collect::<std::io::Result<_>>()?;
-    Ok(LoadHandle::new(contents.url, generators))
+    Ok(LoadHandle::new(contents.url, size, generators))
 }
 
 #[cfg(test)]

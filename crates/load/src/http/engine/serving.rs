@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -213,13 +213,7 @@ impl Engine {
                 None => match self.connect(slot).await {
                     Ok(opened) => connection.insert(opened),
                     Err(error) => {
-                        let no_port = error.kind() == ErrorKind::AddrNotAvailable;
-                        {
-                            let mut period = self.period.borrow_mut();
-                            period.counts.no_local_port += u64::from(no_port);
-                            period.connect_error.get_or_insert_with(|| error.to_string());
-                        }
-                        self.fail(|failed| &mut failed.connect);
+                        self.period.borrow_mut().connect_failed(&error);
                         // It is counted: a deadline that passes in the pause must not count it once more.
                         slot.deadline.set(Moment::NEVER);
                         slot.expired.set(false);

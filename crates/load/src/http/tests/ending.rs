@@ -122,4 +122,32 @@ fn a_generator_that_cannot_keep_up_ends_on_time_and_counts_what_it_never_sent() 
     assert!(failed.unsent > 0, "{failed:?}");
     let offered = result.counts.offered;
     assert!((2_999_000..=3_001_000).contains(&offered), "{offered}");
+    // It says that it was the limit, and by what: its processor time, or what other programs left it of that.
+    let limits: Vec<&str> = result.generator_limits.iter().map(crate::Limit::name).collect();
+    assert!(limits.contains(&"schedule"), "{limits:?}");
+    assert!(
+        limits.contains(&"cpu") || limits.contains(&"starved"),
+        "{limits:?}"
+    );
+}
+
+#[test]
+fn a_generator_that_waits_for_a_slow_server_is_not_the_limit_unless_its_connections_are_few() {
+    let url = serve(|_| async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        text("x")
+    });
+    let limits = |connections: usize| {
+        let mut config = LoadConfig::new(&url, open(50.0, 1.0, Spacing::Even));
+        config.max_connections = connections;
+        config.grace = Seconds::new(30.0);
+        let limits = run(config).generator_limits;
+        limits.iter().map(crate::Limit::name).collect::<Vec<_>>()
+    };
+    let (many, few) = (limits(50), limits(2));
+    assert!(
+        !many.contains(&"cpu") && !many.contains(&"connections"),
+        "{many:?}"
+    );
+    assert!(few.contains(&"connections") && !few.contains(&"cpu"), "{few:?}");
 }

@@ -8,7 +8,7 @@ use crate::share::WARM_UP_S;
 use crate::tally::Failures;
 use rustix::event::epoll::EventFlags;
 use std::cmp::Reverse;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 
 /// How long a connection of a closed loop waits after it was refused or closed, seconds.
@@ -79,10 +79,7 @@ impl Engine<'_> {
         };
         connection.doing = Doing::Idle;
         if intended.is_some() {
-            let no_port = error.kind() == ErrorKind::AddrNotAvailable;
-            self.period.counts.no_local_port += u64::from(no_port);
-            self.period.connect_error.get_or_insert_with(|| error.to_string());
-            self.period.failed(|failed| &mut failed.connect);
+            self.period.connect_failed(error);
             self.pause(index);
         }
     }
