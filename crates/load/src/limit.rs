@@ -248,7 +248,9 @@ mod tests {
 
     #[test]
     fn each_limit_is_named_with_its_figures_and_a_remedy() {
-        let cases: [(fn(&mut LoadResult), &str, &str, &str); 7] = [
+        /// What a result has, and the limit's name, words and remedy.
+        type Case = (fn(&mut LoadResult), &'static str, &'static str, &'static str);
+        let cases: [Case; 7] = [
             (
                 |result| result.generator_busy_share = 0.98,
                 "cpu",
