@@ -11,6 +11,9 @@ pub enum Failure {
     Usage(anyhow::Error),
     /// It went wrong: exit status 1.
     Run(anyhow::Error),
+    /// It went as it should, and what came of it is not what was demanded: exit status 99, which other load generators have for
+    /// their thresholds too.
+    Demand(anyhow::Error),
     /// A program that was to be started is not: the exit status that a shell has for it, 126, 127, or 128 and the signal that came before.
     Program(u8, anyhow::Error),
     /// Several at once, as a check finds them: exit status 2 where one of them is of what was asked for.
@@ -27,6 +30,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Program(status, _) => ExitCode::from(*status),
+            Self::Demand(_) => ExitCode::from(99),
             usage if usage.is_usage() => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
@@ -35,7 +39,7 @@ impl Failure {
     fn is_usage(&self) -> bool {
         match self {
             Self::Usage(_) => true,
-            Self::Run(_) | Self::Program(..) => false,
+            Self::Run(_) | Self::Demand(_) | Self::Program(..) => false,
             Self::Several(all) => all.iter().any(Self::is_usage),
         }
     }
@@ -44,7 +48,7 @@ impl Failure {
     pub fn each(&self) -> Vec<(String, Option<&ConfigError>)> {
         let error = match self {
             Self::Several(all) => return all.iter().flat_map(Self::each).collect(),
-            Self::Usage(error) | Self::Run(error) | Self::Program(_, error) => error,
+            Self::Usage(error) | Self::Run(error) | Self::Demand(error) | Self::Program(_, error) => error,
         };
         if let Some(errors) = error.downcast_ref::<ConfigErrors>() {
             return errors
@@ -113,6 +117,22 @@ mod tests {
                 });
             assert_eq!(Failure::Run(error).to_string(), wanted);
         }
+    }
+
+    #[test]
+    fn a_demand_that_was_not_met_has_an_exit_status_of_its_own() {
+        let demand = Failure::Demand(anyhow::anyhow!("p95>250ms: failed"));
+        assert_eq!(demand.to_string(), "p95>250ms: failed");
+        let statuses = [
+            demand,
+            Failure::Run(anyhow::anyhow!("x")),
+            Failure::usage(anyhow::anyhow!("x")),
+        ]
+        .map(|failure| format!("{:?}", failure.exit_code()));
+        assert_eq!(
+            statuses,
+            [99, 1, 2].map(|status| format!("{:?}", ExitCode::from(status)))
+        );
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //!
 //! nginx answers a fixed 100 bytes from one worker on CPU 1; the generator, or `wrk -t1 -c64`, runs on CPU 0. The
 //! rounds alternate, so that what else happens on the machine falls on all alike. The figures are minimum, median
-//! and maximum over the rounds. Arguments: rounds (4 by default) and seconds of each measurement (2).
+//! and maximum over the rounds. Where other programs take the processors, compare CPU time for each request, not
+//! requests by the clock: the ratio of the two generators' is printed, of the two measurements of each round.
+//! Arguments: rounds (4 by default), seconds of each measurement (2), and `closed` for the closed loops with kept
+//! connections alone.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -239,13 +242,21 @@ fn main() -> Outcome<()> {
     need("taskset", "-V", "util-linux")?;
     need("nginx", "-v", "nginx-light")?;
     need("wrk", "-v", "wrk")?;
-    need("ab", "-V", "apache2-utils")?;
     if std::thread::available_parallelism()?.get() < 2 {
         return Err("this needs CPUs 0 and 1: one for nginx, one for the generator".into());
     }
     let mut arguments = std::env::args().skip(1);
     let rounds: u64 = arguments.next().map_or(Ok(4), |argument| argument.parse())?;
     let seconds: f64 = arguments.next().map_or(Ok(2.0), |argument| argument.parse())?;
+    let closed_alone = match arguments.next().as_deref() {
+        None => false,
+        Some("closed") => true,
+        Some(other) => return Err(format!("`{other}`: the third argument is `closed` or nothing").into()),
+    };
+
+    if !closed_alone {
+        need("ab", "-V", "apache2-utils")?;
+    }
 
     let nginx = Nginx::start()?;
     let mut first = CpuSet::new();
@@ -260,6 +271,9 @@ fn main() -> Outcome<()> {
         eprintln!("round {} of {rounds}", round + 1);
         reference.push(wrk(&nginx.url, seconds, true)?);
         generator.push(closed(&nginx.url, seconds, true)?);
+        if closed_alone {
+            continue;
+        }
         wrk_opening.push(wrk(&nginx.url, seconds, false)?);
         opening.push(closed(&nginx.url, seconds, false)?);
         ab_opening.push(ab(&nginx.url, seconds)?);
@@ -273,6 +287,16 @@ fn main() -> Outcome<()> {
     header(&["requests/s", "CPU us/request", "P50 ms", "P99 ms"]);
     row("headroom, closed", &generator, &[0, 2, 3, 3]);
     row("wrk -t1 -c64", &reference, &[0, 2, 3, 3]);
+    let of_wrk = generator
+        .iter()
+        .zip(&reference)
+        .map(|(ours, wrks)| vec![wrks[1] / ours[1]]);
+    println!("\nRequests per second of CPU time, as a share of wrk's in the same round");
+    header(&["headroom / wrk"]);
+    row("closed", &of_wrk.collect::<Vec<_>>(), &[2]);
+    if closed_alone {
+        return Ok(());
+    }
     println!("\nThe same with a new connection for every request");
     header(&["requests/s", "CPU us/request", "P50 ms", "P99 ms"]);
     row("headroom, closed", &opening, &[0, 2, 3, 3]);

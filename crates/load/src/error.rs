@@ -1,5 +1,6 @@
 //! Why a load cannot be offered, and the checks that all protocols share.
 
+use headroom_units::Seconds;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The most connections a generator may be given.
@@ -10,6 +11,9 @@ const MAX_QUEUE: usize = 10_000_000;
 
 /// The most threads that may share a load.
 const MAX_THREADS: usize = 64;
+
+/// How long after its end a load waits for answers where nothing else is said.
+pub(crate) const GRACE: Seconds = Seconds::new(1.0);
 
 /// File descriptors that the rest of the process may need beside the connections.
 const OTHER_FILES: u64 = 128;
@@ -117,11 +121,12 @@ pub(crate) fn in_range(
     }
 }
 
-/// Checks what every load has: connections, room to wait, seconds until a request is given up, threads.
+/// Checks what every load has: connections, room to wait, seconds until a request is given up and after the load's end,
+/// threads.
 pub(crate) fn check_common(
     connections: usize,
     queue: usize,
-    timeout: f64,
+    (timeout, grace): (f64, f64),
     threads: usize,
 ) -> Result<(), LoadError> {
     let remedy = "give from 1 to 60,000 connections";
@@ -136,6 +141,8 @@ pub(crate) fn check_common(
     in_range("queue", queue as f64, 0.0, MAX_QUEUE as f64, remedy)?;
     let remedy = "give from 0.001 to 3,600 seconds";
     in_range("timeout", timeout, 0.001, 3600.0, remedy)?;
+    let remedy = "give from 0 to 3,600 seconds";
+    in_range("grace", grace, 0.0, 3600.0, remedy)?;
     let most = MAX_THREADS.min(connections);
     let remedy = "give from 1 to 64 threads, and no more than there are connections";
     in_range("threads", threads as f64, 1.0, most as f64, remedy)

@@ -151,12 +151,18 @@ impl Generator {
 pub struct LoadHandle {
     generators: Vec<Generator>,
     url: String,
+    /// How many threads, and how many connections at most.
+    size: (usize, usize),
 }
 
 impl LoadHandle {
     /// Of the threads of one load, at least one.
-    pub(crate) fn new(url: String, generators: Vec<Generator>) -> Self {
-        Self { generators, url }
+    pub(crate) fn new(url: String, size: (usize, usize), generators: Vec<Generator>) -> Self {
+        Self {
+            generators,
+            url,
+            size,
+        }
     }
 
     /// Takes what was counted since the last call (or the start), of all threads together. It costs the generator the
@@ -189,7 +195,7 @@ impl LoadHandle {
         }
     }
 
-    /// Offers no more requests. Those outstanding are still answered, or time out.
+    /// Offers no more requests. Those outstanding are still answered, time out, or are given up after the load's grace.
     pub fn stop(&self) {
         for generator in &self.generators {
             // The only failures are a load that has ended and a queue full of commands. A thread too starved to
@@ -205,7 +211,7 @@ impl LoadHandle {
             .all(|generator| generator.thread.is_finished())
     }
 
-    /// Waits for the load's end (its trace's, or [`LoadHandle::stop`]) and for its last answers.
+    /// Waits for the load's end (its trace's, or [`LoadHandle::stop`]) and for its last answers, at most for its grace.
     ///
     /// # Errors
     /// [`LoadError::System`] where the event loop failed, [`LoadError::Panicked`] where the thread panicked.
@@ -216,7 +222,7 @@ impl LoadHandle {
         for generator in generators {
             whole.merge(&*generator.join()?);
         }
-        Ok(LoadResult::new(self.url, *whole))
+        Ok(LoadResult::new(self.url, self.size, *whole))
     }
 }
 

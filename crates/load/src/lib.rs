@@ -23,13 +23,18 @@ mod clock;
 mod error;
 mod handle;
 pub mod http;
+mod limit;
 pub mod memcached;
 mod result;
 mod share;
 mod tally;
+mod threshold;
+mod usage;
 
 pub use bursts::Bursts;
 pub use error::LoadError;
 pub use handle::LoadHandle;
+pub use limit::Limit;
 pub use result::{KindResult, LoadResult, Summary};
 pub use tally::{Counts, Failures, LoadPeriod};
+pub use threshold::{Judged, Threshold};

@@ -1,5 +1,6 @@
 //! What a whole run amounted to.
 
+use crate::limit::Limit;
 use crate::tally::{Counts, LoadPeriod};
 use hdrhistogram::Histogram;
 use headroom_units::{PerSecond, Seconds};
@@ -88,10 +89,23 @@ pub struct LoadResult {
     pub service_ms: Summary,
     /// Actual minus intended send time, microseconds.
     pub send_error_us: Summary,
+    /// How late the generator itself was, microseconds: from the intended send time to when it came round to the request, of all
+    /// loads but a closed loop. What the send error has beyond it is the wait for a connection.
+    pub schedule_error_us: Summary,
     /// From the first SYN to the established connection, milliseconds.
     pub connect_ms: Summary,
     /// CPU time that the generator's threads used.
     pub generator_cpu_s: Seconds,
+    /// How many threads it had.
+    pub threads: usize,
+    /// How many connections they could open.
+    pub max_connections: usize,
+    /// Of the time in which it sent, the share that its busiest thread was on a processor.
+    pub generator_busy_share: f64,
+    /// And the share in which that thread waited for one, which other programs had.
+    pub generator_wait_share: f64,
+    /// What of the generator was at its limit, so that the figures are not the service's alone; empty where nothing was.
+    pub generator_limits: Vec<Limit>,
     /// Each kind of page that an auction's visitors asked for; empty for every other load.
     pub by_kind: Vec<KindResult>,
     /// The whole run as one period, with its histograms.
@@ -100,7 +114,8 @@ pub struct LoadResult {
 }
 
 impl LoadResult {
-    pub(crate) fn new(url: String, whole: LoadPeriod) -> Self {
+    /// Of a load of so many threads and connections at most.
+    pub(crate) fn new(url: String, (threads, max_connections): (usize, usize), whole: LoadPeriod) -> Self {
         let duration = whole.duration;
         let rate = |count: u64| {
             PerSecond::new(if duration > Seconds::ZERO {
@@ -109,7 +124,9 @@ impl LoadResult {
                 0.0
             })
         };
-        Self {
+        let sending = whole.sending;
+        let share = |seconds: f64| seconds / sending.length.max(f64::MIN_POSITIVE);
+        let mut result = Self {
             url,
             duration_s: duration,
             completed_per_second: rate(whole.counts.completed),
@@ -124,8 +141,14 @@ impl LoadResult {
             latency_ms: Summary::of(&whole.latency, 1000.0),
             service_ms: Summary::of(&whole.service, 1000.0),
             send_error_us: Summary::of(&whole.send_error, 1.0),
+            schedule_error_us: Summary::of(&whole.schedule_error, 1.0),
             connect_ms: Summary::of(&whole.connect, 1000.0),
             generator_cpu_s: whole.generator_cpu,
+            threads,
+            max_connections,
+            generator_busy_share: share(sending.cpu),
+            generator_wait_share: share(sending.waited),
+            generator_limits: Vec::new(),
             by_kind: whole
                 .by_kind
                 .iter()
@@ -137,6 +160,8 @@ impl LoadResult {
                 })
                 .collect(),
             whole,
-        }
+        };
+        result.generator_limits = Limit::of(&result);
+        result
     }
 }

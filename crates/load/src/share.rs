@@ -6,6 +6,10 @@ use headroom_workload::Arrivals;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// How long the connections that are opened together before the start are waited for, seconds: longer than it takes TCP to
+/// try again once. A server that does not even accept delays the start by no more.
+pub(crate) const WARM_UP_S: f64 = 1.5;
+
 /// Every n-th arrival of a process, which each of n threads draws by itself from the same seed: together they send
 /// exactly what one would.
 #[derive(Debug)]

@@ -2,12 +2,15 @@
 //! swaps for a fresh one, so no lock is on the path of a request and all merging is done by who asks.
 
 use crate::clock::Moment;
+use crate::usage::{Sending, Used};
 use derive_more::AddAssign;
 use hdrhistogram::Histogram;
 use headroom_units::Seconds;
 use headroom_workload::auction::Page;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io;
 
 /// The longest latency that is distinguished, microseconds (an hour); a longer one is recorded as this.
 const MAX_US: u64 = 3_600_000_000;
@@ -43,6 +46,14 @@ pub struct Failures {
     /// Of memcached: the connection ended before the whole answer came. HTTP's are under `protocol`.
     #[serde(default)]
     pub closed: u64,
+    /// Without an answer when the load ended and its grace ([`LoadConfig::grace`](crate::http::LoadConfig::grace)) was over,
+    /// though its timeout was not: sent, or waiting for a connection.
+    #[serde(default)]
+    pub unanswered: u64,
+    /// Never sent: they were due before the load's end, but the generator was so far behind its schedule that its grace was
+    /// over before their turn came.
+    #[serde(default)]
+    pub unsent: u64,
 }
 
 impl Failures {
@@ -57,6 +68,8 @@ impl Failures {
             + self.wrong_size
             + self.missed
             + self.closed
+            + self.unanswered
+            + self.unsent
     }
 }
 
@@ -84,6 +97,9 @@ pub struct Counts {
     pub connects_given_up: u64,
     /// Of the failures to connect, those for want of a free local port: this machine's limit, not the server's.
     pub no_local_port: u64,
+    /// Of the failures to connect, those for want of a file descriptor: this process's limit, or this machine's.
+    #[serde(default)]
+    pub no_descriptor: u64,
     /// Pages that users began to fetch.
     pub pages_begun: u64,
     /// Pages of which every object was completed.
@@ -138,8 +154,8 @@ pub struct LoadPeriod {
     pub users: u64,
     /// The time that users were there, summed over them: by the duration it is their mean number.
     pub user_seconds: f64,
-    /// From the intended send time to the end of the answer: of completed requests, and of those that timed out,
-    /// at the time they were given up (a lower bound). Other failures have no latency.
+    /// From the intended send time to the end of the answer: of completed requests, and of those that timed out or were
+    /// unanswered at the end, at the time they were given up (a lower bound). Other failures have no latency.
     pub latency: Histogram<u64>,
     /// From the actual send to the end of the answer, of completed requests.
     pub service: Histogram<u64>,
@@ -148,6 +164,11 @@ pub struct LoadPeriod {
     /// From the first SYN to the established connection, of every attempt that was not refused; of those given up,
     /// the time until then (a lower bound). The kernel's retries are inside it.
     pub connect: Histogram<u64>,
+    /// How late the generator itself was: from the intended send time to when the request was given to a connection or to the
+    /// queue, of all loads but a closed loop. To two digits.
+    pub schedule_error: Histogram<u64>,
+    /// What its busiest thread had of its processor while it sent.
+    pub(crate) sending: Sending,
     /// Of each kind of page that an auction's visitors asked for.
     pub(crate) by_kind: BTreeMap<Page, Kind>,
 }
@@ -164,7 +185,7 @@ impl Default for Kind {
     fn default() -> Self {
         Self {
             failed: 0,
-            latency: kind_histogram(),
+            latency: rough_histogram(),
         }
     }
 }
@@ -186,6 +207,8 @@ impl LoadPeriod {
             service: histogram(),
             send_error: histogram(),
             connect: histogram(),
+            schedule_error: rough_histogram(),
+            sending: Sending::default(),
             by_kind: BTreeMap::new(),
         }
     }
@@ -219,16 +242,17 @@ impl LoadPeriod {
         }
     }
 
-    /// Ends the span; its thread used so much CPU time in it.
-    pub(crate) fn finish(&mut self, now: Seconds, cpu: Seconds) {
+    /// Ends the span, in which its thread had so much of its processor.
+    pub(crate) fn finish(&mut self, now: Seconds, used: Used) {
         self.duration = now - self.start;
-        self.generator_cpu = cpu;
-        self.busiest_thread_cpu = cpu;
+        self.generator_cpu = Seconds::new(used.cpu);
+        self.busiest_thread_cpu = self.generator_cpu;
+        self.sending = used.sending;
     }
 
     /// Ends the span and begins the next in its place.
-    pub(crate) fn swap(self: &mut Box<Self>, now: Seconds, cpu: Seconds) -> Box<Self> {
-        self.finish(now, cpu);
+    pub(crate) fn swap(self: &mut Box<Self>, now: Seconds, used: Used) -> Box<Self> {
+        self.finish(now, used);
         let next = Box::new(Self::new(now, self.outstanding));
         std::mem::replace(self, next)
     }
@@ -248,6 +272,21 @@ impl LoadPeriod {
     fn connect_took(&mut self, micros: u64) {
         self.connect.saturating_record(micros);
         self.counts.connects_retried += u64::from(micros >= RETRIED_US);
+    }
+
+    /// Counts a request that the generator came round to at `now`.
+    pub(crate) fn released(&mut self, intended: Moment, now: Moment) {
+        self.schedule_error.saturating_record(now.micros_since(intended));
+    }
+
+    /// Counts a failure to connect that was this machine's.
+    pub(crate) fn connect_failed(&mut self, error: &io::Error) {
+        let no_descriptor = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
+        self.counts.no_descriptor += u64::from(no_descriptor);
+        let no_port = error.kind() == io::ErrorKind::AddrNotAvailable;
+        self.counts.no_local_port += u64::from(no_port);
+        self.connect_error.get_or_insert_with(|| error.to_string());
+        self.failed(|failed| &mut failed.connect);
     }
 
     /// Counts a request sent at `sent`.
@@ -286,10 +325,15 @@ impl LoadPeriod {
         *kind(&mut self.counts.failed) += 1;
     }
 
-    /// Counts a request given up at `end`.
-    pub(crate) fn timed_out(&mut self, intended: Moment, end: Moment) {
+    /// Counts a request given up at `end`: its timeout of so many seconds is over, or else the load is.
+    pub(crate) fn given_up(&mut self, intended: Moment, timeout: f64, end: Moment) {
+        let failed = &mut self.counts.failed;
+        *(if intended.after(timeout) <= end {
+            &mut failed.timeout
+        } else {
+            &mut failed.unanswered
+        }) += 1;
         self.outstanding -= 1;
-        self.counts.failed.timeout += 1;
         self.latency.saturating_record(end.micros_since(intended));
     }
 
@@ -299,6 +343,7 @@ impl LoadPeriod {
         self.outstanding = later.outstanding;
         self.users = later.users;
         self.busiest_thread_cpu += later.busiest_thread_cpu;
+        self.sending.append(later.sending);
         self.add(later);
     }
 
@@ -310,6 +355,7 @@ impl LoadPeriod {
         self.outstanding += other.outstanding;
         self.users += other.users;
         self.busiest_thread_cpu = self.busiest_thread_cpu.max(other.busiest_thread_cpu);
+        self.sending.merge(other.sending);
         self.add(other);
     }
 
@@ -330,6 +376,7 @@ impl LoadPeriod {
             (&mut self.service, &other.service),
             (&mut self.send_error, &other.send_error),
             (&mut self.connect, &other.connect),
+            (&mut self.schedule_error, &other.schedule_error),
         ] {
             // Both have the same bounds, the only reason for which adding could fail.
             let added = sum.add(part);
@@ -349,7 +396,7 @@ fn histogram() -> Histogram<u64> {
 }
 
 /// To two digits: there is one for each kind of page in each period.
-fn kind_histogram() -> Histogram<u64> {
+fn rough_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_US, 2).expect("the bounds are constants that the library accepts")
 }
 
@@ -359,6 +406,13 @@ mod tests {
     use crate::result::{LoadResult, Summary};
     use http::StatusCode;
 
+    fn used(cpu: f64) -> Used {
+        Used {
+            cpu,
+            ..Used::default()
+        }
+    }
+
     #[test]
     fn answers_and_timeouts_are_told_apart() {
         let start = Moment::now();
@@ -366,7 +420,7 @@ mod tests {
         period.answered(StatusCode::OK, start, start.after(0.001), start.after(0.003));
         period.answered(StatusCode::NOT_FOUND, start, start, start.after(0.001));
         period.answered(StatusCode::SERVICE_UNAVAILABLE, start, start, start.after(0.001));
-        period.timed_out(start, start.after(2.0));
+        period.given_up(start, 2.0, start.after(2.0));
         let counts = period.counts;
         assert_eq!((counts.completed, counts.client_errors), (2, 1));
         assert_eq!(
@@ -401,16 +455,16 @@ mod tests {
         let mut first = LoadPeriod::new(Seconds::ZERO, 2);
         first.counts.offered = 2;
         first.answered(StatusCode::OK, start, start, start.after(0.001));
-        first.finish(Seconds::new(1.0), Seconds::new(0.2));
+        first.finish(Seconds::new(1.0), used(0.2));
         let mut second = LoadPeriod::new(Seconds::new(1.0), first.outstanding);
         second.answered(StatusCode::OK, start, start, start.after(0.004));
-        second.finish(Seconds::new(3.0), Seconds::new(0.3));
+        second.finish(Seconds::new(3.0), used(0.3));
         first.append(&second);
         assert_eq!(
             (first.duration, first.outstanding, first.counts.completed),
             (Seconds::new(3.0), 0, 2)
         );
-        let result = LoadResult::new("u".into(), first);
+        let result = LoadResult::new("u".into(), (1, 1), first);
         let json = serde_json::to_value(&result).unwrap();
         assert_eq!(json["offered"], 2);
         assert_eq!(json["failed"]["dropped"], 0);
@@ -421,14 +475,36 @@ mod tests {
     }
 
     #[test]
+    fn connections_that_this_machine_refuses_are_told_from_those_of_the_server() {
+        let mut period = LoadPeriod::new(Seconds::ZERO, 4);
+        for errno in [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::ADDRNOTAVAIL,
+            Errno::CONNREFUSED,
+        ] {
+            period.connect_failed(&errno.into());
+        }
+        let counts = period.counts;
+        assert_eq!(
+            (counts.no_descriptor, counts.no_local_port, counts.failed.connect),
+            (2, 1, 4)
+        );
+        assert_eq!(
+            period.connect_error,
+            Some(io::Error::from(Errno::MFILE).to_string())
+        );
+    }
+
+    #[test]
     fn periods_of_two_threads_merge() {
         let start = Moment::now();
         let mut first = LoadPeriod::new(Seconds::ZERO, 1);
         first.answered(StatusCode::OK, start, start, start.after(0.5));
-        first.finish(Seconds::new(1.0), Seconds::new(0.2));
+        first.finish(Seconds::new(1.0), used(0.2));
         let mut second = LoadPeriod::new(Seconds::ZERO, 3);
         second.answered(StatusCode::OK, start, start, start.after(1.0));
-        second.finish(Seconds::new(2.0), Seconds::new(0.9));
+        second.finish(Seconds::new(2.0), used(0.9));
         first.merge(&second);
         assert_eq!((first.duration, first.outstanding), (Seconds::new(2.0), 2));
         assert_eq!(first.counts.completed, 2);

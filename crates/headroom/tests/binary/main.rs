@@ -22,6 +22,7 @@ mod laws;
 #[path = "../../../node/tests/queue_common/listener.rs"]
 mod listener;
 mod load;
+mod load_verdict;
 mod openmetrics;
 mod operate;
 mod placement;

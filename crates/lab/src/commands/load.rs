@@ -4,6 +4,7 @@ mod memcached;
 mod offered;
 mod probe;
 mod shown;
+mod verdict;
 
 use crate::args::{SiteArgs, Spacing};
 use crate::commands::trace;
@@ -11,10 +12,10 @@ use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
 use headroom_console::Failure;
 use headroom_console::Stop;
-use headroom_console::args::seconds;
+use headroom_console::args::{seconds, seconds_or_none};
 use headroom_console::say;
-use headroom_load::Bursts;
 use headroom_load::http::{LoadConfig, Pacing, Paths, People, UserLoad};
+use headroom_load::{Bursts, Judged, Threshold};
 use headroom_units::{PerSecond, Ratio, Seconds};
 use headroom_workload::access_log::Replay;
 use headroom_workload::auction::{self, Behaviour, Mix};
@@ -63,13 +64,24 @@ Examples:
   headroom load --url http://127.0.0.1/10k --expect-bytes 10240 --closed 100 --density 0.5 --duration 1m
   headroom load --url memcached://127.0.0.1:11211 --value-bytes 1024 --closed 100 --duration 30s
   headroom load --url memcached://127.0.0.1 --value-bytes 10240 --sets 0.1 --trace wikipedia --peak 5000 --compress 60
+  headroom load --url http://127.0.0.1/ --trace wikipedia --peak 200 --compress 60 \\
+    --fail-if 'p95>250ms' --fail-if 'failed>1%' --fail-if 'rate<90/s'
 
 A server whose accept queue is full drops the packets that open connections (SYN); the client's
 kernel sends them again after 1 s and more. `connects retried` counts those: the service is beyond
 its capacity, even if every request is answered in the end. With --new-connections every request
 passes through the accept queue.
 
-The exit status is 1 where every request failed, and 0 where one was completed.";
+The generator says where it was itself the limit: a thread that used a whole core or had to wait for
+one, requests sent behind schedule, connections, ports or file descriptors exhausted. The figures are
+then not the service's alone. It is in the result (`limit`; in JSON `generator_limits`), with what to
+do about it.
+
+Exit status:
+  0   at least one request was completed, and no --fail-if was true
+  1   no request was completed, or all were answered with a status from 400 to 499; or the load broke
+  2   what was asked for makes no sense; nothing was sent
+  99  a --fail-if was true, or could not be judged";
 
 /// Who sends no trace. `requires` does not see it: what is required is in one group with these, of which one is enough.
 const NOT_A_TRACE: [&str; 4] = ["users", "replay", "write_files", "closed"];
@@ -131,7 +143,8 @@ pub struct LoadArgs {
     /// Scale the trace so that its mean rate is this, in requests/s.
     #[arg(long, value_name = "RATE", requires = "trace", conflicts_with_all = NOT_A_TRACE)]
     pub mean: Option<f64>,
-    /// Stop after this time (90, 90s, 10m, 1h), whatever is left. Users whose number has no end need it.
+    /// Stop sending after this time (90, 90s, 10m, 1h), whatever is left, and end with the last answer, at most --grace later.
+    /// Users whose number has no end need it.
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub duration: Option<f64>,
     /// How requests are spaced: over the trace's time, or within each second of a replayed log.
@@ -186,6 +199,16 @@ pub struct LoadArgs {
     /// Time that a request may take, in milliseconds.
     #[arg(long, default_value_t = 10_000.0, value_name = "MS")]
     pub timeout_ms: f64,
+    /// How long after the end (--duration, or the trace's) answers are still waited for (0, 500ms, 5s). Then what is outstanding has
+    /// failed: it is counted as unanswered, and its time until then in the latency.
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = seconds_or_none)]
+    pub grace: f64,
+    /// Exit with 99 where this is true of the result; may be repeated. A percentile of the latency from the intended send time
+    /// (p50, p90, p95, p99, p99.9), mean or max and a time, as 'p95>250ms'; the share of requests that failed, as 'failed>1%';
+    /// or the rate of completed requests, as 'rate<100/s'; with >, >=, < or <=. Each is judged and shown (in JSON under
+    /// `thresholds`); one without a figure, for nothing was completed, has failed.
+    #[arg(long, value_name = "CONDITION")]
+    pub fail_if: Vec<Threshold>,
     /// Print the result as JSON on standard output, and nothing else there. Its first key, `offered_load`, has all that repeats the load: the
     /// command, each parameter, the seed, and of each file that it was made of the name, the bytes and the SHA-256, with the contents where
     /// that is text of at most 64 KiB. `headroom report RUN --load FILE` shows it, and what the clients saw, beside the run that served it.
@@ -205,7 +228,8 @@ const FILES: usize = 2000;
 /// Offers the load until it ends or a signal comes, with a line of progress a second.
 ///
 /// # Errors
-/// A trace, a curve, a log, a URL or a setting that makes no sense; a generator that broke; a load of which all failed.
+/// A trace, a curve, a log, a URL or a setting that makes no sense; a generator that broke; a load of which all failed; a result
+/// that `--fail-if` names.
 pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.write_files {
         return write_files(args, folder);
@@ -234,6 +258,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
             max_connections: args.connections.unwrap_or(offer.connections),
             keep_alive: !args.new_connections,
             timeout: Seconds::from_millis(args.timeout_ms),
+            grace: Seconds::new(args.grace),
             seed: args.seed,
             expect_bytes: args.expect_bytes,
             threads: args.threads,
@@ -244,21 +269,20 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
     say::note!("{} in {:.0} s to {url}", offer.what, offer.length.get());
     progress(&mut load, &stop, offer.length, args.users.is_some());
     let result = load.join()?;
+    let judged: Vec<Judged> = args.fail_if.iter().map(|one| one.judge(&result)).collect();
     if args.json {
         say::result(serde_json::to_string(&offered::Told {
             offered_load: &offered,
             result: &result,
+            thresholds: &judged,
         })?)?;
+        if let Some(limits) = verdict::limits(&result) {
+            say::note!("{limits}");
+        }
     } else {
-        say::result(table(&result, args.users.is_some()))?;
+        say::result(table(&result, &judged, args.users.is_some()))?;
     }
-    match (result.counts.completed, result.failed_total) {
-        (0, 1..) => Err(Failure::Run(anyhow!(
-            "all {} requests to {url} failed",
-            result.failed_total
-        ))),
-        _ => Ok(()),
-    }
+    verdict::verdict(&result, &judged)
 }
 
 /// What is to be sent.

@@ -2,7 +2,7 @@
 
 use super::paths::{PathChooser, Paths, parse_all};
 use crate::bursts::{Bursts, MAX_DURATION_S};
-use crate::error::{LoadError, allow_files, check_common, in_range};
+use crate::error::{GRACE, LoadError, allow_files, check_common, in_range};
 use crate::share::{ArrivalShare, part};
 use bytes::Bytes;
 use headroom_units::Seconds;
@@ -115,6 +115,9 @@ pub struct LoadConfig {
     /// How long after its intended send time a request is given up; 10 s by default. It is looked at every
     /// twentieth of it (between 1 and 100 ms), so a request may last that much longer.
     pub timeout: Seconds,
+    /// How long after the end of the load answers are still waited for; 1 s by default, at most an hour. Then what is
+    /// outstanding is a failure: [`Failures::unanswered`](crate::Failures::unanswered). It lengthens no timeout.
+    pub grace: Seconds,
     /// Whether connections are used again (HTTP/1.1 keep-alive); they are by default.
     pub keep_alive: bool,
     /// The seed of the choice of paths, and of users.
@@ -142,6 +145,7 @@ impl LoadConfig {
             warm_connections: 16,
             queue: 10_000,
             timeout: Seconds::new(10.0),
+            grace: GRACE,
             keep_alive: true,
             seed: 1,
             expect_bytes: None,
@@ -167,6 +171,8 @@ pub(crate) struct Plan {
     pub(crate) queue: usize,
     /// Seconds.
     pub(crate) timeout: f64,
+    /// Seconds.
+    pub(crate) grace: f64,
     pub(crate) keep_alive: bool,
     pub(crate) expect_bytes: Option<u64>,
 }
@@ -225,7 +231,7 @@ impl Plan {
         check_common(
             config.max_connections,
             config.queue,
-            config.timeout.get(),
+            (config.timeout.get(), config.grace.get()),
             config.threads,
         )?;
 
@@ -269,6 +275,7 @@ impl Plan {
                 warm_connections: part(warm, thread, threads),
                 queue: part(config.queue, thread, threads),
                 timeout: config.timeout.get(),
+                grace: config.grace.get(),
                 keep_alive: config.keep_alive,
                 expect_bytes: config.expect_bytes,
             })

@@ -1,95 +1,57 @@
-//! One HTTP/1.1 connection, driven by the task that uses it: no task, channel or lock of its own.
+//! One HTTP/1.1 connection, driven by the task that uses it: a write and a read for each request, no task, channel or lock of
+//! its own, and no memory but for what comes in pieces. Requests are written as bytes that the load composes, answers are read
+//! up to their end and their bodies thrown away.
 
+mod answer;
+
+use answer::AnswerReader;
 use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body_util::Full;
-use hyper::body::Body as _;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use std::cell::Cell;
-use std::future::{Future as _, poll_fn};
-use std::io;
+use http::StatusCode;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// In how many of a body's first bytes a marker is looked for.
-const BEGINNING: usize = 512;
+/// How much is read at a time, bytes.
+const BUFFER: usize = 64 << 10;
 
-type Driver = http1::Connection<TokioIo<Metered>, Full<Bytes>>;
-
-/// Bytes that a thread's connections moved.
-#[derive(Debug, Default)]
-pub(crate) struct Traffic {
+/// What the connections of a thread share.
+pub(crate) struct Shared {
+    /// Bytes that they moved.
     pub(crate) received: Cell<u64>,
     pub(crate) sent: Cell<u64>,
+    /// Into which one of them reads at a time.
+    buffer: RefCell<Box<[u8]>>,
 }
 
-impl Traffic {
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = &written {
-            self.sent.set(self.sent.get() + *bytes as u64);
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            received: Cell::new(0),
+            sent: Cell::new(0),
+            buffer: RefCell::new(vec![0; BUFFER].into()),
         }
-        written
-    }
-}
-
-/// A stream whose bytes are counted.
-struct Metered {
-    stream: TcpStream,
-    traffic: Rc<Traffic>,
-}
-
-impl AsyncRead for Metered {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        let received = &self.traffic.received;
-        received.set(received.get() + (buffer.filled().len() - before) as u64);
-        polled
-    }
-}
-
-impl AsyncWrite for Metered {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.traffic.wrote(written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.traffic.wrote(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 
 /// A connection that a request can be sent on.
 pub(crate) struct Connection {
-    sender: SendRequest<Full<Bytes>>,
-    /// None once the connection has ended.
-    driver: Option<Pin<Box<Driver>>>,
+    stream: TcpStream,
+    shared: Rc<Shared>,
+    reader: AnswerReader,
+    /// What the socket did not take yet of the request's head.
+    unsent: Vec<u8>,
+    /// And of its body.
+    unsent_body: Bytes,
+    /// The request cannot be sent to its end, but an answer may have come before.
+    write_failed: bool,
+    /// Nothing can be asked on it any more.
+    ended: bool,
     /// Whether a request was answered on it.
     pub(crate) used: bool,
 }
@@ -114,106 +76,168 @@ pub(crate) enum Broken {
 
 impl Connection {
     /// Connects to the first address that answers.
-    pub(crate) async fn open(addresses: &[SocketAddr], traffic: &Rc<Traffic>) -> io::Result<Self> {
+    pub(crate) async fn open(addresses: &[SocketAddr], shared: &Rc<Shared>) -> io::Result<Self> {
         let stream = TcpStream::connect(addresses).await?;
         // Requests are written whole; waiting for more to send with them would only delay them.
         stream.set_nodelay(true)?;
-        let (sender, driver) = http1::Builder::new()
-            .handshake(TokioIo::new(Metered {
-                stream,
-                traffic: Rc::clone(traffic),
-            }))
-            .await
-            .map_err(io::Error::other)?;
         Ok(Self {
-            sender,
-            driver: Some(Box::pin(driver)),
+            stream,
+            shared: Rc::clone(shared),
+            reader: AnswerReader::new(),
+            unsent: Vec::new(),
+            unsent_body: Bytes::new(),
+            write_failed: false,
+            ended: false,
             used: false,
         })
     }
 
-    /// Moves bytes in and out; ready once the connection has ended.
+    /// Watches a connection on which nothing was asked; ready once it has ended, as it has where something comes unasked.
     pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        poll_driver(&mut self.driver, cx)
+        if !self.ended {
+            let mut byte = [0];
+            let _ = ready!(poll_read(&mut self.stream, &mut byte, cx));
+            self.ended = true;
+        }
+        Poll::Ready(())
     }
 
-    /// Waits until a request may be sent.
+    /// Whether a request may be sent.
     pub(crate) async fn ready(&mut self) -> Result<(), Broken> {
         poll_fn(|cx| {
-            if self.poll_ended(cx).is_ready() {
-                return Poll::Ready(Err(Broken::BeforeSending));
-            }
-            self.sender.poll_ready(cx).map_err(|_| Broken::BeforeSending)
+            Poll::Ready(match self.poll_ended(cx) {
+                Poll::Ready(()) => Err(Broken::BeforeSending),
+                Poll::Pending => Ok(()),
+            })
         })
         .await
     }
 
-    /// Sends a request and reads the whole answer, whose body is thrown away but for its first bytes, in which a marker is
-    /// looked for where there is one. Call [`Connection::ready`] before.
+    /// Sends a request, of which this is the head and its body, and reads the whole answer, whose body is thrown away but for
+    /// its first bytes, in which a marker is looked for where there is one. Call [`Connection::ready`] before.
+    ///
+    /// The head's memory is that of all connections: only what the socket does not take at once is copied.
     pub(crate) async fn exchange(
         &mut self,
-        request: Request<Full<Bytes>>,
+        head: &RefCell<Vec<u8>>,
+        body: Bytes,
+        is_head: bool,
         marker: Option<&[u8]>,
     ) -> Result<Answer, Broken> {
-        let mut head = pin!(self.sender.send_request(request));
-        let answer = poll_fn(|cx| {
-            // The answer's end may reach the driver together with the connection's, so the driver's end is not
-            // yet an error: the answer is looked for after it.
-            let _ = poll_driver(&mut self.driver, cx);
-            head.as_mut().poll(cx)
-        });
-        let answer = answer.await.map_err(|error| {
-            if error.is_canceled() {
-                Broken::BeforeSending
-            } else if error.is_parse() {
-                Broken::InAnswer
-            } else {
-                Broken::BeforeAnswer
+        self.reader.begin(is_head, marker.is_some());
+        self.write_failed = false;
+        let mut begun = Some(body);
+        let mut nothing_sent = false;
+        poll_fn(|cx| {
+            if let Some(body) = begun.take() {
+                nothing_sent = self.begin(&head.borrow(), body, cx) == 0;
+            } else if !self.unsent.is_empty() || !self.unsent_body.is_empty() {
+                self.go_on_sending(cx);
             }
+            self.poll_answer(cx)
+        })
+        .await
+        .map_err(|broken| match broken {
+            Broken::BeforeAnswer if nothing_sent && self.write_failed => Broken::BeforeSending,
+            broken => broken,
         })?;
-        let status = answer.status();
-        let mut body = pin!(answer.into_body());
-        let mut body_bytes = 0;
-        let mut beginning = Vec::new();
-        while !body.is_end_stream() {
-            let frame = poll_fn(|cx| {
-                if let Poll::Ready(frame) = body.as_mut().poll_frame(cx) {
-                    return Poll::Ready(frame);
-                }
-                let _ = poll_driver(&mut self.driver, cx);
-                body.as_mut().poll_frame(cx)
-            });
-            match frame.await {
-                Some(Ok(frame)) => {
-                    let Some(data) = frame.data_ref() else { continue };
-                    body_bytes += data.len() as u64;
-                    if marker.is_some() {
-                        let room = BEGINNING - beginning.len();
-                        beginning.extend_from_slice(&data[..data.len().min(room)]);
-                    }
-                }
-                Some(Err(_)) => return Err(Broken::InAnswer),
-                None => break,
+        self.used = true;
+        let is_sent = self.unsent.is_empty() && self.unsent_body.is_empty() && !self.write_failed;
+        // A server that answered before it had the whole request may take the rest for another.
+        self.ended = !self.reader.keeps_alive || !is_sent;
+        Ok(Answer {
+            status: self.reader.status,
+            body_bytes: self.reader.body_bytes,
+            has_marker: marker.is_some_and(|marker| self.reader.holds(marker)),
+        })
+    }
+
+    /// Sends what the socket takes of a request and keeps the rest; how many bytes went.
+    fn begin(&mut self, head: &[u8], mut body: Bytes, cx: &mut Context<'_>) -> usize {
+        let sent = match self.write(head, &body, cx) {
+            Some(sent) => sent,
+            None if self.write_failed => return 0,
+            None => 0,
+        };
+        if sent < head.len() {
+            self.unsent.extend_from_slice(&head[sent..]);
+        }
+        let _ = body.split_to(sent.saturating_sub(head.len()).min(body.len()));
+        self.unsent_body = body;
+        if !self.unsent.is_empty() || !self.unsent_body.is_empty() {
+            // So that this task is woken when the socket takes more.
+            self.go_on_sending(cx);
+        }
+        sent
+    }
+
+    fn go_on_sending(&mut self, cx: &mut Context<'_>) {
+        while !self.unsent.is_empty() || !self.unsent_body.is_empty() {
+            let (head, mut body) = (
+                std::mem::take(&mut self.unsent),
+                std::mem::take(&mut self.unsent_body),
+            );
+            let sent = self.write(&head, &body, cx);
+            if self.write_failed {
+                return;
+            }
+            let bytes = sent.unwrap_or(0);
+            self.unsent = head[bytes.min(head.len())..].to_vec();
+            let _ = body.split_to(bytes.saturating_sub(head.len()).min(body.len()));
+            self.unsent_body = body;
+            if sent.is_none() {
+                return;
             }
         }
-        self.used = true;
-        let has_marker =
-            marker.is_some_and(|marker| beginning.windows(marker.len()).any(|bytes| bytes == marker));
-        Ok(Answer {
-            status,
-            body_bytes,
-            has_marker,
-        })
+    }
+
+    /// One write; none where the socket is full, or where it failed.
+    fn write(&mut self, head: &[u8], body: &[u8], cx: &mut Context<'_>) -> Option<usize> {
+        let stream = Pin::new(&mut self.stream);
+        let written = match (head.is_empty(), body.is_empty()) {
+            (_, true) => stream.poll_write(cx, head),
+            (true, false) => stream.poll_write(cx, body),
+            (false, false) => stream.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(body)]),
+        };
+        match written {
+            Poll::Ready(Ok(bytes)) => {
+                self.shared.sent.set(self.shared.sent.get() + bytes as u64);
+                Some(bytes)
+            }
+            Poll::Ready(Err(_)) => {
+                self.write_failed = true;
+                None
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    /// Reads until the answer is whole.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let buffer = &mut *self.shared.buffer.borrow_mut();
+        loop {
+            let read = ready!(poll_read(&mut self.stream, buffer, cx));
+            let bytes = match read {
+                Ok(bytes @ 1..) => bytes,
+                Ok(0) if self.reader.ended() => return Poll::Ready(Ok(())),
+                Ok(0) | Err(_) if self.reader.has_begun => return Poll::Ready(Err(Broken::InAnswer)),
+                Ok(_) | Err(_) => return Poll::Ready(Err(Broken::BeforeAnswer)),
+            };
+            self.shared
+                .received
+                .set(self.shared.received.get() + bytes as u64);
+            match self.reader.feed(&buffer[..bytes]) {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) => {}
+                Err(_) => return Poll::Ready(Err(Broken::InAnswer)),
+            }
+        }
     }
 }
 
-/// Polls the connection's driver; ready, and the driver gone, once the connection has ended.
-fn poll_driver(driver: &mut Option<Pin<Box<Driver>>>, cx: &mut Context<'_>) -> Poll<()> {
-    if let Some(running) = driver {
-        if running.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
-        }
-        *driver = None;
-    }
-    Poll::Ready(())
+/// One read. One that does not fill the buffer costs no second to see that nothing more is there: tokio takes it for that.
+fn poll_read(stream: &mut TcpStream, buffer: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    let mut buffer = ReadBuf::new(buffer);
+    ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+    Poll::Ready(Ok(buffer.filled().len()))
 }

@@ -5,18 +5,19 @@ mod serving;
 mod visiting;
 
 use super::config::{People, Plan, PlannedPacing};
-use super::connection::Traffic;
+use super::connection::Shared;
 use super::paths::PathChooser;
 use crate::bursts::{Bursts, Windows};
-use crate::clock::{Moment, PreciseTimer, thread_cpu};
+use crate::clock::{Moment, PreciseTimer};
 use crate::handle::{Command, hand_over};
-use crate::share::{Arrival, ArrivalShare, Beginning};
+use crate::share::{Arrival, ArrivalShare, Beginning, WARM_UP_S};
 use crate::tally::LoadPeriod;
+use crate::usage::Usage;
 use browsing::{Crowd, Population};
 use bytes::Bytes;
 use headroom_units::Seconds;
 use headroom_workload::access_log::Replay;
-use http::{HeaderMap, Method, Uri};
+use http::{Method, Uri, header};
 use serving::{Job, Slot};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -45,11 +46,13 @@ enum Source {
 pub(crate) struct Engine {
     addresses: Vec<SocketAddr>,
     method: Method,
-    headers: HeaderMap,
     body: Bytes,
     idempotent: bool,
     keep_alive: bool,
     timeout: f64,
+    grace: f64,
+    /// When what is outstanding is given up, because the load is over and its grace too.
+    give_up_at: Cell<Moment>,
     max_connections: usize,
     queue: usize,
     source: RefCell<Source>,
@@ -57,10 +60,14 @@ pub(crate) struct Engine {
     /// When a closed loop's connections send; none before it begins, and of other loads.
     windows: Cell<Option<Windows>>,
     expect_bytes: Option<u64>,
-    /// Bytes that connections received and sent so far.
-    traffic: Rc<Traffic>,
-    /// CPU time of the thread that earlier periods have counted, seconds.
-    cpu_counted: Cell<f64>,
+    /// What the connections share.
+    shared: Rc<Shared>,
+    /// The lines of a request's head that are the same for all, and the memory in which heads are composed.
+    fields: Vec<u8>,
+    head: RefCell<Vec<u8>>,
+    /// Whether those lines say how long the body is.
+    has_length: bool,
+    usage: RefCell<Usage>,
     paths: RefCell<PathChooser>,
     slots: RefCell<Vec<Rc<Slot>>>,
     /// Free slots with an open connection, the one longest idle first: all connections are used in turn, as a
@@ -120,9 +127,18 @@ pub(crate) async fn run(
             command = commands.recv() => stopped = command.is_none_or(|command| engine.obey(command)),
         }
     }
+    let end = if stopped {
+        Moment::now()
+    } else {
+        origin.after(engine.length().get())
+    };
     engine.offering.set(false);
+    engine.usage.borrow_mut().end();
+    engine.give_up_backlog();
     engine.send_home();
-    engine.drain(&mut commands).await;
+    engine
+        .drain(end.after(engine.grace), &mut commands, &timer)
+        .await?;
     sweeper.abort();
     Ok(engine.swap_period())
 }
@@ -160,18 +176,23 @@ impl Engine {
             addresses: plan.addresses,
             idempotent: plan.method.is_idempotent(),
             method: plan.method,
-            headers: plan.headers,
             body: plan.body,
             keep_alive: plan.keep_alive,
             timeout: plan.timeout,
+            grace: plan.grace,
+            give_up_at: Cell::new(Moment::NEVER),
             max_connections: plan.max_connections,
             queue: plan.queue,
             source: RefCell::new(source),
             closed_loop,
             windows: Cell::new(None),
             expect_bytes: plan.expect_bytes,
-            traffic: Rc::default(),
-            cpu_counted: Cell::new(0.0),
+            shared: Rc::default(),
+            fields: serving::fields(&plan.headers),
+            has_length: plan.headers.contains_key(header::CONTENT_LENGTH)
+                || plan.headers.contains_key(header::TRANSFER_ENCODING),
+            head: RefCell::default(),
+            usage: RefCell::new(Usage::new()),
             paths: RefCell::new(plan.paths),
             slots: RefCell::default(),
             idle: RefCell::default(),
@@ -187,18 +208,20 @@ impl Engine {
         }
     }
 
-    /// Opens connections before the first request is due. Those that fail are left to be opened when needed.
+    /// Opens connections before the first request is due. Those that fail are left to be opened when needed, and so are all
+    /// others where of several none was opened.
     /// Answers whether the load was stopped meanwhile.
     async fn warm_up(self: &Rc<Self>, connections: usize, commands: &mut mpsc::Receiver<Command>) -> bool {
         if !self.keep_alive {
             return false;
         }
-        let give_up = Duration::from_secs_f64(self.timeout);
+        let give_up = Duration::from_secs_f64(self.timeout.min(WARM_UP_S));
         let mut left = connections;
         while left > 0 {
             let batch = left.min(WARM_BATCH);
             left -= batch;
             self.warming.set(batch);
+            let opened_before = self.period.borrow().counts.connections;
             for _ in 0..batch {
                 let (engine, slot) = (Rc::clone(self), self.add_slot());
                 tokio::task::spawn_local(async move {
@@ -219,6 +242,9 @@ impl Engine {
                         return true;
                     }
                 }
+            }
+            if self.period.borrow().counts.connections == opened_before {
+                break;
             }
         }
         false
@@ -248,6 +274,7 @@ impl Engine {
         if let Source::Bursts(bursts) = &*self.source.borrow() {
             self.windows.set(Some(bursts.windows(origin)));
         }
+        self.usage.borrow_mut().begin();
         self.offering.set(true);
         if let Source::Users(people) = &*self.source.borrow() {
             people.next_look.set(now);
@@ -293,8 +320,9 @@ impl Engine {
                 return (now < end).then(|| people.next_event().min(end));
             }
         };
-        let next = origin.after(next);
-        (next > now || next < origin.after(end)).then_some(next)
+        let (next, end) = (origin.after(next), origin.after(end));
+        let is_behind = next < end && now < end.after(self.grace);
+        (next > now || is_behind).then_some(next)
     }
 
     /// Releases what is due, at most a batch. Connections call it after every answer too, so that a busy thread
@@ -334,6 +362,7 @@ impl Engine {
                 Source::Bursts(_) | Source::Users(_) => None,
             };
             let Some(job) = job else { return };
+            self.period.borrow_mut().released(job.intended, now);
             self.release(job);
         }
     }
@@ -384,18 +413,68 @@ impl Engine {
         slot
     }
 
-    /// Waits for what is outstanding; the timeout bounds it.
-    async fn drain(&self, commands: &mut mpsc::Receiver<Command>) {
-        let mut listening = true;
+    /// How long it offers requests.
+    fn length(&self) -> Seconds {
+        match &*self.source.borrow() {
+            Source::Open(arrivals) => arrivals.duration(),
+            Source::Bursts(bursts) => bursts.duration,
+            Source::Replay { requests, .. } => requests.duration(),
+            Source::Users(people) => Seconds::new(people.duration),
+        }
+    }
+
+    /// Counts the requests that were due and not sent, for want of time.
+    fn give_up_backlog(&self) {
+        let elapsed = self.elapsed(Moment::now());
+        loop {
+            let due = match &mut *self.source.borrow_mut() {
+                Source::Open(arrivals) => match arrivals.peek() {
+                    Some(due) if due <= elapsed => arrivals.next().is_some(),
+                    _ => false,
+                },
+                Source::Replay { requests, .. } => match requests.peek() {
+                    Some(due) if due <= elapsed => requests.take().is_some(),
+                    _ => false,
+                },
+                Source::Bursts(_) | Source::Users(_) => false,
+            };
+            if !due {
+                return;
+            }
+            self.offer();
+            self.period.borrow_mut().failed(|failed| &mut failed.unsent);
+        }
+    }
+
+    /// Waits for what is outstanding, until the grace is over; then that is given up.
+    async fn drain(
+        &self,
+        give_up_at: Moment,
+        commands: &mut mpsc::Receiver<Command>,
+        timer: &PreciseTimer,
+    ) -> io::Result<()> {
+        self.give_up_at.set(give_up_at);
+        for slot in self.slots.borrow().iter() {
+            if slot.deadline.get() < Moment::NEVER {
+                slot.deadline.set(slot.deadline.get().min(give_up_at));
+            }
+        }
+        let (mut listening, mut waiting) = (true, true);
         while self.period.borrow().outstanding > 0 {
             tokio::select! {
                 () = self.progress.notified() => {}
+                waited = timer.wait_until(give_up_at), if waiting => {
+                    waited?;
+                    waiting = Moment::now() < give_up_at;
+                    self.give_up_overdue();
+                }
                 command = commands.recv(), if listening => match command {
                     Some(command) => { self.obey(command); }
                     None => listening = false,
                 }
             }
         }
+        Ok(())
     }
 
     /// Does what the handle asks; answers whether to stop.
@@ -421,11 +500,10 @@ impl Engine {
             self.count_users(people, moment);
             self.period.borrow_mut().users = people.present.get() as u64;
         }
-        let cpu = thread_cpu();
-        let used = cpu - self.cpu_counted.replace(cpu);
+        let used = self.usage.borrow_mut().take();
         let mut period = self.period.borrow_mut();
-        period.counts.received_bytes += self.traffic.received.take();
-        period.counts.sent_bytes += self.traffic.sent.take();
-        period.swap(now, Seconds::new(used))
+        period.counts.received_bytes += self.shared.received.take();
+        period.counts.sent_bytes += self.shared.sent.take();
+        period.swap(now, used)
     }
 }

@@ -18,11 +18,15 @@
 //!
 //! **Bounds.** At most `max_connections` connections. When all are busy a request waits, its latency counting,
 //! in a queue of at most `queue`; when that is full it is counted as [dropped](Failures::dropped), a failure,
-//! and never sent. Each request has until `timeout` after its intended send time.
+//! and never sent. Each request has until `timeout` after its intended send time, and none longer than `grace` after the
+//! load's end: then it counts as [unanswered](Failures::unanswered), a failure.
 //!
 //! **Timing.** The thread sleeps on a `timerfd`, because tokio's own timer rounds to a millisecond, and looks for
 //! due requests after every answer as well. The send-time error (actual minus intended) is in every result, so
 //! that a generator which cannot keep up is seen and not believed.
+//!
+//! **Its own limits.** Where a thread had no CPU time left, requests were sent behind schedule by an amount that matters, or
+//! connections, ports or descriptors were exhausted, [`LoadResult::generator_limits`] says so, with what to do about it.
 //!
 //! **Retries.** A server may close a kept-alive connection just when a request is written to it. As browsers and
 //! proxies do, an idempotent request whose connection, used before, ended before the answer's head is sent once more
@@ -31,6 +35,9 @@
 //! **New connections.** Without keep-alive every request opens a connection of its own, so that the server's accept
 //! queue sees every one. How long each took to be established, and how many needed TCP's retry (a full accept queue
 //! drops the SYN), is counted: [`LoadPeriod::connect`], [`Counts::connects_retried`].
+//!
+//! **Cost.** A request is one write and one read by the task of its connection, composed and read without an allocation, so
+//! that the generator is the last to be the bottleneck. Answers are read as RFC 9112 frames them and their bodies thrown away.
 //!
 //! Only cleartext `http://` is spoken.
 
@@ -75,6 +82,7 @@ pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
     let url = config.url.clone();
     let plans = Plan::new(config)?;
     let beginning = Arc::new(Beginning::of(plans.len()));
+    let size = (plans.len(), plans.iter().map(|plan| plan.max_connections).sum());
     let generators = plans.into_iter().map(|plan| {
         let beginning = Arc::clone(&beginning);
         Generator::start(None, move |received| {
@@ -85,7 +93,7 @@ pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
             runtime.block_on(engine::run(plan, received, &beginning))
         })
     });
-    Ok(LoadHandle::new(url, generators.collect::<Result<_, _>>()?))
+    Ok(LoadHandle::new(url, size, generators.collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! End to end, against servers on loopback. The machine may be slow and noisy: counts are exact, times are
 //! compared with each other.
 
+mod ending;
+mod exchange;
 mod users;
 
 use super::*;
@@ -368,6 +370,7 @@ fn a_full_accept_queue_shows_as_connects_that_needed_a_retry() {
     let mut config = LoadConfig::new(url, open(100.0, 0.1, Spacing::Even));
     config.keep_alive = false;
     config.timeout = Seconds::new(20.0);
+    config.grace = Seconds::new(20.0);
     let result = run(config);
     let counts = result.counts;
     assert_eq!((counts.completed, counts.connections), (10, 10), "{counts:?}");

@@ -1,7 +1,7 @@
 //! What to ask a memcached for, how fast and over how many connections; checked before anything is sent.
 
 use crate::bursts::Bursts;
-use crate::error::{LoadError, allow_files, check_common, in_range};
+use crate::error::{GRACE, LoadError, allow_files, check_common, in_range};
 use crate::share::{ArrivalShare, part};
 use headroom_units::{Ratio, Seconds};
 use headroom_workload::Arrivals;
@@ -61,6 +61,9 @@ pub struct LoadConfig {
     /// How long after its intended send time a request is given up; 10 s by default. It is looked at every
     /// twentieth of it (between 1 and 100 ms), so a request may last that much longer.
     pub timeout: Seconds,
+    /// How long after the end of the load answers are still waited for; 1 s by default, at most an hour. Then what is
+    /// outstanding is a failure: [`Failures::unanswered`](crate::Failures::unanswered). It lengthens no timeout.
+    pub grace: Seconds,
     /// The seed of the choice of keys, of what is a `set`, and of the values' contents.
     pub seed: u64,
     /// How many threads share the load, each with its part of the connections and of the queue; 1 by default, at most 64. In
@@ -81,6 +84,7 @@ impl LoadConfig {
             max_connections: 64,
             queue: 10_000,
             timeout: Seconds::new(10.0),
+            grace: GRACE,
             seed: 1,
             threads: 1,
         }
@@ -133,6 +137,8 @@ pub(super) struct Plan {
     pub(super) sets_share: f64,
     pub(super) connections: usize,
     pub(super) queue: usize,
+    /// Seconds.
+    pub(super) grace: f64,
 }
 
 /// What decides when one thread sends.
@@ -151,7 +157,8 @@ impl Plan {
                 bursts.connections
             }
         };
-        check_common(connections, config.queue, config.timeout.get(), config.threads)?;
+        let give_up = (config.timeout.get(), config.grace.get());
+        check_common(connections, config.queue, give_up, config.threads)?;
         let share = config.sets_share.get();
         let remedy = "give the share of requests that store a value, 0 to 1, as 0.1";
         in_range("sets_share", share, 0.0, 1.0, remedy)?;
@@ -164,6 +171,7 @@ impl Plan {
             sets_share: share,
             connections: part(connections, thread, threads),
             queue: part(config.queue, thread, threads),
+            grace: config.grace.get(),
         };
         Ok((0..threads)
             .map(|thread| match &config.pacing {

@@ -6,10 +6,11 @@ use super::config::{Plan, PlannedPacing};
 use super::connection::{Connection, Doing};
 use super::protocol::Requests;
 use crate::bursts::Windows;
-use crate::clock::{Moment, set_timer, thread_cpu, timer};
+use crate::clock::{Moment, set_timer, timer};
 use crate::handle::{Command, hand_over};
 use crate::share::{Arrival, Beginning};
 use crate::tally::LoadPeriod;
+use crate::usage::Usage;
 use headroom_units::Seconds;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -60,10 +61,12 @@ struct Engine<'a> {
     requests: Requests,
     buffer: Vec<u8>,
     period: Box<LoadPeriod>,
-    cpu_counted: f64,
+    usage: Usage,
     origin: Moment,
     end: Moment,
     next_sweep: Moment,
+    /// When what is outstanding is given up, because the load is over and its grace too.
+    give_up_at: Moment,
     offering: bool,
     stopped: bool,
     /// Which of the addresses answered last.
@@ -126,20 +129,23 @@ impl<'a> Engine<'a> {
             requests,
             buffer: vec![0; BUFFER],
             period: Box::new(LoadPeriod::new(Seconds::ZERO, 0)),
-            cpu_counted: 0.0,
+            usage: Usage::new(),
             origin: Moment::NEVER,
             end: Moment::NEVER,
             next_sweep: Moment::now(),
+            give_up_at: Moment::NEVER,
             offering: false,
             stopped: false,
             address: 0,
         })
     }
 
-    /// Opens all connections. Those that fail are opened when they are needed.
+    /// Opens all connections. Those that fail are opened when they are needed, and so are all others where of several none
+    /// was opened.
     fn warm_up(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
         for first in (0..self.connections.len()).step_by(WARM_BATCH) {
+            let opened_before = self.period.counts.connections;
             let batch = first..(first + WARM_BATCH).min(self.connections.len());
             for index in batch.clone() {
                 self.connect(index, None, Moment::now());
@@ -154,12 +160,16 @@ impl<'a> Engine<'a> {
                 self.arm(self.next_sweep)?;
                 self.wait(&mut events)?;
             }
+            if self.period.counts.connections == opened_before {
+                break;
+            }
         }
         Ok(())
     }
 
     fn begin(&mut self, origin: Moment) {
         self.origin = origin;
+        self.usage.begin();
         self.offering = !self.stopped;
         match &self.plan.pacing {
             PlannedPacing::Open(arrivals) => {
@@ -180,8 +190,12 @@ impl<'a> Engine<'a> {
     /// Does what is due and sets the timer to what is due next; false once the load has ended.
     fn look_at_clock(&mut self) -> bool {
         let now = Moment::now();
-        if self.stopped || now >= self.end && !self.is_behind() {
+        let give_up_at = if self.stopped { now } else { self.end }.after(self.plan.grace);
+        if self.offering && (self.stopped || now >= self.end && (!self.is_behind() || now >= give_up_at)) {
             self.offering = false;
+            self.usage.end();
+            self.give_up_at = give_up_at;
+            self.give_up_backlog(now);
         }
         self.sweep(now);
         self.release_due(now);
@@ -199,12 +213,28 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Counts the requests that were due and not sent, for want of time.
+    fn give_up_backlog(&mut self, now: Moment) {
+        let elapsed = Seconds::new(now.since(self.origin));
+        loop {
+            let PlannedPacing::Open(arrivals) = &mut self.plan.pacing else {
+                return;
+            };
+            if !arrivals.peek().is_some_and(|due| due <= elapsed) {
+                return;
+            }
+            arrivals.next();
+            self.offer();
+            self.period.failed(|failed| &mut failed.unsent);
+        }
+    }
+
     /// When something is due next, whatever the connections do.
     fn next_due(&mut self) -> Moment {
         if !self.waiting.is_empty() && !self.idle.is_empty() {
             return Moment::ORIGIN;
         }
-        let mut next = self.next_sweep;
+        let mut next = self.next_sweep.min(self.give_up_at);
         if self.offering {
             next = next.min(self.end);
             if let PlannedPacing::Open(arrivals) = &mut self.plan.pacing
@@ -285,6 +315,7 @@ impl<'a> Engine<'a> {
                 break;
             }
             arrivals.next();
+            self.period.released(intended, now);
             self.release(intended);
         }
         while let Some(&Reverse((wakes, index))) = self.asleep.peek()
@@ -358,9 +389,8 @@ impl<'a> Engine<'a> {
 
     /// Ends the period and begins the next.
     fn swap_period(&mut self) -> Box<LoadPeriod> {
-        let cpu = thread_cpu();
-        let used = cpu - std::mem::replace(&mut self.cpu_counted, cpu);
+        let used = self.usage.take();
         let elapsed = Moment::now().since(self.origin);
-        self.period.swap(Seconds::new(elapsed), Seconds::new(used))
+        self.period.swap(Seconds::new(elapsed), used)
     }
 }

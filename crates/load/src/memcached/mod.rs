@@ -12,7 +12,7 @@
 //! **What is counted.** A request is completed when a `get` brought a value of the right size, or a `set` was `STORED`. Else
 //! it failed, and [`Failures`](crate::Failures) says why: `missed`, `wrong_size`, `status` (`SERVER_ERROR` and the like, the
 //! first with its words in [`LoadPeriod::answer_error`](crate::LoadPeriod::answer_error)), `closed`, `protocol`, `connect`,
-//! `timeout`, `dropped`. Nothing is sent twice.
+//! `timeout`, `dropped`, `unanswered`. Nothing is sent twice.
 //!
 //! **How.** Each thread is one `epoll` loop with a read and a write for each request. A value's bytes are counted and, where
 //! there are many, thrown away by the kernel without being copied (`MSG_TRUNC`), so that the client is the last to be the
@@ -71,6 +71,7 @@ pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
         fill::fill(&contents)?;
     }
     let beginning = Arc::new(Beginning::of(plans.len()));
+    let size = (plans.len(), plans.iter().map(|plan| plan.connections).sum());
     let generators = plans.into_iter().map(|plan| {
         let beginning = Arc::clone(&beginning);
         let (bell, rung) = Bell::new()?;
@@ -79,7 +80,7 @@ pub fn start(config: LoadConfig) -> Result<LoadHandle, LoadError> {
         })
     });
     let generators = generators.collect::<std::io::Result<_>>()?;
-    Ok(LoadHandle::new(contents.url, generators))
+    Ok(LoadHandle::new(contents.url, size, generators))
 }
 
 #[cfg(test)]

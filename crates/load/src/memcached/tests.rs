@@ -296,6 +296,7 @@ fn a_server_that_refuses_all_does_not_exhaust_the_stack() {
     let mut config = unfilled(&format!("memcached://{free}"), open(200_000.0, 0.3));
     config.max_connections = 2;
     config.queue = 100_000;
+    config.grace = Seconds::new(60.0);
     let counts = run(config).counts;
     assert_eq!(
         counts.failed.connect + counts.failed.dropped,
@@ -444,4 +445,39 @@ fn dropping_the_handle_ends_the_load() {
     let load = start(unfilled(&url, open(100.0, 3600.0))).unwrap();
     load.stop();
     assert!(load.join().unwrap().counts.offered < 3600);
+}
+
+#[test]
+fn what_is_outstanding_at_the_end_is_unanswered_after_the_grace() {
+    let silent = server(|_, _| true);
+    for open in [false, true] {
+        let pacing = match open {
+            false => Pacing::Bursts(Bursts::closed(4, Seconds::new(0.3))),
+            true => {
+                let trace = Trace::constant(PerSecond::new(100.0), Seconds::new(0.3)).unwrap();
+                Pacing::Open(Box::new(Arrivals::new(trace, Spacing::Even, 1)))
+            }
+        };
+        let mut config = unfilled(&silent, pacing);
+        config.max_connections = 4;
+        config.timeout = Seconds::new(60.0);
+        config.grace = Seconds::new(0.2);
+        let begun = Instant::now();
+        let result = start(config).unwrap().join().unwrap();
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "it waited for the timeout"
+        );
+        let counts = result.counts;
+        let offered = if open { 30 } else { 4 };
+        assert_eq!(
+            (counts.offered, counts.failed.unanswered),
+            (offered, offered),
+            "{counts:?}"
+        );
+        assert_eq!(
+            (result.whole.outstanding, result.whole.latency.len()),
+            (0, offered)
+        );
+    }
 }

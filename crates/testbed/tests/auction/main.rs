@@ -57,6 +57,7 @@ fn visitors(address: SocketAddr, mix: Mix, curve: &str, seconds: f64) -> LoadHan
     });
     let mut config = LoadConfig::new(format!("http://{address}/"), pacing);
     config.timeout = Seconds::new(30.0);
+    config.grace = Seconds::new(30.0);
     start(config).unwrap()
 }
 

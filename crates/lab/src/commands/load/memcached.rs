@@ -77,6 +77,7 @@ pub(super) fn start(args: &LoadArgs, url: &str, pacing: Pacing) -> Result<LoadHa
     config.sets_share = Ratio::new(args.sets.unwrap_or(0.0));
     config.max_connections = args.connections.unwrap_or(CONNECTIONS);
     config.timeout = Seconds::from_millis(args.timeout_ms);
+    config.grace = Seconds::new(args.grace);
     config.seed = args.seed;
     config.threads = args.threads;
     memcached::start(config).map_err(Failure::usage)

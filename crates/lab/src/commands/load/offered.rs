@@ -6,6 +6,7 @@ use crate::commands::trace;
 use crate::origin;
 use anyhow::Context;
 use headroom_console::Failure;
+use headroom_load::Judged;
 use headroom_load::http::LoadResult;
 use headroom_record::{LoadFile, OfferedLoad, fingerprint};
 use headroom_workload::users::UserCurve;
@@ -19,6 +20,7 @@ pub(super) struct Told<'a> {
     pub(super) offered_load: &'a OfferedLoad,
     #[serde(flatten)]
     pub(super) result: &'a LoadResult,
+    pub(super) thresholds: &'a [Judged],
 }
 
 /// Names of what is sent and to whom, which another machine may call otherwise: the contents count.
@@ -85,6 +87,7 @@ fn parameters(args: &LoadArgs, offer: &Offer) -> Map<String, Value> {
     add("threads", json!(args.threads));
     add("new_connections", json!(args.new_connections));
     add("timeout_ms", json!(args.timeout_ms));
+    add("grace_s", json!(args.grace));
     add("paths", json!(args.paths));
     let arrivals = match args.arrivals {
         Spacing::Poisson => "poisson",

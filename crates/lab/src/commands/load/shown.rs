@@ -1,9 +1,12 @@
 //! What `headroom load` says while it sends, and at its end.
 
 use headroom_console::{Stop, say};
-use headroom_load::{LoadHandle, LoadResult, Summary};
+use headroom_load::{Judged, LoadHandle, LoadResult, Summary};
 use headroom_units::Seconds;
 use std::time::{Duration, Instant};
+
+/// How often it is asked whether the load has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A line a second until the load ends, or `stop` is raised, which ends it.
 pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_users: bool) {
@@ -11,8 +14,14 @@ pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_
     let mut next = begin;
     loop {
         next += Duration::from_secs(1);
-        if stop.wait_until(next) {
-            load.stop();
+        // The end is not waited for until the second is over.
+        while Instant::now() < next && !load.is_finished() {
+            if stop.wait_until((Instant::now() + LOOK).min(next)) {
+                load.stop();
+                return;
+            }
+        }
+        if load.is_finished() {
             return;
         }
         let Ok(period) = load.take_period() else { return };
@@ -36,9 +45,6 @@ pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_
             period.outstanding,
             period.counts.connects_retried,
         );
-        if load.is_finished() {
-            return;
-        }
     }
 }
 
@@ -48,7 +54,7 @@ fn shown(value: Option<f64>, decimals: usize) -> String {
 }
 
 /// The result for people.
-pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
+pub(super) fn table(result: &LoadResult, judged: &[Judged], has_users: bool) -> String {
     let counts = &result.counts;
     let failed = &counts.failed;
     let latency = &result.latency_ms;
@@ -79,6 +85,14 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
         (failed.wrong_size, "another size than was asked for"),
         (failed.missed, "a key that was not there"),
         (failed.closed, "closed before the answer"),
+        (
+            failed.unsent,
+            "never sent, for the generator was behind its schedule",
+        ),
+        (
+            failed.unanswered,
+            "unanswered when the load and its --grace were over",
+        ),
     ] {
         if count > 0 {
             causes.push_str(&format!(", {count} {cause}"));
@@ -99,23 +113,31 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
             shown(kind.latency_ms.p95, 2),
         ));
     }
-    let no_port = match counts.no_local_port {
+    let mut end = String::new();
+    for limit in &result.generator_limits {
+        end.push_str(&format!(
+            "\nlimit       the generator was the limit: {limit}; {}",
+            limit.remedy()
+        ));
+    }
+    for one in judged {
+        end.push_str(&format!("\nfail-if     {one}"));
+    }
+    let client_errors = match counts.client_errors {
         0 => String::new(),
-        count => format!(
-            "; {count} failed because this machine has no free port left: lower the rate or widen \
-             net.ipv4.ip_local_port_range"
-        ),
+        count => format!(", {count} of them with a status from 400 to 499"),
     };
     format!(
-        "{users}requests    {} offered, {} completed ({:.1}/s), {} failed\n\
+        "{users}requests    {} offered, {} completed ({:.1}/s){client_errors}, {} failed\n\
          failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait){wrong}{causes}\n\
          content     {:.1} KB/s, {} of the requests sets; {:.1} connections waited for an answer on average\n\
          latency     from the intended send time: mean {} ms, P50 {}, P95 {}, P99 {}, P99.9 {}, \
          max {}\n\
          connects    {} opened: P50 {} ms, P99 {}, max {}; {} took 0.99 s or more (a SYN sent again), {} given \
-         up{no_port}\n\
-         send error  P50 {} us, P99 {} us, max {} us\n\
-         generator   {:.2} s of CPU in {:.1} s, the busiest thread {:.0} % of a core{kinds}",
+         up\n\
+         send error  P50 {} us, P99 {} us, max {} us; by the generator itself P50 {} us, P99 {} us\n\
+         generator   {:.2} s of CPU in {:.1} s, the busiest of {} threads on a core {:.0} % of the time and waiting for one \
+         {:.0} %{kinds}{end}",
         counts.offered,
         counts.completed,
         result.completed_per_second.get(),
@@ -143,8 +165,12 @@ pub(super) fn table(result: &LoadResult, has_users: bool) -> String {
         shown(result.send_error_us.p50, 0),
         shown(result.send_error_us.p99, 0),
         shown(result.send_error_us.max, 0),
+        shown(result.schedule_error_us.p50, 0),
+        shown(result.schedule_error_us.p99, 0),
         result.generator_cpu_s.get(),
         result.duration_s.get(),
-        100.0 * result.whole.busiest_thread_cpu.get() / result.duration_s.get().max(1e-9),
+        result.threads,
+        100.0 * result.generator_busy_share,
+        100.0 * result.generator_wait_share,
     )
 }

@@ -111,3 +111,22 @@ fn an_option_of_another_protocol_is_refused_by_name() {
         .is_ok()
     );
 }
+
+#[test]
+fn conditions_and_the_grace_are_read_where_the_command_line_is() {
+    let given =
+        parsed("--closed 4 --duration 5 --fail-if p95>250ms --fail-if failed>1% --grace 500ms").unwrap();
+    let conditions: Vec<String> = given.fail_if.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        (conditions, given.grace),
+        (vec!["p95>250ms".into(), "failed>1%".into()], 0.5)
+    );
+    let default = parsed("--closed 4 --duration 5").unwrap();
+    assert_eq!((default.fail_if.len(), default.grace), (0, 1.0));
+    for line in [
+        "--closed 4 --duration 5 --fail-if p95>250",
+        "--closed 4 --duration 5 --grace soon",
+    ] {
+        assert_eq!(parsed(line).err(), Some(ErrorKind::ValueValidation), "{line}");
+    }
+}

@@ -179,6 +179,8 @@ impl Target {
             expect_bytes: Some(size),
             threads: self.threads.min(plan.concurrency),
             timeout: self.timeout,
+            // A window ends with its last answer, however long that takes.
+            grace: self.timeout,
             seed,
             ..http::LoadConfig::new(self.url_of(size), http::Pacing::Bursts(sending(plan, density)))
         }
@@ -192,6 +194,8 @@ impl Target {
             sets_share: Ratio::new(plan.sets_share),
             threads: self.threads.min(plan.concurrency),
             timeout: self.timeout,
+            // A window ends with its last answer, however long that takes.
+            grace: self.timeout,
             // The contents are of the seed, and are stored once.
             seed: plan.seed,
             ..config

@@ -171,6 +171,7 @@ impl Engine {
                 None => self.paths.borrow_mut().choose(),
             };
             self.offer();
+            self.period.borrow_mut().released(due, Moment::now());
             let job = Job {
                 intended: due,
                 uri,

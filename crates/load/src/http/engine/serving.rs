@@ -6,11 +6,10 @@ use super::Engine;
 use crate::clock::Moment;
 use crate::tally::Failures;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Uri, header};
-use http_body_util::Full;
+use http::{HeaderMap, Method, Uri};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::io::{self, ErrorKind};
+use std::io::{self, Write as _};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -37,6 +36,17 @@ pub(super) struct Wanted {
     pub(super) marker: String,
     /// The form that is sent with POST; a page that only reads has none.
     pub(super) form: Option<Bytes>,
+}
+
+/// The lines of a head that these fields make.
+pub(super) fn fields(headers: &HeaderMap) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for (name, value) in headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            lines.extend_from_slice(part);
+        }
+    }
+    lines
 }
 
 /// What the dispatcher and a connection's task share.
@@ -101,7 +111,15 @@ impl Engine {
     /// Sends a request and waits for the answer, until its deadline; whether it was completed.
     pub(super) async fn carry_out(&self, job: Job, slot: &Slot, connection: &mut Option<Connection>) -> bool {
         let intended = job.intended;
-        slot.deadline.set(intended.after(self.timeout));
+        if !self.offering.get() {
+            let now = Moment::now();
+            if self.give_up_at.get() <= now {
+                self.period.borrow_mut().given_up(intended, self.timeout, now);
+                return false;
+            }
+        }
+        slot.deadline
+            .set(intended.after(self.timeout).min(self.give_up_at.get()));
         let outcome = self
             .until_deadline(slot, self.perform(job, slot, connection))
             .await;
@@ -115,7 +133,7 @@ impl Engine {
             if let Some(start) = slot.connecting.take() {
                 period.connect_given_up(start, now);
             }
-            period.timed_out(intended, now);
+            period.given_up(intended, self.timeout, now);
         }
         if !self.keep_alive {
             *connection = None;
@@ -195,13 +213,7 @@ impl Engine {
                 None => match self.connect(slot).await {
                     Ok(opened) => connection.insert(opened),
                     Err(error) => {
-                        let no_port = error.kind() == ErrorKind::AddrNotAvailable;
-                        {
-                            let mut period = self.period.borrow_mut();
-                            period.counts.no_local_port += u64::from(no_port);
-                            period.connect_error.get_or_insert_with(|| error.to_string());
-                        }
-                        self.fail(|failed| &mut failed.connect);
+                        self.period.borrow_mut().connect_failed(&error);
                         // It is counted: a deadline that passes in the pause must not count it once more.
                         slot.deadline.set(Moment::NEVER);
                         slot.expired.set(false);
@@ -226,7 +238,8 @@ impl Engine {
             }
             let first_sent = *sent_before.get_or_insert(sent);
             let marker = job.visit.as_ref().map(|wanted| wanted.marker.as_bytes());
-            match open.exchange(self.request(&job), marker).await {
+            let (body, is_head) = self.compose(&job);
+            match open.exchange(&self.head, body, is_head, marker).await {
                 Ok(answer) => {
                     let mut period = self.period.borrow_mut();
                     period.counts.body_bytes += answer.body_bytes;
@@ -268,7 +281,7 @@ impl Engine {
     pub(super) async fn connect(&self, slot: &Slot) -> io::Result<Connection> {
         let start = Moment::now();
         slot.connecting.set(Some(start));
-        let opened = Connection::open(&self.addresses, &self.traffic).await;
+        let opened = Connection::open(&self.addresses, &self.shared).await;
         slot.connecting.set(None);
         if opened.is_ok() {
             self.period.borrow_mut().connected(start, Moment::now());
@@ -297,31 +310,36 @@ impl Engine {
         self.period.borrow_mut().failed(kind);
     }
 
-    fn request(&self, job: &Job) -> Request<Full<Bytes>> {
+    /// Writes a request's head into the memory for it; its body, and whether its method is HEAD.
+    fn compose(&self, job: &Job) -> (Bytes, bool) {
         let form = job.visit.as_ref().map(|wanted| &wanted.form);
-        let body = match form {
-            Some(form) => form.clone().unwrap_or_default(),
-            None => self.body.clone(),
+        let (method, body) = match form {
+            Some(Some(form)) => (&Method::POST, form.clone()),
+            Some(None) => (&Method::GET, Bytes::new()),
+            None if job.head => (&Method::HEAD, self.body.clone()),
+            None => (&self.method, self.body.clone()),
         };
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = match form {
-            Some(Some(_)) => Method::POST,
-            Some(None) => Method::GET,
-            None if job.head => Method::HEAD,
-            None => self.method.clone(),
-        };
-        *request.uri_mut() = job.uri.clone();
-        *request.headers_mut() = self.headers.clone();
+        let target = job.uri.path_and_query().map_or("/", |target| target.as_str());
+        let head = &mut *self.head.borrow_mut();
+        head.clear();
+        for part in [method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+            head.extend_from_slice(part.as_bytes());
+        }
+        head.extend_from_slice(&self.fields);
         if let Some(Some(_)) = form {
-            let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
-            request.headers_mut().insert(header::CONTENT_TYPE, kind);
+            head.extend_from_slice(b"content-type: application/x-www-form-urlencoded\r\n");
         }
-        if job.close {
-            request
-                .headers_mut()
-                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        if job.close && self.keep_alive {
+            head.extend_from_slice(b"connection: close\r\n");
         }
-        request
+        // RFC 9110 section 8.6: a method that means nothing by a body needs no length where there is none.
+        let has_meaning = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
+        if !self.has_length && (has_meaning || !body.is_empty()) {
+            // Writing into memory cannot fail.
+            let _ = write!(head, "content-length: {}\r\n", body.len());
+        }
+        head.extend_from_slice(b"\r\n");
+        (body, *method == Method::HEAD)
     }
 
     /// Gives up, every so often, the requests whose deadline has passed. One look at all connections costs less
@@ -332,28 +350,30 @@ impl Engine {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let now = Moment::now();
-            for slot in self
-                .slots
-                .borrow()
-                .iter()
-                .filter(|slot| slot.deadline.get() <= now)
-            {
-                slot.expired.set(true);
-                slot.wake();
-            }
-            let mut waiting = self.waiting.borrow_mut();
-            // The timeout is the same for all, so the first in the queue is the first to expire.
-            while waiting
-                .front()
-                .is_some_and(|job| job.intended.after(self.timeout) <= now)
-            {
-                if let Some(job) = waiting.pop_front() {
-                    self.period.borrow_mut().timed_out(job.intended, now);
-                }
-            }
+            self.give_up_overdue();
             if !self.offering.get() {
                 self.progress.notify_one();
+            }
+        }
+    }
+
+    /// Gives up the requests whose deadline has passed, those that wait for a connection among them.
+    pub(super) fn give_up_overdue(&self) {
+        let now = Moment::now();
+        let slots = self.slots.borrow();
+        for slot in slots.iter().filter(|slot| slot.deadline.get() <= now) {
+            slot.expired.set(true);
+            slot.wake();
+        }
+        let is_over = self.give_up_at.get() <= now;
+        let mut waiting = self.waiting.borrow_mut();
+        // The timeout is the same for all, so the first in the queue is the first to expire.
+        while waiting
+            .front()
+            .is_some_and(|job| is_over || job.intended.after(self.timeout) <= now)
+        {
+            if let Some(job) = waiting.pop_front() {
+                self.period.borrow_mut().given_up(job.intended, self.timeout, now);
             }
         }
     }

@@ -33,7 +33,11 @@ impl Engine {
             };
             let page = visit.page();
             self.offer();
-            self.period.borrow_mut().counts.pages_begun += 1;
+            {
+                let mut period = self.period.borrow_mut();
+                period.released(due, Moment::now());
+                period.counts.pages_begun += 1;
+            }
             let job = Job {
                 intended: due,
                 uri,

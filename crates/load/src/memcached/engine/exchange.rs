@@ -4,10 +4,11 @@ use super::Engine;
 use crate::clock::Moment;
 use crate::memcached::connection::{Broken, Doing};
 use crate::memcached::protocol::{Answer, Kind};
+use crate::share::WARM_UP_S;
 use crate::tally::Failures;
 use rustix::event::epoll::EventFlags;
 use std::cmp::Reverse;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 
 /// How long a connection of a closed loop waits after it was refused or closed, seconds.
@@ -48,7 +49,11 @@ impl Engine<'_> {
         let connection = &mut self.connections[index];
         connection.tried = 0;
         connection.doing = Doing::Connecting { since: now, intended };
-        connection.deadline = intended.unwrap_or(now).after(self.plan.contents.timeout);
+        let timeout = self.plan.contents.timeout;
+        connection.deadline = match intended {
+            Some(intended) => intended.after(timeout),
+            None => now.after(timeout.min(WARM_UP_S)),
+        };
         self.try_address(index);
     }
 
@@ -74,10 +79,7 @@ impl Engine<'_> {
         };
         connection.doing = Doing::Idle;
         if intended.is_some() {
-            let no_port = error.kind() == ErrorKind::AddrNotAvailable;
-            self.period.counts.no_local_port += u64::from(no_port);
-            self.period.connect_error.get_or_insert_with(|| error.to_string());
-            self.period.failed(|failed| &mut failed.connect);
+            self.period.connect_failed(error);
             self.pause(index);
         }
     }
@@ -201,14 +203,15 @@ impl Engine<'_> {
     /// Gives up, every so often, the requests whose deadline has passed. One look at all connections costs less than a timer
     /// for every request.
     pub(super) fn sweep(&mut self, now: Moment) {
-        if now < self.next_sweep {
+        let is_over = self.give_up_at <= now;
+        if now < self.next_sweep && !is_over {
             return;
         }
         let timeout = self.plan.contents.timeout;
         self.next_sweep = now.after((timeout / 20.0).clamp(0.001, 0.1));
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
-            if connection.deadline > now {
+            if connection.deadline > now && !(is_over && connection.deadline < Moment::NEVER) {
                 continue;
             }
             connection.deadline = Moment::NEVER;
@@ -224,16 +227,18 @@ impl Engine<'_> {
                 Doing::Idle => None,
             };
             if let Some(intended) = intended {
-                self.period.timed_out(intended, now);
-                self.go_on(index, now);
+                self.period.given_up(intended, timeout, now);
+                if !is_over {
+                    self.go_on(index, now);
+                }
             }
         }
         // The timeout is the same for all, so the first in the queue is the first to expire.
         while let Some(&intended) = self.waiting.front()
-            && intended.after(timeout) <= now
+            && (is_over || intended.after(timeout) <= now)
         {
             self.waiting.pop_front();
-            self.period.timed_out(intended, now);
+            self.period.given_up(intended, timeout, now);
         }
     }
 }
