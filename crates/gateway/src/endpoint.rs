@@ -81,7 +81,7 @@ pub(crate) enum Fault {
         attempt: Attempt,
         /// The request may have arrived.
         sent: bool,
-        /// An earlier request was answered on it.
+        /// An earlier request was answered on it, or the backend said that it did not process this one (HTTP/2).
         reused: bool,
         /// What it means where it is not sent again.
         stop: Stop,
@@ -263,7 +263,8 @@ impl Endpoint {
                     Some(ExchangeError::Died { sent, .. }) => Some(*sent),
                     _ => None,
                 };
-                let reused = exchange.is_reused();
+                let is_unprocessed = matches!(exchange, Exchange::Http2(_)) && died == Some(false);
+                let reused = exchange.is_reused() || is_unprocessed;
                 let stop = self.explain(error, &attempt);
                 // An idle connection that a backend has closed meanwhile says nothing of it, and an upload that broke off neither.
                 let is_news = died.is_none() || !reused;

@@ -136,6 +136,18 @@ impl RequestBody {
         Poll::Ready(Ok(()))
     }
 
+    /// What was taken of it, all of it in its order, was not processed, and is to be taken again: as if it had not been begun.
+    pub(crate) fn restore(&mut self, pieces: Vec<Bytes>, trailers: HeaderMap) {
+        for piece in pieces.into_iter().rev() {
+            self.share.take(piece.len());
+            self.taken.push_front(piece);
+        }
+        if self.over {
+            self.trailers = trailers;
+        }
+        (self.over, self.begun) = (false, false);
+    }
+
     /// The next piece; `None` at the end.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, UploadError>> {
         self.begun = true;

@@ -23,6 +23,10 @@ use crate::upstream::{ExchangeError, Piece, ResponseError};
 /// Pieces of a request body sent before other tasks have their turn.
 const PIECES_IN_A_ROW: u32 = 32;
 
+/// Bytes of a request body that are kept until there is an answer, to be sent again if the backend did not process the request. Of a longer one
+/// nothing is kept, and it is not sent again. Calls of gRPC have bodies, nearly all of them shorter.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
+
 /// One exchange. Dropped before its end it is reset (CANCEL), and the connection serves on.
 pub(crate) struct Stream {
     connection: Rc<Connection>,
@@ -31,12 +35,21 @@ pub(crate) struct Stream {
     sending: Option<SendStream<Bytes>>,
     /// What the backend's window has no room for yet.
     piece: Bytes,
+    /// What was taken of the request body, and the trailers behind it; `None` once it is too much, or there is an answer.
+    kept: Option<Kept>,
     receiving: Option<RecvStream>,
     /// Bytes of the response that are to come, where its head says.
     left: Option<u64>,
     is_over: bool,
     /// When the request was sent, where the end of its answer tells how many at a time the backends bear.
     pub asked: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Kept {
+    pieces: Vec<Bytes>,
+    bytes: usize,
+    trailers: HeaderMap,
 }
 
 /// How sending failed.
@@ -66,6 +79,15 @@ fn no_answer(error: h2::Error) -> ExchangeError {
     }
 }
 
+impl Kept {
+    /// With one more piece, if there is room for it.
+    fn with(mut self, piece: &Bytes) -> Option<Self> {
+        self.bytes += piece.len();
+        self.pieces.push(piece.clone());
+        (self.bytes <= MAX_KEPT_BYTES).then_some(self)
+    }
+}
+
 impl Stream {
     /// Begins an exchange with this request head; `ends` where there is no body.
     ///
@@ -82,6 +104,7 @@ impl Stream {
             head,
             sending: (!ends).then_some(sending),
             piece: Bytes::new(),
+            kept: Some(Kept::default()),
             receiving: None,
             left: None,
             is_over: false,
@@ -126,9 +149,16 @@ impl Stream {
                 continue;
             }
             match ready!(body.poll_piece(cx)).map_err(SendError::Body)? {
-                Some(data) => self.piece = data,
+                Some(data) => {
+                    self.kept = self.kept.take().and_then(|kept| kept.with(&data));
+                    self.piece = data;
+                }
                 None => {
-                    let ended = match trailers(body.take_trailers()) {
+                    let came = body.take_trailers();
+                    if let (Some(kept), false) = (&mut self.kept, came.is_empty()) {
+                        kept.trailers.clone_from(&came);
+                    }
+                    let ended = match trailers(came) {
                         None => sending.send_data(Bytes::new(), true),
                         Some(trailers) => sending.send_trailers(trailers),
                     };
@@ -164,7 +194,14 @@ impl Stream {
         body: &mut Option<RequestBody>,
     ) -> Poll<Result<ResponseHead, ExchangeError>> {
         self.upload(cx, body).map_err(ExchangeError::Upload)?;
-        let answer = ready!(Pin::new(&mut self.head).poll(cx)).map_err(no_answer)?;
+        let answered = ready!(Pin::new(&mut self.head).poll(cx)).map_err(no_answer);
+        let kept = self.kept.take();
+        if let (Err(ExchangeError::Died { sent: false, .. }), Some(kept), Some(body)) =
+            (&answered, kept, body)
+        {
+            body.restore(kept.pieces, kept.trailers);
+        }
+        let answer = answered?;
         let (parts, receiving) = answer.into_parts();
         let answer = http::Response::from_parts(parts, ());
         let (head, left) =

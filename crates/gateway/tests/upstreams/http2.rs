@@ -236,6 +236,14 @@ fn a_refused_request_is_sent_again_and_any_other_reset_is_answered() {
                         respond.send_reset(Reason::REFUSED_STREAM);
                     }
                     "/broken" => respond.send_reset(Reason::INTERNAL_ERROR),
+                    path @ ("/echo" | "/long") => {
+                        let refuses = path == "/long" || counter.fetch_add(1, Ordering::SeqCst) == 2;
+                        let (body, trailers) = read_h2(request.into_body()).await.unwrap();
+                        match refuses {
+                            true => respond.send_reset(Reason::REFUSED_STREAM),
+                            false => answer_h2(respond, [&body, trailers["x-check"].as_bytes()].concat()),
+                        }
+                    }
                     _ => answer_h2(respond, "done"),
                 }
             }
@@ -246,12 +254,26 @@ fn a_refused_request_is_sent_again_and_any_other_reset_is_answered() {
     client.send("POST /refused HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
     assert_eq!(client.receive().text(), "done");
     assert_eq!(client.get("/broken").status(), 502);
+    // What was sent of its body is sent again, and the trailers behind it.
+    let chunked = "HTTP/1.1\r\nhost: a\r\nte: trailers\r\ntransfer-encoding: chunked\r\n\r\n";
+    client.send(format!(
+        "POST /echo {chunked}3\r\nabc\r\n2\r\nde\r\n0\r\nx-check: 7\r\n\r\n"
+    ));
+    let answer = client.receive();
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "abcde7"));
     let period = take(&gateway);
-    assert_eq!((period.service.completions, period.service.retries), (1, 1));
+    assert_eq!((period.service.completions, period.service.retries), (2, 2));
     assert_eq!(
         (period.service.failures, period.service.aborted_by_backend),
         (1, 1)
     );
+    // More than is kept is not.
+    let body = "a".repeat(100_000);
+    client.send(format!(
+        "POST /long HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n{body}"
+    ));
+    assert_eq!(client.receive().status(), 502);
+    assert_eq!(take(&gateway).service.retries, 0);
 }
 
 #[test]
@@ -279,7 +301,9 @@ fn a_backend_that_says_goodbye_loses_no_request() {
                 let mut sender = sender.clone();
                 tokio::spawn(async move {
                     for _ in 0..50 {
-                        let request = Request::post("http://shop.example/x").body(full("")).unwrap();
+                        let request = Request::post("http://shop.example/x")
+                            .body(full("a body"))
+                            .unwrap();
                         let answer = sender.send_request(request).await.unwrap();
                         assert_eq!(answer.status(), 200);
                         assert_eq!(text(answer).await, "/x");
