@@ -100,7 +100,7 @@ impl Endpoint {
     /// A backend has other addresses from now on.
     pub(crate) fn move_backend(&self, backend: usize, addresses: &[SocketAddr]) {
         self.addresses[backend].set(addresses);
-        self.pools.clear_backend(backend);
+        self.pools.moved(backend);
     }
 
     /// Sends the request and waits for the head of the answer; over a `fresh` connection, or over one of the pool where
@@ -260,10 +260,13 @@ impl Endpoint {
         let begun = to.ejection.begin_connect(patience);
         let signs = core.signs_of(backend);
         let among = core.exchanges.as_ref().map(|_| core.in_flight());
+        // Before the address is chosen: where it changes meanwhile, this is a connection of before.
+        let generation = self.pools.generation(backend);
         let opened = self.addresses[backend].connect(patience, Upstream::connect).await;
         let failure = match opened {
             Ok(Ok(mut upstream)) => {
                 upstream.begun_among = among;
+                upstream.generation = generation;
                 to.ejection.connected();
                 core.heard(backend);
                 core.stats.borrow_mut().backends[backend].connects.opened += 1;

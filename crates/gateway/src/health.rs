@@ -1,11 +1,14 @@
 //! The active health check: one task per backend on the control thread.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::addresses::first_open;
 use crate::backend::Backend;
 use crate::config::{HealthConfig, ms};
 
@@ -15,8 +18,15 @@ const STATUS_LINE_BYTES: usize = 12;
 /// Checks a backend until dropped.
 pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, path: String) {
     let (mut passed, mut failed) = (0_u32, 0_u32);
+    // Of several addresses the one that answered last is asked first.
+    let mut last = None;
     loop {
-        let outcome = match tokio::time::timeout(ms(config.timeout_ms), probe(&backend, &path)).await {
+        let outcome = match tokio::time::timeout(
+            ms(config.timeout_ms),
+            probe(&backend, &path, ms(config.timeout_ms), &mut last),
+        )
+        .await
+        {
             Ok(outcome) => outcome,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
         };
@@ -44,9 +54,21 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
     }
 }
 
-async fn probe(backend: &Backend, path: &str) -> io::Result<u16> {
-    // As requests do, it goes by whichever address takes it.
-    let mut stream = TcpStream::connect(&backend.addresses()[..]).await?;
+/// As requests do, it goes by whichever address takes it.
+async fn probe(
+    backend: &Backend,
+    path: &str,
+    patience: Duration,
+    last: &mut Option<SocketAddr>,
+) -> io::Result<u16> {
+    let mut order = backend.addresses().to_vec();
+    order.sort_by_key(|address| Some(*address) != *last);
+    let noted = |address, opened: bool| {
+        if opened {
+            *last = Some(address);
+        }
+    };
+    let mut stream = first_open(&order, patience, TcpStream::connect, noted).await??;
     let authority = backend.authority.to_str().unwrap_or(&backend.host);
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: headroom-health\r\nconnection: close\r\n\r\n"
