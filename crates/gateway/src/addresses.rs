@@ -94,8 +94,7 @@ impl Addresses {
         });
     }
 
-    /// Opens a connection to the address whose turn it is; one that fails gives way to the next. Each may take its equal part of the time
-    /// that is left of `patience`, and the last one all of it.
+    /// Opens a connection to the address whose turn it is; one that fails gives way to the next, as [`first_open`] says.
     ///
     /// # Errors
     /// What the last one failed by, or that time ran out.
@@ -111,26 +110,40 @@ impl Addresses {
         if let Some(to) = only {
             return tokio::time::timeout(patience, open(to)).await;
         }
-        let begun = Instant::now();
-        let order = self.turn(begun);
-        let mut outcome = Ok(Err(io::Error::new(io::ErrorKind::NotFound, "no address")));
-        for (tried, to) in order.iter().enumerate() {
-            let left = patience.saturating_sub(begun.elapsed());
-            let part = left / u32::try_from(order.len() - tried).unwrap_or(u32::MAX);
-            outcome = tokio::time::timeout(part, open(*to)).await;
-            match &outcome {
-                Ok(Ok(_)) => {
-                    self.connected(*to);
-                    break;
-                }
-                failed => {
-                    tracing::debug!(address = %to, timed_out = failed.is_err(), "an address of a backend failed");
-                    self.failed(*to);
-                }
-            }
-        }
-        outcome
+        let order = self.turn(Instant::now());
+        let noted = |to, opened| match opened {
+            true => self.connected(to),
+            false => self.failed(to),
+        };
+        first_open(&order, patience, open, noted).await
     }
+}
+
+/// Opens a connection to the first of these that takes one, and notes of each that was tried whether it did. Each may take its equal part of
+/// the time that is left of `patience`, and the last one all of it.
+///
+/// # Errors
+/// What the last one failed by, or that time ran out.
+pub(crate) async fn first_open<T, F: Future<Output = io::Result<T>>>(
+    order: &[SocketAddr],
+    patience: Duration,
+    open: impl Fn(SocketAddr) -> F,
+    mut noted: impl FnMut(SocketAddr, bool),
+) -> Result<io::Result<T>, Elapsed> {
+    let begun = Instant::now();
+    let mut outcome = Ok(Err(io::Error::new(io::ErrorKind::NotFound, "no address")));
+    for (tried, to) in order.iter().enumerate() {
+        let left = patience.saturating_sub(begun.elapsed());
+        let part = left / u32::try_from(order.len() - tried).unwrap_or(u32::MAX);
+        outcome = tokio::time::timeout(part, open(*to)).await;
+        let opened = matches!(outcome, Ok(Ok(_)));
+        noted(*to, opened);
+        if opened {
+            break;
+        }
+        tracing::debug!(address = %to, timed_out = outcome.is_err(), "an address of a backend failed");
+    }
+    outcome
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ impl Endpoint {
     /// A backend has other addresses from now on.
     pub(crate) fn move_backend(&self, backend: usize, addresses: &[SocketAddr]) {
         self.addresses[backend].set(addresses);
-        self.pools.clear_backend(backend);
+        self.pools.moved(backend);
         self.lines.clear_backend(backend);
     }
 
@@ -407,6 +407,8 @@ impl Endpoint {
         let lease = Lease::take(to, core.config.limits.max_in_flight_per_backend, &core.waiting).await;
         let lease = Cell::new(Some(lease));
         let ends = attempt.call.client.ends;
+        // Before the address is chosen: where it changes meanwhile, this is a connection of before.
+        let generation = self.pools.generation(backend);
         let open = async |address| {
             let opened = to.dial.open(address, ends, only_http1).await?;
             self.lines
@@ -420,6 +422,7 @@ impl Endpoint {
             }
             let mut upstream = Upstream::new(opened.stream);
             upstream.begun_among = among;
+            upstream.generation = generation;
             upstream.lease = lease.take();
             Ok(Way::Http1(upstream))
         };

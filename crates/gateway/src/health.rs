@@ -1,11 +1,14 @@
 //! The active health check: one task per backend on the control thread.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Version};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::addresses::first_open;
 use crate::backend::Backend;
 use crate::backend_stream::BackendStream;
 use crate::config::{HealthConfig, ms};
@@ -16,8 +19,15 @@ const STATUS_LINE_BYTES: usize = 12;
 /// Checks a backend until dropped.
 pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, path: String) {
     let (mut passed, mut failed) = (0_u32, 0_u32);
+    // Of several addresses the one that answered last is asked first.
+    let mut last = None;
     loop {
-        let outcome = match tokio::time::timeout(ms(config.timeout_ms), probe(&backend, &path)).await {
+        let outcome = match tokio::time::timeout(
+            ms(config.timeout_ms),
+            probe(&backend, &path, ms(config.timeout_ms), &mut last),
+        )
+        .await
+        {
             Ok(outcome) => outcome,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
         };
@@ -45,16 +55,22 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
     }
 }
 
-async fn probe(backend: &Backend, path: &str) -> io::Result<u16> {
-    // As requests do, it goes by whichever address takes it.
-    let mut opened = Err(io::Error::new(io::ErrorKind::NotFound, "no address"));
-    for address in backend.addresses().iter() {
-        opened = backend.dial.open(*address, None, false).await;
-        if opened.is_ok() {
-            break;
+/// As requests do, it goes by whichever address takes it.
+async fn probe(
+    backend: &Backend,
+    path: &str,
+    patience: Duration,
+    last: &mut Option<SocketAddr>,
+) -> io::Result<u16> {
+    let mut order = backend.addresses().to_vec();
+    order.sort_by_key(|address| Some(*address) != *last);
+    let noted = |address, opened: bool| {
+        if opened {
+            *last = Some(address);
         }
-    }
-    let opened = opened?;
+    };
+    let open = |address| backend.dial.open(address, None, false);
+    let opened = first_open(&order, patience, open, noted).await??;
     match opened.http2 {
         true => probe_http2(backend, path, opened.stream).await,
         false => probe_http1(backend, path, opened.stream).await,

@@ -17,6 +17,8 @@ pub(crate) struct Pools {
     /// Boxed, because a connection is large and moves at each request.
     #[allow(clippy::vec_box)]
     pools: Vec<RefCell<Vec<Box<Upstream>>>>,
+    /// How often each backend's addresses have changed: connections of before are not kept.
+    generations: Vec<Cell<u32>>,
     /// Connections in the pools.
     count: Cell<usize>,
     pooled: Notify,
@@ -27,6 +29,7 @@ impl Pools {
     pub(crate) fn new(core: Rc<Core>) -> Self {
         Self {
             pools: core.backends.iter().map(|_| RefCell::default()).collect(),
+            generations: core.backends.iter().map(|_| Cell::default()).collect(),
             core,
             count: Cell::new(0),
             pooled: Notify::new(),
@@ -57,7 +60,8 @@ impl Pools {
             && !to.connections.are_wanted();
         let room = pool.len() < self.core.config.limits.max_idle_per_backend_per_core
             && self.count.get() < self.core.descriptors.max_pooled_per_core;
-        if wanted && room {
+        let is_current = upstream.generation == self.generations[backend].get();
+        if wanted && room && is_current {
             upstream.reused = true;
             upstream.begun_among = None;
             upstream.idle_since = None;
@@ -102,8 +106,20 @@ impl Pools {
         }
     }
 
+    /// How often a backend's addresses have changed; a connection that is opened is of this generation.
+    pub(crate) fn generation(&self, backend: usize) -> u32 {
+        self.generations[backend].get()
+    }
+
+    /// A backend has other addresses: its pooled connections are closed, and those in use are not kept.
+    pub(crate) fn moved(&self, backend: usize) {
+        let generation = &self.generations[backend];
+        generation.set(generation.get().wrapping_add(1));
+        self.clear_backend(backend);
+    }
+
     /// Closes all pooled connections to a backend.
-    pub(crate) fn clear_backend(&self, backend: usize) {
+    fn clear_backend(&self, backend: usize) {
         let mut pool = self.pools[backend].borrow_mut();
         self.count.set(self.count.get() - pool.len());
         pool.clear();

@@ -46,6 +46,8 @@ pub(crate) struct Upstream {
     interims: u32,
     /// An earlier request was answered on it.
     pub reused: bool,
+    /// How often its backend's addresses had changed when it was opened.
+    pub generation: u32,
     /// How many exchanges of the core were in flight when it was opened, where anybody asks; until its first answer.
     pub begun_among: Option<usize>,
     /// When the present request was sent, where the end of its answer tells how many at a time the backends bear.
@@ -118,6 +120,7 @@ impl Upstream {
             interims: 0,
             reused: false,
             begun_among: None,
+            generation: 0,
             asked: None,
             idle_since: None,
             lease: None,

@@ -292,3 +292,68 @@ fn an_active_check_goes_by_whichever_address_answers() {
     backends.clear();
     eventually("it is unhealthy", || !gateway.backends_health()[0].healthy);
 }
+
+/// A listener whose accept queue is full answers nothing, as a host that is gone.
+fn silent(address: SocketAddr) -> (socket2::Socket, Vec<std::net::TcpStream>) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&address.into()).unwrap();
+    socket.listen(0).unwrap();
+    let brief = Duration::from_millis(200);
+    let held = (0..4)
+        .filter_map(|_| std::net::TcpStream::connect_timeout(&address, brief).ok())
+        .collect();
+    assert!(
+        std::net::TcpStream::connect_timeout(&address, brief).is_err(),
+        "it is not full"
+    );
+    (socket, held)
+}
+
+#[test]
+fn a_silent_address_costs_neither_checks_nor_requests() {
+    let (port, _backends) = site(&[ip(62)]);
+    // It is the first of the two, which whoever tries them in their order tries first.
+    let _silent = silent((ip(61), port).into());
+    let place = place(&[ip(61), ip(62)], 300);
+    let mut config = place.config(format!("http://service.test:{port}"));
+    config.health.path = Some("/up".to_owned());
+    config.health.interval_ms = 20;
+    config.health.timeout_ms = 800;
+    config.health.fall = 1;
+    let (gateway, address) = start(config);
+    assert_eq!(count(&reached(address, 10), 62), 10);
+    std::thread::sleep(Duration::from_millis(1_500));
+    let health = &gateway.backends_health()[0];
+    assert!(health.healthy && health.ejected_for.is_none(), "{health:?}");
+}
+
+#[test]
+fn a_connection_to_an_address_that_is_gone_is_not_used_again() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let released = Arc::new(AtomicBool::new(false));
+    let (port, new) = site(&[ip(72)]);
+    let waits = released.clone();
+    let old = Backend::http_on(TcpListener::bind((ip(71), port)).unwrap(), move |request| {
+        eventually("released", || {
+            !request.start.contains("/slow") || waits.load(Ordering::SeqCst)
+        });
+        ok("old")
+    });
+    let place = place(&[ip(71)], 1);
+    let mut config = place.config(format!("http://service.test:{port}"));
+    config.limits.max_idle_per_backend_per_core = 8;
+    let (_gateway, address) = start(config);
+    let mut slow = Client::connect(address);
+    slow.send("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n");
+    eventually("it is under way", || old.connections() == 1);
+    *place.zone.lock().unwrap() = Some((vec![ip(72)], 300));
+    eventually("the new address is used", || count(&reached(address, 1), 72) == 1);
+    let before = old.connections();
+    released.store(true, Ordering::SeqCst);
+    assert_eq!(slow.receive().text(), "old", "what is under way finishes");
+    let later = reached(address, 20);
+    assert_eq!(count(&later, 72), 20, "{later:?}");
+    assert_eq!(old.connections(), before);
+    drop(new);
+}

@@ -1,7 +1,6 @@
 use super::*;
 use crate::config::example_tests::{gaps, written_out};
 use clap::Parser;
-use std::path::Path;
 use toml::{Table, Value};
 
 #[derive(Parser)]
@@ -79,7 +78,7 @@ fn another(path: &str, value: &Value) -> Value {
         ("cache.policy", _) => "lru".into(),
         ("batch.key", _) => "path".into(),
         ("health.path", _) => "/other".into(),
-        ("resolver.resolv_conf" | "resolver.hosts", _) => "/tmp/other".into(),
+        ("resolver.resolv_conf" | "resolver.hosts", _) => "/etc/other".into(),
         ("forwarding.x_forwarded" | "forwarding.forwarded" | "forwarding.client_certificate", _) => {
             "append".into()
         }
@@ -182,7 +181,6 @@ fn a_flag_goes_before_the_file_and_its_error_names_the_flag() {
         error.contains("limits.max_request_body_bytes") && error.contains("none"),
         "{error}"
     );
-    assert!(!Path::new("/nonexistent").exists());
     let error = configured("--config /nonexistent/gateway.toml").unwrap_err();
     assert!(error.contains("/nonexistent/gateway.toml"), "{error}");
 }
