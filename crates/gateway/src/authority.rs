@@ -16,7 +16,7 @@ pub(crate) fn is_authority(authority: &[u8]) -> bool {
         None => {
             let end = authority.iter().position(|byte| *byte == b':');
             let (host, rest) = authority.split_at(end.unwrap_or(authority.len()));
-            (is_reg_name(host) && !(host.is_empty() && !rest.is_empty()), rest)
+            (is_reg_name(host) && (rest.is_empty() || !host.is_empty()), rest)
         }
     };
     host_is_one

@@ -363,8 +363,11 @@ fn raw_heads(random: &mut Random) {
     }
 }
 
+/// What an input is made for and given to.
+type Target = fn(&mut Random);
+
 /// The targets.
-const TARGETS: [(&str, fn(&mut Random)); 4] = [
+const TARGETS: [(&str, Target); 4] = [
     ("heads of answers", response_heads),
     ("chunked bodies", chunked_bodies),
     ("heads of requests", request_heads),
@@ -372,7 +375,7 @@ const TARGETS: [(&str, fn(&mut Random)); 4] = [
 ];
 
 /// Runs a target on the input that this seed makes; says which it was, should it fail.
-fn one(name: &str, target: fn(&mut Random), seed: u64) {
+fn one(name: &str, target: Target, seed: u64) {
     let outcome = std::panic::catch_unwind(|| target(&mut Random(seed)));
     assert!(
         outcome.is_ok(),

@@ -57,10 +57,8 @@ fn none_of_ours_is_wrong() {
     let count: usize = rooms.iter().map(|(_, cases)| cases.len()).sum();
     assert!(count >= 250, "{count} cases");
     let mut products = vec![products::ours()];
-    let others: [(&str, fn() -> Option<Product>); 2] =
-        [("haproxy", products::haproxy), ("nginx", products::nginx)];
-    for (name, start) in others {
-        match start() {
+    for (name, product) in [("haproxy", products::haproxy()), ("nginx", products::nginx())] {
+        match product {
             Some(product) => products.push(product),
             None => println!("skipped: {name} is not installed"),
         }

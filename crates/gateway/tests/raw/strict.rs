@@ -1,13 +1,15 @@
 //! Requests as a backend that forgives nothing reads them.
 
+/// Names in small letters, and values.
+type Fields = Vec<(String, String)>;
+
 /// A request that was read whole.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     pub start: String,
-    /// Names in small letters.
-    pub fields: Vec<(String, String)>,
+    pub fields: Fields,
     pub body: Vec<u8>,
-    pub trailers: Vec<(String, String)>,
+    pub trailers: Fields,
 }
 
 impl Request {
@@ -29,7 +31,7 @@ fn is_token(text: &str) -> bool {
 }
 
 /// Field lines up to the empty line; `None` while that is not there.
-fn fields(bytes: &[u8]) -> Result<Option<(Vec<(String, String)>, usize)>, String> {
+fn fields(bytes: &[u8]) -> Result<Option<(Fields, usize)>, String> {
     let (mut fields, mut at) = (Vec::new(), 0);
     loop {
         let Some((text, length)) = line(&bytes[at..]) else {

@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::case::{Backend, Case, Step};
+use crate::case::{Backend, Case, Right, Step};
 use crate::common::Message;
 use crate::frames;
 use crate::strict::{self, Request};
 
 /// The client waits no longer for an answer; the products' own timeouts are shorter.
 const PATIENCE: Duration = Duration::from_millis(2_500);
+
+/// Where a connection need not end behind an answer, nothing more comes for so long.
+const STAYS: Duration = Duration::from_millis(25);
 
 /// A backend waits so long for more of a request, or for bytes behind it.
 const BEHIND: Duration = Duration::from_millis(1_500);
@@ -195,7 +198,11 @@ pub fn play(case: &Case, address: SocketAddr, answers: usize) -> Got {
             return got;
         }
     }
-    got.is_closed = ends(&mut reader, &mut got);
+    let is_to_close = case
+        .right
+        .iter()
+        .any(|right| matches!(right, Right::Answered(reply) if reply.closes));
+    got.is_closed = ends(&mut reader, if is_to_close { PATIENCE } else { STAYS }, &mut got);
     got
 }
 
@@ -235,8 +242,8 @@ fn head(reader: &mut BufReader<TcpStream>, to_head: bool, got: &mut Got) -> Opti
 }
 
 /// Whether the connection ends soon behind an answer.
-fn ends(reader: &mut BufReader<TcpStream>, got: &mut Got) -> bool {
-    let _ = reader.get_ref().set_read_timeout(Some(Duration::from_millis(25)));
+fn ends(reader: &mut BufReader<TcpStream>, patience: Duration, got: &mut Got) -> bool {
+    let _ = reader.get_ref().set_read_timeout(Some(patience));
     match reader.fill_buf() {
         Ok([]) => true,
         // What the client sent behind its request may be refused.
