@@ -178,6 +178,7 @@ impl Account {
         // A backend may have room for one more. Whatever ends, the queue is looked at: a backend that was out of service may
         // be back without a request of its own having ended.
         self.core.queue.wake_first();
+        self.core.shortage.exchange_ended();
     }
 }
 

@@ -91,7 +91,8 @@ pub struct GatewayConfig {
     pub drain_timeout_ms: u64,
     /// Listen although another gateway of this user still listens on the same address: to take over from it
     /// without a refused connection. The kernel shares connections out between the two until the other one
-    /// drains. Default false: an address in use is an error.
+    /// drains; what waits in the other's sockets then is lost unless they were inherited
+    /// ([`crate::Gateway::bind_inheriting`]). Default false: an address in use is an error.
     pub takeover: bool,
     /// The user that `headroom up`, where it is root, has the data plane run as: a name or a number. Default: `headroom`
     /// where there is such a user, else `nobody`. [`crate::Gateway`] itself changes no user.

@@ -301,6 +301,8 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
                 tokio::spawn(crate::health::check_forever(backend.clone(), config.health.clone(), path.clone()));
             }
         }
+        let telling = Arc::clone(&descriptors);
+        tokio::spawn(async move { telling.say_when_over().await });
         tokio::spawn(resolve_forever(backends.clone(), cores.clone()));
         let link = |orders| CoreLink {
             orders,

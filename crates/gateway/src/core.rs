@@ -15,6 +15,7 @@ use crate::config::GatewayConfig;
 use crate::descriptors::Descriptors;
 use crate::exchanges::Exchanges;
 use crate::queue::Queue;
+use crate::shortage::Shortage;
 use crate::signs::Signs;
 use crate::sizes::{SharedRoutes, Sizes};
 use crate::stats::CoreSample;
@@ -53,6 +54,8 @@ pub(crate) struct Core {
     pub backends: Vec<Arc<Backend>>,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
+    /// Requests that wait for a descriptor.
+    pub shortage: Shortage,
     /// Requests that the batcher holds.
     pub held: Cell<u64>,
     signs: Arc<Signs>,
@@ -102,6 +105,7 @@ impl Core {
             index,
             max_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
             queue: Queue::new(config.limits.max_queued.div_ceil(cores)),
+            shortage: Shortage::default(),
             held: Cell::new(0),
             signs,
             alarm,

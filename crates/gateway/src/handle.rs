@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::alarm::Alarm;
@@ -17,10 +16,11 @@ use crate::control::{self, Channels, DrainReport, Order, Returned};
 use crate::core::Common;
 use crate::descriptors::Descriptors;
 use crate::error::GatewayError;
+use crate::listeners::{self, Listener, SharedListeners};
 use crate::signs::Signs;
 use crate::sizes::{ClassRoute, SharedRoutes};
 use crate::stats::PeriodStats;
-use crate::thread::{self, CoreSeed, Listener};
+use crate::thread::{self, CoreSeed};
 use crate::tls;
 
 /// Orders that may wait for a core or for the control thread.
@@ -110,8 +110,8 @@ impl Gateway {
             }
             // Bound and never listened on: a socket that shares the port takes no connection from who listens there.
             let free = match config.takeover {
-                true => open(address, true).map(drop),
-                false => check_free(address),
+                true => listeners::open(address, true).map(drop),
+                false => listeners::check_free(address),
             };
             match free {
                 Err(source) if source.kind() == io::ErrorKind::AddrInUse && ours(address) => {}
@@ -155,39 +155,28 @@ impl Gateway {
     /// # Errors
     /// Those of [`Gateway::start`] but for threads.
     pub fn bind(config: GatewayConfig) -> Result<Bound, GatewayError> {
+        Self::bind_inheriting(config, Vec::new())
+    }
+
+    /// The same with listening sockets that another process opened: those of each address that is listened on are served instead of new
+    /// ones, every one of them, and with them the connections that wait in their queues. Cores that there are too many of have further
+    /// sockets of the address, or, where those cannot be opened, share one. Sockets of other addresses are closed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_inheriting(
+        config: GatewayConfig,
+        inherited: Vec<TcpListener>,
+    ) -> Result<Bound, GatewayError> {
         let (backends, addresses) = prepare(&config)?;
-        let cores = config.core_threads();
-        let mut sockets = (0..cores).map(|_| Vec::new()).collect::<Vec<Vec<Listener>>>();
-        let mut local_addrs = Vec::new();
         let cleartext = config.listen.iter().map(|address| Ok((*address, None)));
         let tls = config
             .tls
             .iter()
             .map(|listen| Ok((listen.listen, Some(tls::acceptor(listen)?))));
-        for listen in cleartext.chain(tls) {
-            let (wanted, tls) = listen?;
-            let mut address = wanted;
-            if !config.takeover {
-                check_free(wanted).map_err(|source| GatewayError::Bind {
-                    address: wanted,
-                    source,
-                })?;
-            }
-            for core in &mut sockets {
-                let (socket, bound) =
-                    bind(address, config.limits.listen_backlog).map_err(|source| GatewayError::Bind {
-                        address: wanted,
-                        source,
-                    })?;
-                // Port 0 is chosen by the kernel once; the other cores share it.
-                address = bound;
-                core.push(Listener {
-                    socket,
-                    tls: tls.clone(),
-                });
-            }
-            local_addrs.push(address);
-        }
+        let listens = cleartext.chain(tls).collect::<Result<Vec<_>, GatewayError>>()?;
+        let shape = (config.core_threads(), config.limits.listen_backlog);
+        let (sockets, local_addrs) = listeners::open_all(listens, inherited, shape, config.takeover)?;
         Ok(Bound {
             config,
             backends,
@@ -212,10 +201,18 @@ impl Bound {
         &self.local_addrs
     }
 
+    /// Its listening sockets, for a successor.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn share(&self) -> io::Result<SharedListeners> {
+        listeners::share(&self.sockets, &self.local_addrs)
+    }
+
     /// Starts the threads.
     ///
     /// # Errors
-    /// A thread that cannot be started. Nothing is left running.
+    /// A thread that cannot be started, an address that another program listens on by now. Nothing is left running.
     pub fn start(self) -> Result<Handle, GatewayError> {
         let Self {
             config,
@@ -225,6 +222,7 @@ impl Bound {
             local_addrs,
         } = self;
         let cores = sockets.len();
+        listeners::listen_late(&sockets, config.limits.listen_backlog)?;
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
         let alarm = Arc::new(Alarm::new(cores));
@@ -241,7 +239,11 @@ impl Bound {
             config: Arc::clone(&config),
             cores,
             signs: Arc::new(Signs::new(cores, backends.len())),
-            descriptors: Arc::new(Descriptors::of_process(cores, backends.len())),
+            descriptors: Arc::new(Descriptors::of_process(
+                cores,
+                sockets.iter().map(Vec::len).sum(),
+                backends.len(),
+            )),
             backends: backends.clone(),
         };
         let (reports, reports_receiver) = mpsc::unbounded_channel();
@@ -326,34 +328,6 @@ fn resolve(backend: &Backend) -> Result<SocketAddr, GatewayError> {
             url: backend.url.clone(),
             source,
         })
-}
-
-/// Whether nobody listens on an address yet. The sockets of [`bind`] would share it with another gateway of this
-/// user and say nothing; one that does not share is refused.
-fn check_free(address: SocketAddr) -> io::Result<()> {
-    open(address, false).map(drop)
-}
-
-/// A bound socket; one that shares its port does so with the other cores, and with a successor process.
-fn open(address: SocketAddr, shares_port: bool) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(shares_port)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
-/// The same, listening.
-fn bind(address: SocketAddr, backlog: u32) -> io::Result<(TcpListener, SocketAddr)> {
-    let socket = open(address, true)?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    let listener = TcpListener::from(socket);
-    let bound = listener.local_addr()?;
-    Ok((listener, bound))
 }
 
 /// A period on its way to a caller. If the caller gives up between its delivery and its receipt, it goes back.

@@ -191,7 +191,7 @@ fn start<L: Layer + 'static>(
         backends,
         cores: 1,
         signs: Arc::new(Signs::new(1, 1)),
-        descriptors: Arc::new(Descriptors::of_process(1, 1)),
+        descriptors: Arc::new(Descriptors::of_process(1, 1, 1)),
         cache: None,
         batch: None,
         routes: None,
@@ -204,7 +204,7 @@ fn start<L: Layer + 'static>(
     socket.set_nonblocking(true).unwrap();
     let address = socket.local_addr().unwrap();
     core.accepting.set(1);
-    spawn_local(accept::run(stack, TcpListener::from_std(socket).unwrap(), None));
+    spawn_local(accept::run(stack, crate::listeners::Listener::cleartext(socket)));
     (core, address)
 }
 

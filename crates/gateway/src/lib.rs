@@ -60,11 +60,13 @@ mod headers;
 mod health;
 mod io;
 mod layer;
+mod listeners;
 mod pool;
 mod queue;
 mod request_head;
 mod response_head;
 mod retransmits;
+mod shortage;
 mod signs;
 mod sizes;
 mod stats;
@@ -87,6 +89,7 @@ pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
 pub use handle::{Bound, Gateway, Handle};
+pub use listeners::SharedListeners;
 pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, ClassRoute, CoarseHistogram};
 pub use stats::{
     BackendPeriod, BatchCounts, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,

@@ -339,7 +339,7 @@ mod tests {
             backends: Vec::new(),
             cores: 1,
             signs: Arc::new(Signs::new(0, 1)),
-            descriptors: Arc::new(Descriptors::of_process(1, 1)),
+            descriptors: Arc::new(Descriptors::of_process(1, 1, 1)),
             cache: None,
             routes: None,
             batch: Some(Arc::new(BatchInterval::new(INTERVAL))),
