@@ -1,7 +1,7 @@
 //! `headroom gateway`: the data plane alone.
 
 use crate::config::agent::{TlsConfig, listen_of_flags};
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use headroom_console::Failure;
@@ -13,7 +13,8 @@ use headroom_gateway::{
     Handle, HealthConfig, LimitConfig, SizesConfig, TlsListenConfig,
 };
 use headroom_runtime::cluster::gateway_port::BoundPort;
-use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
+use headroom_runtime::door::hand_over::{self, NEW_SOCKETS, Offer, Taken};
+use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry, undo};
 use headroom_runtime::{descriptors, door};
 use headroom_units::FailedStatus;
 use headroom_wire::access::Rules;
@@ -21,6 +22,7 @@ use headroom_wire::server::Listen;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// `headroom gateway`.
@@ -35,10 +37,16 @@ pub struct GatewayArgs {
     /// Threads, each with its own runtime, listener and connection pools.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub threads: usize,
-    /// Listen although another gateway still listens on the address, to take over from it without a refused
-    /// connection: start this one, then stop the other.
+    /// Take over from the gateways of this user and run folder that listen on these addresses, without a lost connection: they hand
+    /// over their listening sockets, and as soon as this one serves they finish what they serve, and end. --control must be another
+    /// address than theirs. One that gives no sockets (an earlier version, another run folder) is listened beside, for you to stop then:
+    /// what waits in its sockets when it closes them may be reset. Without this an address in use is an error.
     #[arg(long)]
     pub takeover: bool,
+    /// Folder where a successor finds this gateway to take over from it. By default /run/headroom for root, and
+    /// $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
     /// Become this user, without any privilege, as soon as all is listened on: for a gateway that is started by root. Files of
     /// certificates that it cannot read then are not read again when they change.
     #[arg(long, value_name = "NAME")]
@@ -266,7 +274,29 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
     let rules =
         Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;
-    let bound = Gateway::bind(config).map_err(refused)?;
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
+    let addresses = hand_over::addresses(&config);
+    let mut sockets = door::passed(&addresses).map_err(Failure::Usage)?;
+    let mut taken = match args.takeover {
+        true => hand_over::take_in(&run_dir, &addresses),
+        false => Taken::default(),
+    };
+    if args.takeover && taken.predecessors().is_empty() {
+        say::note!(
+            "note: no gateway in {} gives its listening sockets on these addresses: {NEW_SOCKETS}",
+            run_dir.display()
+        );
+    }
+    sockets.append(&mut taken.sockets);
+    let bound = Gateway::bind_inheriting(config, sockets).map_err(refused)?;
+    let shared = bound
+        .share()
+        .context("no descriptor is left for a successor")
+        .map_err(Failure::Run)?;
+    // It serves all the same where no successor can find it.
+    let offer = Offer::open_in(&run_dir)
+        .inspect_err(|error| tracing::warn!("{error:#}"))
+        .ok();
     let port = match control.is_empty() {
         true => None,
         false => Some(BoundPort::open(control).map_err(Failure::Usage)?),
@@ -289,14 +319,35 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     } else {
         None
     };
+    if taken.serving() {
+        for pid in taken.predecessors() {
+            say::note!("taken over from the gateway of process {pid}, which finishes what it serves");
+        }
+    }
+    drop(taken);
+    let handed_over = Arc::new(AtomicBool::new(false));
+    let offering = offer
+        .map(|offer| {
+            let (stop, handed_over) = (stop.clone(), Arc::clone(&handed_over));
+            offer.serve(shared, move |pid| {
+                say::note!("process {pid} has taken over");
+                handed_over.store(true, Ordering::Release);
+                stop.raise();
+            })
+        })
+        .transpose()?;
     match &port {
         // Periods are the controller's: what were taken here would be missing there.
         Some(_) => stop.wait(),
         None => tell_each_second(&gateway, &stop),
     }
-    drop(port);
+    drop((port, offering));
     say::note!("draining");
-    let report = gateway.shutdown_blocking(Duration::from_secs_f64(args.drain.clamp(0.0, 3600.0)));
+    let idle = match handed_over.load(Ordering::Acquire) {
+        true => door::IDLE_AT_HAND_OVER,
+        false => Duration::ZERO,
+    };
+    let report = gateway.hand_over_blocking(Duration::from_secs_f64(args.drain.clamp(0.0, 3600.0)), idle);
     tracing::info!(?report, "drained");
     Ok(())
 }
