@@ -175,7 +175,8 @@ fn what_is_no_listening_socket_of_the_address_is_not_taken() {
                 let peer = rustix::net::accept(&socket).unwrap();
                 receive(peer.as_fd()).unwrap();
                 send(peer.as_fd(), &Message::Sockets { address }, &[descriptor]).unwrap();
-                send(peer.as_fd(), &Message::All, &[]).unwrap();
+                // Who is lied to may have gone.
+                let _ = send(peer.as_fd(), &Message::All, &[]);
             });
             let error = take(&path, &[address]).unwrap_err();
             assert!(format!("{error:#}").contains(wrong), "{error:#}");
