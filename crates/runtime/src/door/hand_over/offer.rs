@@ -25,6 +25,8 @@ use std::time::Duration;
 /// has not served for the longest time is heard no more: it holds the sockets, and its predecessor serves beside it.
 const MAX_SUCCESSORS: usize = 8;
 
+/// The pause before a successor is accepted again for whom there was no descriptor.
+const SHORT_PAUSE: Duration = Duration::from_millis(200);
 /// How long somebody is waited for who will get nothing.
 const STRANGERS_PATIENCE: Duration = Duration::from_millis(100);
 
@@ -159,6 +161,7 @@ impl Offer {
     /// Answers successors until one of them serves, which it returns, or `stop` is written.
     fn answer_all(&self, listeners: &SharedListeners, stop: &OwnedFd) -> Option<i32> {
         let mut successors: Vec<Successor> = Vec::new();
+        let mut short = false;
         loop {
             let mut waited = vec![
                 PollFd::new(stop, PollFlags::IN),
@@ -206,7 +209,19 @@ impl Offer {
                 return served;
             }
             if ready[1] {
-                match self.answer(listeners) {
+                let socket = match accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                    Ok(socket) => socket,
+                    Err(error) => {
+                        // It waits in the queue, and would be found there again at once: clients have the descriptors just now.
+                        if !std::mem::replace(&mut short, true) {
+                            tracing::warn!(%error, "a successor waits to be answered");
+                        }
+                        std::thread::sleep(SHORT_PAUSE);
+                        continue;
+                    }
+                };
+                short = false;
+                match self.answer(socket, listeners) {
                     Ok(Some(successor)) => {
                         if successors.len() == MAX_SUCCESSORS {
                             successors.remove(0);
@@ -221,8 +236,7 @@ impl Offer {
     }
 
     /// Answers one that has connected: it gets the sockets of the addresses that it asks for. `None` where it asks for nothing.
-    fn answer(&self, listeners: &SharedListeners) -> anyhow::Result<Option<Successor>> {
-        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
+    fn answer(&self, socket: OwnedFd, listeners: &SharedListeners) -> anyhow::Result<Option<Successor>> {
         let peer = socket.as_fd();
         be_patient(peer)?;
         let pid = match peer_is(peer, self.user)? {
