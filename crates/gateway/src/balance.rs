@@ -14,6 +14,7 @@ use crate::ejection::ConnectFailure;
 use crate::endpoint::{Attempt, Endpoint, Fault};
 use crate::layer::{Answer, Layer};
 use crate::retry::Budget;
+use crate::shortage;
 use crate::sizes::CoreRoutes;
 use crate::stats::Failure;
 use crate::watch::Phase;
@@ -38,6 +39,8 @@ struct Tries {
     full: bool,
     /// What the client hears if there is no other.
     last: Stop,
+    /// Since when it waits for a descriptor.
+    short_since: Option<Instant>,
 }
 
 /// Methods that may be repeated without changing what they do (RFC 9110 section 9.2.2).
@@ -186,6 +189,7 @@ impl Layer for Balance {
             unreachable: Vec::new(),
             full: false,
             last: Stop::Fail(Failure::Unreachable, "no backend is available"),
+            short_since: None,
         };
         self.budget.request();
         let mut attempt = self.begin(call, &mut tries).await?;
@@ -193,6 +197,12 @@ impl Layer for Balance {
         loop {
             match self.endpoint.call(attempt, fresh).await {
                 Ok(answer) => return Ok(answer),
+                Err(Fault::Unconnected(failed, ConnectFailure::NoResources)) => {
+                    let pools = &self.endpoint.pools;
+                    // Boxed, because it is rare and large.
+                    attempt =
+                        Box::pin(shortage::wait(&self.core, pools, failed, &mut tries.short_since)).await?;
+                }
                 Err(Fault::Unconnected(mut failed, failure)) => {
                     tries.last = explain(failure);
                     failed.account.stop(&tries.last);
@@ -236,9 +246,7 @@ fn explain(failure: ConnectFailure) -> Stop {
         ConnectFailure::TimedOut { .. } => {
             Stop::Fail(Failure::TimedOut, "no backend accepted a connection in time")
         }
-        ConnectFailure::NoResources => Stop::Fail(
-            Failure::Unreachable,
-            "the gateway has no descriptor or port left for a connection",
-        ),
+        // One that waits for them ([`shortage::wait`]) is not explained here.
+        ConnectFailure::NoResources => Stop::Fail(Failure::OverLimit, shortage::REASON),
     }
 }

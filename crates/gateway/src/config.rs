@@ -115,7 +115,8 @@ pub struct GatewayConfig {
     pub cancel_on_fin: bool,
     /// Listen although another gateway of this user still listens on the same address: to take over from it
     /// without a refused connection. The kernel shares connections out between the two until the other one
-    /// drains. Default false: an address in use is an error.
+    /// drains; what waits in the other's sockets then is lost unless they were inherited
+    /// ([`crate::Gateway::bind_inheriting`]). Default false: an address in use is an error.
     pub takeover: bool,
     /// The user that `headroom up`, where it is root, has the data plane run as: a name or a number. Default: `headroom`
     /// where there is such a user, else `nobody`. [`crate::Gateway`] itself changes no user.
@@ -620,6 +621,11 @@ impl GatewayConfig {
             (http.listen, None, trusted)
         });
         plain.chain(tls).chain(http)
+    }
+
+    /// The addresses that are listened on.
+    pub fn listen_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners().map(|(address, ..)| address)
     }
 
     /// The longest interval that its batcher can be given: `batch.max_wait_ms`, and not more than half of `target_ms`, for what is held for

@@ -306,6 +306,8 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Ch
                 tokio::spawn(crate::health::check_forever(backend.clone(), config.health.clone(), path.clone()));
             }
         }
+        let telling = Arc::clone(&descriptors);
+        tokio::spawn(async move { telling.say_when_over().await });
         tokio::spawn(tls::refresh_forever(tls));
         let resolver = Arc::new(Resolver::new(&config.resolver));
         for (index, (backend, lasts)) in backends.iter().zip(names_last).enumerate() {

@@ -18,6 +18,7 @@ use crate::descriptors::Descriptors;
 use crate::exchanges::Exchanges;
 use crate::failing::{Observed, may_eject};
 use crate::queue::Queue;
+use crate::shortage::Shortage;
 use crate::signs::Signs;
 use crate::sizes::{SharedRoutes, Sizes};
 use crate::sources::Sources;
@@ -69,6 +70,8 @@ pub(crate) struct Core {
     pub names_clients: bool,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
+    /// Requests that wait for a descriptor.
+    pub shortage: Shortage,
     /// Requests that the batcher holds.
     pub held: Cell<u64>,
     signs: Arc<Signs>,
@@ -128,6 +131,7 @@ impl Core {
             names_clients: backends.iter().any(|backend| backend.dial.names_client()),
             queue: Queue::new(index, Arc::clone(&waiting)),
             waiting,
+            shortage: Shortage::default(),
             held: Cell::new(0),
             signs,
             alarm,

@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::alarm::Alarm;
@@ -18,12 +17,13 @@ use crate::core::Common;
 use crate::descriptors::Descriptors;
 use crate::entry::Entry;
 use crate::error::GatewayError;
+use crate::listeners::{self, Listener, SharedListeners};
 use crate::resolve::{self, Found};
 use crate::signs::Signs;
 use crate::sizes::{ClassRoute, SharedRoutes};
 use crate::sources::Sources;
 use crate::stats::PeriodStats;
-use crate::thread::{self, CoreSeed, Listener};
+use crate::thread::{self, CoreSeed};
 use crate::tls::TlsEnd;
 use crate::waiting::Waiting;
 
@@ -115,8 +115,8 @@ impl Gateway {
             }
             // Bound and never listened on: a socket that shares the port takes no connection from who listens there.
             let free = match config.takeover {
-                true => open(address, true).map(drop),
-                false => check_free(address),
+                true => listeners::open(address, true).map(drop),
+                false => listeners::check_free(address),
             };
             match free {
                 Err(source) if source.kind() == io::ErrorKind::AddrInUse && ours(address) => {}
@@ -160,37 +160,30 @@ impl Gateway {
     /// # Errors
     /// Those of [`Gateway::start`] but for threads.
     pub fn bind(config: GatewayConfig) -> Result<Bound, GatewayError> {
+        Self::bind_inheriting(config, Vec::new())
+    }
+
+    /// The same with listening sockets that another process opened: those of each address that is listened on are served instead of new
+    /// ones, every one of them, and with them the connections that wait in their queues. Cores that there are too many of have further
+    /// sockets of the address, or, where those cannot be opened, share one. Sockets of other addresses are closed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_inheriting(
+        config: GatewayConfig,
+        inherited: Vec<TcpListener>,
+    ) -> Result<Bound, GatewayError> {
         let (backends, found) = prepare(&config)?;
-        let cores = config.core_threads();
-        let mut sockets = (0..cores).map(|_| Vec::new()).collect::<Vec<Vec<Listener>>>();
-        let mut local_addrs = Vec::new();
+        let mut listens = Vec::new();
         for (wanted, tls, trusted) in config.listeners() {
             let entry = Entry {
                 tls: tls.map(TlsEnd::load).transpose()?.map(Arc::new),
                 trusted: trusted.map(Arc::from),
             };
-            let mut address = wanted;
-            if !config.takeover {
-                check_free(wanted).map_err(|source| GatewayError::Bind {
-                    address: wanted,
-                    source,
-                })?;
-            }
-            for core in &mut sockets {
-                let (socket, bound) =
-                    bind(address, config.limits.listen_backlog).map_err(|source| GatewayError::Bind {
-                        address: wanted,
-                        source,
-                    })?;
-                // Port 0 is chosen by the kernel once; the other cores share it.
-                address = bound;
-                core.push(Listener {
-                    socket,
-                    entry: entry.clone(),
-                });
-            }
-            local_addrs.push(address);
+            listens.push((wanted, entry));
         }
+        let shape = (config.core_threads(), config.limits.listen_backlog);
+        let (sockets, local_addrs) = listeners::open_all(listens, inherited, shape, config.takeover)?;
         Ok(Bound {
             config,
             backends,
@@ -215,10 +208,18 @@ impl Bound {
         &self.local_addrs
     }
 
+    /// Its listening sockets, for a successor.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn share(&self) -> io::Result<SharedListeners> {
+        listeners::share(&self.sockets, &self.local_addrs)
+    }
+
     /// Starts the threads.
     ///
     /// # Errors
-    /// A thread that cannot be started. Nothing is left running.
+    /// A thread that cannot be started, an address that another program listens on by now. Nothing is left running.
     pub fn start(self) -> Result<Handle, GatewayError> {
         let Self {
             config,
@@ -233,6 +234,7 @@ impl Bound {
             .filter_map(|listener| listener.entry.tls.clone())
             .collect();
         let cores = sockets.len();
+        listeners::listen_late(&sockets, config.limits.listen_backlog)?;
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
         let alarm = Arc::new(Alarm::new(cores));
@@ -251,7 +253,11 @@ impl Bound {
             signs: Arc::new(Signs::new(cores, backends.len())),
             waiting: Arc::new(Waiting::new(cores, config.limits.max_queued)),
             sources: Sources::new(&config.sources),
-            descriptors: Arc::new(Descriptors::of_process(cores, backends.len())),
+            descriptors: Arc::new(Descriptors::of_process(
+                cores,
+                sockets.iter().map(Vec::len).sum(),
+                backends.len(),
+            )),
             backends: backends.clone(),
         };
         let (reports, reports_receiver) = mpsc::unbounded_channel();
@@ -322,34 +328,6 @@ fn spawn(
         .spawn(move || body(runtime))
         .map_err(failed)?;
     Ok(())
-}
-
-/// Whether nobody listens on an address yet. The sockets of [`bind`] would share it with another gateway of this
-/// user and say nothing; one that does not share is refused.
-fn check_free(address: SocketAddr) -> io::Result<()> {
-    open(address, false).map(drop)
-}
-
-/// A bound socket; one that shares its port does so with the other cores, and with a successor process.
-fn open(address: SocketAddr, shares_port: bool) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(shares_port)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
-/// The same, listening.
-fn bind(address: SocketAddr, backlog: u32) -> io::Result<(TcpListener, SocketAddr)> {
-    let socket = open(address, true)?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    let listener = TcpListener::from(socket);
-    let bound = listener.local_addr()?;
-    Ok((listener, bound))
 }
 
 /// A period on its way to a caller. If the caller gives up between its delivery and its receipt, it goes back.

@@ -12,6 +12,7 @@ use crate::addresses::first_open;
 use crate::backend::Backend;
 use crate::backend_stream::BackendStream;
 use crate::config::{HealthConfig, ms};
+use crate::ejection::ConnectFailure;
 
 /// `HTTP/1.x NNN`
 const STATUS_LINE_BYTES: usize = 12;
@@ -41,6 +42,10 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
                     backend.set_healthy(true);
                     backend.ejection.connected();
                 }
+            }
+            // This process has no descriptor left, which says nothing of the backend.
+            Err(error) if ConnectFailure::of(&error, false) == ConnectFailure::NoResources => {
+                tracing::debug!(backend = backend.url, %error, "not checked");
             }
             bad => {
                 (passed, failed) = (0, failed.saturating_add(1));

@@ -27,7 +27,6 @@ use crate::config::{BackendConfig, GatewayConfig};
 use crate::core::{Common, Core};
 use crate::descriptors::Descriptors;
 use crate::endpoint::Endpoint;
-use crate::entry::Entry;
 use crate::signs::Signs;
 use crate::stats::{CoreSample, Failure};
 use crate::watch::Phase;
@@ -194,7 +193,7 @@ fn start<L: Layer + 'static>(
         cores: 1,
         waiting: Arc::new(crate::waiting::Waiting::new(1, 1_024)),
         signs: Arc::new(Signs::new(1, 1)),
-        descriptors: Arc::new(Descriptors::of_process(1, 1)),
+        descriptors: Arc::new(Descriptors::of_process(1, 1, 1)),
         cache: None,
         batch: None,
         routes: None,
@@ -207,11 +206,7 @@ fn start<L: Layer + 'static>(
     socket.set_nonblocking(true).unwrap();
     let address = socket.local_addr().unwrap();
     core.accepting.set(1);
-    spawn_local(accept::run(
-        stack,
-        TcpListener::from_std(socket).unwrap(),
-        Entry::default(),
-    ));
+    spawn_local(accept::run(stack, crate::listeners::Listener::cleartext(socket)));
     (core, address)
 }
 

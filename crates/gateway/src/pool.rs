@@ -125,10 +125,12 @@ impl Pools {
         pool.clear();
     }
 
-    /// Closes all pooled connections.
-    pub(crate) fn clear(&self) {
+    /// Closes all pooled connections; how many there were.
+    pub(crate) fn clear(&self) -> usize {
+        let before = self.count.get();
         for backend in 0..self.pools.len() {
             self.clear_backend(backend);
         }
+        before
     }
 }

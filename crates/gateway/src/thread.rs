@@ -1,12 +1,11 @@
 //! One core's thread: a current-thread runtime, its layers, its listeners, its tasks; and its obedience to the control
 //! thread.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -17,8 +16,8 @@ use crate::batch::{BatchInterval, Batcher};
 use crate::cache::Cache;
 use crate::core::{Common, Core};
 use crate::endpoint::Endpoint;
-use crate::entry::Entry;
 use crate::layer::Layer;
+use crate::listeners::Listener;
 use crate::stats::CoreSample;
 
 /// What the control thread tells a core.
@@ -47,12 +46,6 @@ pub(crate) enum FromCore {
         sample: Box<CoreSample>,
         cut: u64,
     },
-}
-
-/// A listening socket and how to speak on it.
-pub(crate) struct Listener {
-    pub socket: StdListener,
-    pub entry: Entry,
 }
 
 /// Everything a core thread is started with.
@@ -134,14 +127,9 @@ fn batched<L: Layer + 'static>(
 /// Accepts clients for these layers.
 fn listen<L: Layer + 'static>(core: &Rc<Core>, layers: L, listeners: Vec<Listener>) {
     let stack = Rc::new(Admit::new(core.clone(), layers));
-    for Listener { socket, entry } in listeners {
-        match TcpListener::from_std(socket) {
-            Ok(listener) => {
-                core.accepting.set(core.accepting.get() + 1);
-                tokio::task::spawn_local(accept::run(stack.clone(), listener, entry));
-            }
-            Err(error) => tracing::error!(%error, core = core.index(), "a listener could not be registered"),
-        }
+    for listener in listeners {
+        core.accepting.set(core.accepting.get() + 1);
+        tokio::task::spawn_local(accept::run(stack.clone(), listener));
     }
 }
 

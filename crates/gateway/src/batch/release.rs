@@ -340,7 +340,7 @@ mod tests {
             cores: 1,
             waiting: Arc::new(crate::waiting::Waiting::new(1, 1_024)),
             signs: Arc::new(Signs::new(0, 1)),
-            descriptors: Arc::new(Descriptors::of_process(1, 1)),
+            descriptors: Arc::new(Descriptors::of_process(1, 1, 1)),
             cache: None,
             routes: None,
             batch: Some(Arc::new(BatchInterval::new(INTERVAL))),

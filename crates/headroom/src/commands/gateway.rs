@@ -5,6 +5,7 @@ mod configured;
 mod flags;
 
 use crate::config::agent::{TlsConfig, listen_of_flags};
+use anyhow::Context;
 use clap::{ArgGroup, Args};
 use configured::{Configured, example};
 use flags::{BackendFlags, FrontFlags, LimitFlags, ListenFlags};
@@ -14,12 +15,14 @@ use headroom_console::args::seconds_or_none;
 use headroom_console::say;
 use headroom_gateway::{Gateway, Handle};
 use headroom_runtime::cluster::gateway_port::BoundPort;
-use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
+use headroom_runtime::door::hand_over::{self, NEW_SOCKETS, Offer, Taken};
+use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry, undo};
 use headroom_runtime::{descriptors, door};
 use headroom_wire::access::Rules;
 use headroom_wire::server::Listen;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -37,6 +40,10 @@ pub struct GatewayArgs {
     /// Print an example configuration that explains every key, and stop.
     #[arg(long)]
     pub example: bool,
+    /// Folder where a successor finds this gateway to take over from it. By default /run/headroom for root, and
+    /// $XDG_RUNTIME_DIR/headroom, or where that is not set /tmp/headroom-UID, for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
     /// Become this user, without any privilege, as soon as all is listened on: for a gateway that is started by root. Files of
     /// certificates that it cannot read then are not read again when they change.
     #[arg(long, value_name = "NAME")]
@@ -144,7 +151,30 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         Some(seconds) => Duration::from_secs_f64(seconds.clamp(0.0, 3600.0)),
         None => Duration::from_millis(config.drain_timeout_ms),
     };
-    let bound = Gateway::bind(config.clone()).map_err(|error| configured.refused(error))?;
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
+    let addresses = hand_over::addresses(config);
+    let mut sockets = door::passed(&addresses).map_err(Failure::Usage)?;
+    let mut taken = match config.takeover {
+        true => hand_over::take_in(&run_dir, &addresses),
+        false => Taken::default(),
+    };
+    if config.takeover && taken.predecessors().is_empty() {
+        say::note!(
+            "note: no gateway in {} gives its listening sockets on these addresses: {NEW_SOCKETS}",
+            run_dir.display()
+        );
+    }
+    sockets.append(&mut taken.sockets);
+    let bound =
+        Gateway::bind_inheriting(config.clone(), sockets).map_err(|error| configured.refused(error))?;
+    let shared = bound
+        .share()
+        .context("no descriptor is left for a successor")
+        .map_err(Failure::Run)?;
+    // It serves all the same where no successor can find it.
+    let offer = Offer::open_in(&run_dir)
+        .inspect_err(|error| tracing::warn!("{error:#}"))
+        .ok();
     let port = match control.is_empty() {
         true => None,
         false => Some(BoundPort::open(control).map_err(Failure::Usage)?),
@@ -175,14 +205,35 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     } else {
         None
     };
+    if taken.serving() {
+        for pid in taken.predecessors() {
+            say::note!("taken over from the gateway of process {pid}, which finishes what it serves");
+        }
+    }
+    drop(taken);
+    let handed_over = Arc::new(AtomicBool::new(false));
+    let offering = offer
+        .map(|offer| {
+            let (stop, handed_over) = (stop.clone(), Arc::clone(&handed_over));
+            offer.serve(shared, move |pid| {
+                say::note!("process {pid} has taken over");
+                handed_over.store(true, Ordering::Release);
+                stop.raise();
+            })
+        })
+        .transpose()?;
     match &port {
         // Periods are the controller's: what were taken here would be missing there.
         Some(_) => stop.wait(),
         None => tell_each_second(&gateway, &stop),
     }
-    drop(port);
+    drop((port, offering));
     say::note!("draining");
-    let report = gateway.shutdown_blocking(drain);
+    let idle = match handed_over.load(Ordering::Acquire) {
+        true => door::IDLE_AT_HAND_OVER,
+        false => Duration::ZERO,
+    };
+    let report = gateway.hand_over_blocking(drain, idle);
     tracing::info!(?report, "drained");
     Ok(())
 }

@@ -1,13 +1,12 @@
 //! The front door: the gateway's process, whatever becomes of it or of the control side.
 
 use crate::common::{
-    Config, Group, KeepAlive, Program, Server, Up, assert_has, connect_and_send, copy_headroom, free_port,
-    gateway_in, get, is_alive, kill, number, read_answer, refused, serves, serving_at, until, wait,
+    Config, Group, KeepAlive, Program, Server, Up, assert_has, copy_headroom, free_port, gateway_in, get,
+    is_alive, kill, number, refused, serves, serving_at, until, wait,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What the admin port says of the gateway's process, once it has that state.
@@ -202,72 +201,4 @@ fn requests_flow_while_the_control_side_is_killed_and_its_successor_takes_over_t
 #[test]
 fn a_successor_with_another_configuration_replaces_the_gateway_without_a_lost_request() {
     succession(|config| config.with("threads = 1", "threads = 2"), false);
-}
-
-/// `headroom gateway` that may have so many descriptors.
-fn limited(server: &Server, limit: &str, more: &str) -> (Program, SocketAddr) {
-    let line = format!(
-        "ulimit {limit} && exec {} {more} gateway --listen 127.0.0.1:0 --threads 2 --backend http://{}",
-        env!("CARGO_BIN_EXE_headroom"),
-        server.address
-    );
-    let mut command = std::process::Command::new("sh");
-    command.env_remove("RUST_LOG").args(["-c", &line]);
-    let mut program = Program::start(&mut command);
-    let address = program.said("listening on ").parse().unwrap();
-    (program, address)
-}
-
-#[test]
-fn idle_clients_leave_descriptors_for_the_backends_of_the_others() {
-    let server = Server::start(Duration::from_millis(20));
-    let (mut program, address) = limited(&server, "-n 256", "");
-    // Established: each has been answered.
-    let traffic = KeepAlive::to(address, 20);
-    wait("all are established", || traffic.answered() >= 200);
-    let idle: Vec<_> = (0..400)
-        .map(|_| std::net::TcpStream::connect(address).unwrap())
-        .collect();
-    program.said("no more connections are accepted");
-    let from = traffic.answered();
-    wait("the established are answered", || {
-        traffic.answered() >= from + 500
-    });
-    assert_eq!(traffic.failed(), Vec::<String>::new());
-    let said = program.err();
-    assert_eq!(
-        said.matches("no more connections").count(),
-        1,
-        "said once: {said}"
-    );
-    assert!(!said.contains("Too many open files"), "{said}");
-    drop(idle);
-    serves(address);
-    program.said("connections are accepted again");
-    assert_eq!(traffic.failed(), Vec::<String>::new());
-    drop(traffic);
-    program.stop();
-}
-
-#[test]
-fn the_limit_of_descriptors_is_raised_to_what_the_system_lets() {
-    let server = Server::start(Duration::ZERO);
-    let (program, address) = limited(&server, "-S -n 200", "-v");
-    let limits = fs::read_to_string(format!("/proc/{}/limits", program.pid())).unwrap();
-    let line = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"))
-        .unwrap();
-    let fields: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(fields[3], fields[4], "soft and hard: {line}");
-    if fields[3] != "200" {
-        assert_has(program.err(), &["the limit of open files was raised"]);
-    }
-    let request = "GET / HTTP/1.1\r\nHost: e2e\r\nConnection: close\r\n\r\n";
-    assert_eq!(
-        read_answer(connect_and_send(address, request).unwrap())
-            .unwrap()
-            .status,
-        200
-    );
 }

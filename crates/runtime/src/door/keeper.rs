@@ -232,6 +232,7 @@ impl Door {
                 gateway: gateway.clone(),
                 identity,
                 socket: run_dir.join(format!("gateway-{}.sock", std::process::id())),
+                predecessor: None,
                 record: run_dir.join(RECORD),
             },
             own_log,
@@ -244,17 +245,19 @@ impl Door {
                 (process, record.listen)
             }
             left => {
-                if let Some((old, _)) = &left {
+                if let Some((old, record)) = &left {
                     say::note!(
                         "starting a second gateway to replace the one that serves (pid {})",
                         old.pid
                     );
                     launcher.launch.gateway.takeover = true;
+                    launcher.launch.predecessor = record.offer.clone();
                 }
-                let (process, listen) = launcher.start()?;
-                if let Some((old, _)) = &left {
+                let (process, listen, handed_over) = launcher.start()?;
+                if let Some((old, _)) = left.as_ref().filter(|_| !handed_over) {
                     old.signal(Signal::USR1);
                 }
+                launcher.launch.predecessor = None;
                 launcher.launch.gateway.takeover = gateway.takeover;
                 launcher.listens(&listen);
                 (process, listen)
@@ -409,7 +412,10 @@ fn remove_stale_sockets(run_dir: &Path, but: Option<&Path>) {
     for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
-        let ours = name.starts_with("gateway-") && (name.ends_with(".sock") || name.ends_with(".sock.lock"));
+        let ours = name.starts_with("gateway-")
+            && [".sock", ".sock.lock", ".sock.fds", ".sock.fds.new"]
+                .iter()
+                .any(|end| name.ends_with(end));
         if ours && but.as_deref().is_none_or(|but| !name.starts_with(but)) {
             let _ = fs::remove_file(entry.path());
         }
@@ -452,7 +458,7 @@ fn keep(launcher: &Launcher, current: &Mutex<Option<Process>>, watched: &Watched
             // The first is at once; the next, if this one does not hold, is not.
             pause = longer(pause);
             match launcher.start() {
-                Ok((process, _)) => break process,
+                Ok((process, ..)) => break process,
                 Err(error) => tracing::error!("the gateway cannot be started again: {error}"),
             }
         };
@@ -485,7 +491,8 @@ impl Launcher {
         }
     }
 
-    fn start(&self) -> Result<(Process, Vec<SocketAddr>), OpenError> {
+    /// Its process, where it serves, and whether the one that it replaces handed over its sockets and drains by itself.
+    fn start(&self) -> Result<(Process, Vec<SocketAddr>, bool), OpenError> {
         // This very program, also where its file was replaced since by another version.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("headroom").env_clear();
@@ -517,7 +524,9 @@ impl Launcher {
         }
         let answer = self.ask(&mut child);
         match answer {
-            Ok(Report::Serving { listen }) => Ok((Process::of_child(child)?, listen)),
+            Ok(Report::Serving { listen, handed_over }) => {
+                Ok((Process::of_child(child)?, listen, handed_over))
+            }
             Ok(Report::Refused { key, why }) => {
                 let _ = child.wait();
                 Err(OpenError::Refused { key, why })

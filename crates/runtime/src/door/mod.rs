@@ -6,12 +6,15 @@
 //!
 //! If the gateway dies, `up` starts another at once (`keeper`). If `up` dies, the gateway serves on: the next `up` of
 //! the same run folder finds its record, and takes it over as it is where the configuration is the same; else it starts
-//! its own beside it and has the old one finish what it serves.
+//! its own beside it, which is given the listening sockets (`hand_over`), and has the old one finish what it serves.
 
+mod activation;
 mod child;
+pub mod hand_over;
 mod keeper;
 mod privileges;
 
+pub use activation::passed;
 pub use child::serve_launched;
 pub use keeper::{Door, OpenError, Watched, end_now, end_strangers};
 pub use privileges::{give_up, whom};
@@ -22,6 +25,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// While a successor listens: how long a client's connection that waits for its next request is kept for it.
+pub const IDLE_AT_HAND_OVER: Duration = Duration::from_secs(5);
 
 /// What a gateway is launched with, as one line of JSON on its standard input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,6 +38,8 @@ struct Launch {
     identity: String,
     /// Where its control port is to be.
     socket: PathBuf,
+    /// Where a gateway that it is to replace offers its listening sockets.
+    predecessor: Option<PathBuf>,
     /// Where it is to leave its [`Record`].
     record: PathBuf,
 }
@@ -39,8 +48,11 @@ struct Launch {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Report {
-    /// It serves at these addresses.
-    Serving { listen: Vec<SocketAddr> },
+    /// It serves at these addresses; a gateway that it replaces knows that already where it `handed_over` its sockets.
+    Serving {
+        listen: Vec<SocketAddr>,
+        handed_over: bool,
+    },
     /// It cannot: the key of the configuration that is to blame, and why.
     Refused { key: String, why: String },
 }
@@ -52,6 +64,9 @@ struct Record {
     /// When it was started, in the kernel's ticks: another process may have its number by now.
     started: u64,
     socket: PathBuf,
+    /// Where it offers its listening sockets; none where it cannot, as earlier versions.
+    #[serde(default)]
+    offer: Option<PathBuf>,
     listen: Vec<SocketAddr>,
     identity: String,
 }
@@ -84,6 +99,15 @@ pub fn gateway_objection(gateway: &GatewayConfig, error: &GatewayError) -> (Stri
     };
     (format!("gateway.{key}"), error.to_string())
 }
+
+/// Where a gateway with its control port there offers its listening sockets: beside it.
+fn offer_beside(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(OFFER);
+    path.into()
+}
+
+const OFFER: &str = ".fds";
 
 /// The name of the record in a run folder.
 const RECORD: &str = "gateway.json";
@@ -187,6 +211,7 @@ mod tests {
             pid: 7,
             started: 9,
             socket: "/run/a.sock".into(),
+            offer: Some(offer_beside("/run/a.sock".as_ref())),
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 80))],
             identity: "one".to_owned(),
         };
@@ -194,6 +219,14 @@ mod tests {
         record.write(&file).unwrap();
         let read = Record::read(dir.path()).unwrap();
         assert_eq!((read.pid, read.started, read.listen), (7, 9, record.listen));
+        assert_eq!(read.offer.as_deref(), Some(Path::new("/run/a.sock.fds")));
+        let earlier = r#"{"pid":7,"started":9,"socket":"/run/a.sock","listen":[],"identity":"one"}"#;
+        std::fs::write(&file, earlier).unwrap();
+        assert_eq!(
+            Record::read(dir.path()).unwrap().offer,
+            None,
+            "one of an earlier version"
+        );
         std::fs::write(&file, "{\"pid\": 7").unwrap();
         assert!(Record::read(dir.path()).is_none());
     }

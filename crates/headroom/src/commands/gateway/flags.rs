@@ -127,8 +127,10 @@ pub struct ListenFlags {
     /// Threads, each with its own runtime, listener and connection pools; 0: one for each processor. By default 1, and as --config says.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Listen although another gateway still listens on the address, to take over from it without a refused
-    /// connection: start this one, then stop the other.
+    /// Take over from the gateways of this user and run folder that listen on these addresses, without a lost connection: they hand
+    /// over their listening sockets, and as soon as this one serves they finish what they serve, and end. --control must be another
+    /// address than theirs. One that gives no sockets (an earlier version, another run folder) is listened beside, for you to stop then:
+    /// what waits in its sockets when it closes them may be reset. Without this an address in use is an error.
     #[arg(long)]
     takeover: bool,
 }

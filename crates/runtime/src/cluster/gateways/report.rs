@@ -13,7 +13,7 @@ pub(super) fn part(name: &str, sum: &TrafficPeriod, length: Duration) -> Part {
         .in_state("connected")
         .with(Sensor::ArrivalRate, rate(sum.arrivals))
         .with(Sensor::FailureRate, rate(sum.failures))
-        .with(Sensor::InFlight, Some(sum.in_flight as f64));
+        .with(Sensor::InFlight, sum.in_flight.map(|in_flight| in_flight as f64));
     let (cache, batching) = (
         sum.cache.as_ref().map(front::cache),
         sum.batch.as_ref().map(front::batching),
@@ -44,7 +44,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
         arrivals: period.arrivals,
         completions: period.completions,
         failures: period.failures,
-        in_flight: period.in_flight,
+        in_flight: Some(period.in_flight),
         oldest_in_flight: period.oldest_in_flight.map(Seconds::from),
         latency: ReportedLatency::default(),
         backends: backends.iter().zip(period.backends).map(backend).collect(),
