@@ -102,7 +102,7 @@ impl<L: Layer> Admit<L> {
                 Err(refusal) => Err(Stop::Refuse(refusal)),
             };
             if !is_http2 {
-                client.interims.out().await;
+                client.interims.out(ticket.watch()).await;
             }
             let (mut response, closes) = match outcome {
                 Ok(answer) => {

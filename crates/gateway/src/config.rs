@@ -254,7 +254,7 @@ pub struct TimeoutConfig {
     /// 504. Default 60 000.
     pub response_header_timeout_ms: u64,
     /// How long a backend may stay silent to `Expect: 100-continue` until the client is asked for the body all the same, in
-    /// milliseconds (RFC 9110 section 10.1.1). Default 1 000.
+    /// milliseconds (RFC 9110 section 10.1.1); 0 for at once. Default 1 000.
     pub expect_timeout_ms: u64,
     /// Longest pause in a request or response body, or in an upgraded connection's traffic while the gateway
     /// waits for either side, in milliseconds. Default 60 000.

@@ -19,7 +19,7 @@ use crate::conn::ClientConn;
 use crate::headers::add_via;
 use crate::io::{ClientStream, SharedStream};
 use crate::response_head::ResponseHead;
-use crate::watch::Phase;
+use crate::watch::{Phase, Watch};
 
 /// The interim answers of one HTTP/1 connection.
 #[derive(Debug, Default)]
@@ -63,12 +63,14 @@ impl Interims {
         !self.is_empty() && !self.hyper_writes.get()
     }
 
-    /// Ready once the request's interim answers are out. From here on there are no more of them.
-    pub(crate) async fn out(&self) {
+    /// Ready once the request's interim answers are out; a client that does not read them is given up as one that does not
+    /// read a body. From here on there are no more of them.
+    pub(crate) async fn out(&self, watch: &Watch) {
         self.answered.set(true);
         if self.is_empty() {
             return;
         }
+        watch.enter(Phase::Body);
         poll_fn(|cx| {
             if self.is_empty() {
                 return Poll::Ready(());

@@ -108,6 +108,36 @@ fn as_many_interim_answers_pass_as_the_limit_says() {
     }
 }
 
+#[test]
+fn a_client_that_does_not_read_its_interim_answers_is_given_up() {
+    let (left, has_left) = channel();
+    let left = Mutex::new(left);
+    let backend = Backend::raw(move |mut stream, _| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        Message::read(&mut reader, false).unwrap();
+        // More than all buffers on the way take.
+        let hint = format!("HTTP/1.1 103 Early Hints\r\nlink: {}\r\n\r\n", "x".repeat(30_000));
+        for _ in 0..900 {
+            if stream.write_all(hint.as_bytes()).is_err() {
+                break;
+            }
+        }
+        let _ = stream.write_all(&ok("final"));
+        let mut rest = Vec::new();
+        let _ = reader.read_to_end(&mut rest);
+        left.lock().unwrap().send(()).unwrap();
+    });
+    let (gateway, address) = gateway_with(&backend, |config| config.timeouts.body_timeout_ms = 300);
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    has_left.recv_timeout(PATIENCE).expect("the backend is let go");
+    let mut aborted = 0;
+    eventually("it is counted", || {
+        aborted += take(&gateway).service.aborted_by_client;
+        aborted == 1
+    });
+}
+
 const EXPECTS: &str = "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n";
 
 #[test]
