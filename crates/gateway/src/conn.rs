@@ -11,6 +11,9 @@ use crate::sources::Source;
 use crate::upstream::Tunnel;
 use crate::watch::{Phase, Watch};
 
+/// Asks how many bytes a client's machine has acknowledged; `None` where the kernel does not say.
+pub(crate) type Acknowledged = Box<dyn Fn() -> Option<u64>>;
+
 /// One client connection, as its requests see it.
 pub(crate) struct ClientConn {
     core: Rc<Core>,
@@ -37,7 +40,7 @@ pub(crate) struct ClientConn {
     /// The answer did not wait for the whole request.
     pub linger: Cell<bool>,
     /// HTTP/2 only: says how many bytes the client's machine has acknowledged of all streams.
-    pub acknowledges: RefCell<Option<Box<dyn Fn() -> Option<u64>>>>,
+    pub acknowledges: RefCell<Option<Acknowledged>>,
     /// The response was broken off: the connection must be reset, lest its end look like the body's.
     pub reset: Cell<bool>,
 }

@@ -52,11 +52,11 @@ impl Budget {
     /// Whether one may be sent again now; it is counted as sent.
     pub(crate) fn take(&self, at: Instant) -> bool {
         let halves = at.saturating_duration_since(self.since.get()).as_secs() / HALF.as_secs();
-        if halves > 0 {
+        // Nobody looked at the clock since: so many came in a half of a window on average.
+        if let Some(requests) = self.now.get().requests.checked_div(halves) {
             let last = self.now.take();
-            // Nobody looked at the clock since: so many came in a half of a window on average.
             self.before.set(Counts {
-                requests: last.requests / halves,
+                requests,
                 retries: if halves == 1 { last.retries } else { 0 },
             });
             self.since.set(at);

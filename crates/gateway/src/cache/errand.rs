@@ -25,6 +25,8 @@ use crate::sizes::Sized;
 use crate::watch::{Phase, Watch};
 
 /// What a fetch comes to for whoever asked first.
+// One is made for each fetch, and handed over at once.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Fetched {
     /// What was stored is still so.
     Stored(Arc<Stored>),

@@ -12,7 +12,7 @@ const ERROR: &[u8] = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r
 fn fails(every: usize, fails: Arc<AtomicBool>, requests: Arc<AtomicUsize>) -> Backend {
     Backend::http(move |_| {
         let number = requests.fetch_add(1, SeqCst);
-        match number % every == 0 && fails.load(SeqCst) {
+        match number.is_multiple_of(every) && fails.load(SeqCst) {
             true => ERROR.to_vec(),
             false => ok("well"),
         }

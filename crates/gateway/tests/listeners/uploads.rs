@@ -47,7 +47,8 @@ fn a_large_body_passes_in_little_memory_where_there_is_no_limit() {
     assert_eq!(upload(address, 8 << 20).text(), (8 << 20).to_string());
     let before = peak();
     assert_eq!(upload(address, BYTES).text(), BYTES.to_string());
-    let grown = peak() - before;
+    // The kernel counts in steps, and may say a little less than it did.
+    let grown = peak().saturating_sub(before);
     assert!(grown < BYTES / 16, "{grown} bytes for a body of {BYTES}");
 }
 

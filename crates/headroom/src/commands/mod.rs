@@ -43,7 +43,7 @@ pub enum Command {
     /// Say how many connections a second the server of a port can take, from its accept queue and by four other ways.
     Capacity(capacity::CapacityArgs),
     /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
-    Gateway(gateway::GatewayArgs),
+    Gateway(Box<gateway::GatewayArgs>),
     /// Run a server with a thread per connection with its workers on call: few at once, in rounds, without changing it.
     Wrap(wrap::WrapArgs),
     /// Write the report of one recorded run, or compare several.

@@ -375,7 +375,7 @@ fn sockets_that_a_service_manager_opened_are_served() {
         let words: Vec<_> = gateway.get_args().map(|word| word.to_str().unwrap()).collect();
         let words = words.join(" ").replace("127.0.0.1:0", listen);
         Program::start(
-            command(&format!(
+            command(format!(
                 "systemd-socket-activate -l {opened} {}",
                 env!("CARGO_BIN_EXE_headroom")
             ))

@@ -54,7 +54,7 @@ fn the_example_has_every_key_and_is_valid_written_out() {
 /// The places of all values of a table that are no tables themselves.
 fn keys(table: &Table, path: &[String], out: &mut Vec<Vec<String>>) {
     for (key, value) in table {
-        let path = [path, &[key.clone()]].concat();
+        let path = [path, std::slice::from_ref(key)].concat();
         match value {
             Value::Table(inner) => keys(inner, &path, out),
             _ => out.push(path),
