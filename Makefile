@@ -2,7 +2,7 @@
 CARGO ?= cargo
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults stress fuzz-gateway lint build bench-gateway bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults stress fuzz-gateway lint build bench-gateway bench-edge bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -36,6 +36,10 @@ lint: setup-build ## rustfmt and clippy, as CI runs them
 bench-gateway: setup-build ## CPU time per proxied request: gateway, HAProxy, nginx, alternating
 	@scripts/need haproxy nginx wrk
 	$(CARGO) run --release --locked --package headroom-gateway --example bench_gateway
+
+bench-edge: setup-build ## TLS, HTTP/2, 2 GiB streams and 5,000 idle connections: gateway and HAProxy, alternating
+	@scripts/need haproxy nginx wrk h2load:nghttp2-client
+	$(CARGO) run --release --locked --package headroom-gateway --example bench_edge
 
 bench-cache: setup-build ## CPU time per answer from memory: our cache, nginx's, Varnish's, alternating (BENCH_BYTES)
 	@scripts/need nginx:nginx-light varnishd:varnish wrk

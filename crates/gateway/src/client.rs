@@ -91,14 +91,17 @@ pub(crate) async fn serve<L: Layer + 'static>(
     }
     match entry.tls {
         None => {
-            let Ok(Ok((http2, start))) = tokio::time::timeout(patience, sniff(&mut stream)).await else {
+            // Boxed, as all that is only there for a while: a connection that waits for its next request is small.
+            let sniffed = tokio::time::timeout(patience, Box::pin(sniff(&mut stream)));
+            let Ok(Ok((http2, start))) = sniffed.await else {
                 return;
             };
             serve_http(stack, stream, start, http2, (identity, source)).await;
         }
         Some(end) => {
             let tls = end.current();
-            let Ok(Ok(stream)) = tokio::time::timeout(patience, tls.acceptor().accept(stream)).await else {
+            let accepted = tokio::time::timeout(patience, Box::pin(tls.acceptor().accept(stream)));
+            let Ok(Ok(stream)) = accepted.await else {
                 return;
             };
             let connection = stream.get_ref().1;
@@ -147,10 +150,42 @@ async fn serve_http<L: Layer + 'static, S: ClientStream>(
     ));
     let io = ClientIo::new(stream, start, client.clone());
     if http2 {
-        serve_h2(stack, client, io).await
+        Box::pin(serve_h2(stack, client, io)).await
     } else {
         serve_h1(stack, client, io).await
     }
+}
+
+/// Serves a client of HTTP/1. Between requests that are far apart only the socket is kept, without hyper and its buffers.
+async fn serve_h1<L: Layer + 'static, S: ClientStream>(
+    stack: Rc<Admit<L>>,
+    client: Rc<ClientConn>,
+    mut io: ClientIo<S>,
+) {
+    while let Some(resting) = Box::pin(converse(&stack, &client, io)).await {
+        if !rest(&client, &resting).await {
+            let shared = resting.share();
+            drop(resting);
+            if let Some(mut stream) = shared.into_inner() {
+                let _ = stream.shutdown().await;
+            }
+            return;
+        }
+        io = resting;
+    }
+}
+
+/// Waits for the next request; `false` where there is to be none.
+async fn rest<S: ClientStream>(client: &ClientConn, io: &ClientIo<S>) -> bool {
+    let core = client.core();
+    poll_fn(|cx| {
+        client.watch.wake_by(cx);
+        if client.watch.expired() || core.draining.get() && !core.sparing_idle.get() {
+            return Poll::Ready(false);
+        }
+        io.poll_readable(cx).map(|()| true)
+    })
+    .await
 }
 
 /// How the loop around a connection ended.
@@ -161,13 +196,16 @@ enum End {
     Silent(Phase),
     /// The client closed the connection while a request was answered.
     Gone,
+    /// The next request is not in sight.
+    Rests,
 }
 
-async fn serve_h1<L: Layer + 'static, S: ClientStream>(
-    stack: Rc<Admit<L>>,
-    client: Rc<ClientConn>,
+/// Answers requests until the connection ends, or rests: then its socket is given back.
+async fn converse<L: Layer + 'static, S: ClientStream>(
+    stack: &Rc<Admit<L>>,
+    client: &Rc<ClientConn>,
     io: ClientIo<S>,
-) {
+) -> Option<ClientIo<S>> {
     let core = stack.core();
     let limits = &core.config.limits;
     let mut builder = http1::Builder::new();
@@ -179,7 +217,7 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
     if limits.max_headers > 100 {
         builder.max_headers(limits.max_headers);
     }
-    let service = service_fn(|request| stack.call(&client, request));
+    let service = service_fn(|request| stack.call(client, request));
     let shared = io.share();
     let mut connection = builder.serve_connection(io, service);
     let mut closing = false;
@@ -248,22 +286,27 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
         }
         if polled.is_pending() {
             read_ahead(core, &client.watch, cx);
+            if client.watch.may_rest() && client.interims.is_hyper_flushed() && !closing {
+                return Poll::Ready(End::Rests);
+            }
         }
         polled.map(End::Over)
     })
     .await;
     let parts = connection.into_parts();
     let read_buf = parts.read_buf;
+    if matches!(end, End::Rests) {
+        return Some(parts.io.resumed(read_buf));
+    }
     drop(parts.io);
-    let Some(mut stream) = shared.into_inner() else {
-        return;
-    };
+    let mut stream = shared.into_inner()?;
     if let Some(tunnel) = client.tunnel.take() {
-        return tunnel::run(&client, stream, read_buf, tunnel).await;
+        tunnel::run(client, stream, read_buf, tunnel).await;
+        return None;
     }
     if client.reset.get() {
         stream.reset_on_close();
-        return;
+        return None;
     }
     let linger = match end {
         End::Over(Err(_)) if client.overlong.get() => {
@@ -276,7 +319,7 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
                 content-length: 39\r\n\r\nthe request head did not come in time.\n";
             stream.write_all(answer).await.is_ok()
         }
-        End::Silent(_) | End::Gone => false,
+        End::Silent(_) | End::Gone | End::Rests => false,
         End::Over(Err(error)) => error.is_parse(),
         End::Over(Ok(())) => client.linger.get(),
     };
@@ -284,6 +327,7 @@ async fn serve_h1<L: Layer + 'static, S: ClientStream>(
     if linger {
         let _ = tokio::time::timeout(LINGER, discard(&mut stream)).await;
     }
+    None
 }
 
 /// Reads on of an answer that the client is slow to take, while the request path waits for it.

@@ -344,7 +344,7 @@ pub struct LimitConfig {
     /// Interim answers (100, 102, 103 and other 1xx) of a backend before its final one; more are a 502. HTTP/1.1 clients are sent
     /// them; while a client does not read, as many wait for it as are in `max_header_bytes`, and others are dropped. Default 1 000.
     pub max_interim: u32,
-    /// Bytes of a request body; larger is answered 413. A body passes as it comes, whatever its length, and is never held whole. A number,
+    /// Bytes of a request body; larger is answered 413. A body passes as it comes, whatever its length, but for `request_buffer_bytes`. A number,
     /// or a text with a unit as `"2GiB"`; 0 or `"none"` for no limit. Default 1 GiB.
     #[serde(deserialize_with = "size::bytes_or_none")]
     pub max_request_body_bytes: u64,

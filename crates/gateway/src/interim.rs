@@ -47,6 +47,11 @@ impl Interims {
         self.hyper_writes.set(false);
     }
 
+    /// Whether hyper has nothing left to write.
+    pub(crate) fn is_hyper_flushed(&self) -> bool {
+        !self.hyper_writes.get()
+    }
+
     /// A request was read; the number it has.
     fn next_request(&self) -> u64 {
         self.answered.set(false);

@@ -73,6 +73,27 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
+    /// Ready once there is something to be read, or the client has ended.
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.start.is_empty() {
+            return Poll::Ready(());
+        }
+        let inner = self.inner.borrow();
+        let mut byte = [0];
+        inner
+            .inner()
+            .tcp()
+            .poll_peek(cx, &mut ReadBuf::new(&mut byte))
+            .map(|_| ())
+    }
+
+    /// The same socket, read on from what hyper had read of a request.
+    pub(crate) fn resumed(self, read: Bytes) -> Self {
+        // What is read again is noted again.
+        self.client.raw_heads.take();
+        Self { start: read, ..self }
+    }
+
     /// The same socket for whoever watches over the connection.
     pub(crate) fn share(&self) -> SharedStream<S> {
         SharedStream(self.inner.clone())

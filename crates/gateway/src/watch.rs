@@ -16,6 +16,9 @@ use tokio::sync::Notify;
 use crate::ahead::SharedAhead;
 use crate::config::{TimeoutConfig, ms};
 
+/// After so long without a request a connection gives back what only its next one needs.
+const REST_AFTER: Duration = Duration::from_secs(1);
+
 /// What a connection or a stream waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -49,6 +52,8 @@ pub(crate) struct Watch {
     seen: Cell<u32>,
     deadline: Cell<Option<Instant>>,
     expired: Cell<bool>,
+    /// The next request has not come for a while.
+    rests: Cell<bool>,
     /// The request in flight has taken longer than any may.
     overdue: Cell<bool>,
     /// When the head of the request in flight came.
@@ -77,6 +82,7 @@ impl Watch {
     /// Enters a phase, its deadline starting anew.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.set(phase);
+        self.rests.set(false);
         self.on_client.set(false);
         self.go_on();
     }
@@ -111,6 +117,11 @@ impl Watch {
     pub(crate) fn moved(&self, bytes: usize) {
         self.moved.set(self.moved.get() + bytes as u64);
         self.touch();
+    }
+
+    /// Whether the next request has not come for a while.
+    pub(crate) fn may_rest(&self) -> bool {
+        self.rests.get() && self.phase.get() == Phase::Idle
     }
 
     /// Whether it is the client that is waited for now.
@@ -248,6 +259,7 @@ impl Watches {
             seen: Cell::new(0),
             deadline: Cell::new(None),
             expired: Cell::new(false),
+            rests: Cell::new(false),
             overdue: Cell::new(false),
             begun: Cell::new(None),
             started: Cell::new(None),
@@ -321,8 +333,20 @@ impl Watches {
             } else if !watch.expired.get() && watch.deadline.get().is_some_and(|deadline| now >= deadline) {
                 watch.expired.set(true);
                 watch.wake();
+            } else if !watch.rests.get() && watch.phase.get() == Phase::Idle && self.is_long(watch, now) {
+                watch.rests.set(true);
+                watch.wake();
             }
         }
+    }
+
+    /// Whether a connection has waited for its next request for long enough to rest.
+    fn is_long(&self, watch: &Watch, now: Instant) -> bool {
+        let (deadline, timeout) = (watch.deadline.get(), self.timeouts[Phase::Idle as usize]);
+        let since = deadline
+            .zip(timeout)
+            .and_then(|(deadline, timeout)| deadline.checked_sub(timeout));
+        since.is_some_and(|since| now.saturating_duration_since(since) >= REST_AFTER)
     }
 
     /// Sweeps until dropped; `pressed` tells whether requests wait for a backend.
@@ -395,6 +419,22 @@ mod tests {
         slow.go_on();
         watches.close_expired(now, false);
         assert!(!slow.expired(), "it has the grace again");
+    }
+
+    #[test]
+    fn a_connection_rests_when_its_next_request_has_not_come_for_a_while() {
+        let watches = watches();
+        let (idle, busy) = (watches.add(Phase::Idle), watches.add(Phase::Response));
+        let mut now = Instant::now();
+        watches.close_expired(now, false);
+        assert!(!idle.may_rest());
+        now += REST_AFTER;
+        watches.close_expired(now, false);
+        assert!(idle.may_rest() && !busy.may_rest());
+        idle.enter(Phase::Head);
+        assert!(!idle.may_rest());
+        idle.enter(Phase::Idle);
+        assert!(!idle.may_rest(), "it begins anew");
     }
 
     #[test]

@@ -427,3 +427,86 @@ fn h2spec_passes() {
     }
     assert_eq!(take(&gateway).service.in_flight, 0);
 }
+
+/// A body of so many bytes, of which the first are sent at once.
+fn large(bytes: usize) -> BoxBody<Bytes, Infallible> {
+    full("x".repeat(bytes))
+}
+
+#[test]
+fn an_upload_that_stands_still_does_not_block_its_connection() {
+    let backend = Backend::raw(|mut stream, _| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while let Some(head) = Message::read_head(&mut reader) {
+            if head.start.contains("stalls") {
+                // It reads nothing of the body.
+                std::thread::sleep(PATIENCE);
+                return;
+            }
+            let length = head.header("content-length").unwrap().parse().unwrap();
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            stream.write_all(&ok("read")).unwrap();
+        }
+    });
+    let (_gateway, address) = gateway(&backend);
+    block_on(async {
+        let mut client = h2c(address).await;
+        // More than is taken before a backend is asked, what the kernel holds for a backend that does not read, and the stream's window.
+        let stalled = Request::post("http://shop.example/stalls")
+            .header("content-length", (64 << 20).to_string())
+            .body(large(64 << 20))
+            .unwrap();
+        let stalled = tokio::spawn(client.send_request(stalled));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        for _ in 0..3 {
+            let quick = Request::post("http://shop.example/quick")
+                .header("content-length", "200000")
+                .body(large(200_000))
+                .unwrap();
+            let answer = client.send_request(quick).await.unwrap();
+            assert_eq!(text(answer).await, "read");
+        }
+        assert!(!stalled.is_finished());
+        stalled.abort();
+    });
+}
+
+#[test]
+fn a_client_that_cancels_its_requests_again_and_again_is_left() {
+    let backend = Backend::http(|_| {
+        std::thread::sleep(Duration::from_millis(200));
+        ok("slow")
+    });
+    let (gateway, address) = gateway_with(&backend, |config| config.limits.max_h2_resets = 20);
+    block_on(async {
+        let mut client = h2c(address).await;
+        let mut cancelled = 0;
+        for _ in 0..200 {
+            if client.ready().await.is_err() {
+                break;
+            }
+            let request = client.send_request(get("/"));
+            // The request goes out, and is given up before it is answered.
+            let outcome = tokio::time::timeout(Duration::from_millis(15), request).await;
+            if outcome.is_ok_and(|answer| answer.is_err()) {
+                break;
+            }
+            cancelled += 1;
+        }
+        assert!(
+            (20..60).contains(&cancelled),
+            "{cancelled} were cancelled before it was closed"
+        );
+        // Who lets most be answered may cancel some.
+        let mut client = h2c(address).await;
+        for number in 0..60 {
+            let request = client.send_request(get("/"));
+            match number % 2 {
+                0 => drop(tokio::time::timeout(Duration::from_millis(15), request).await),
+                _ => assert_eq!(text(request.await.unwrap()).await, "slow"),
+            }
+        }
+    });
+    assert!(take(&gateway).service.aborted_by_client >= 20);
+}

@@ -407,3 +407,61 @@ fn a_gateway_that_hands_over_answers_an_idle_connection_once_more() {
     );
     assert!(stays.is_closed());
 }
+
+#[test]
+fn a_connection_that_rested_answers_its_next_request() {
+    let backend = Backend::http(|request| ok(&request.text()));
+    let (gateway, address) = gateway(&backend);
+    let (mut whole, mut split, mut pipelined) = (
+        Client::connect(address),
+        Client::connect(address),
+        Client::connect(address),
+    );
+    let post = |body: &str| {
+        format!(
+            "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    for round in 0..2 {
+        whole.send(post("one"));
+        assert_eq!(whole.receive().text(), "one", "round {round}");
+        let request = post("other");
+        let (head, rest) = request.split_at(20);
+        split.send(head);
+        // A part of a head is no rest.
+        std::thread::sleep(Duration::from_millis(1_500));
+        split.send(rest);
+        assert_eq!(split.receive().text(), "other");
+        // A part of the next one comes with a request, and waits longer than a connection without any rests.
+        let two = [post("first"), post("second")].concat();
+        let (most, rest) = two.split_at(two.len() - 30);
+        pipelined.send(most);
+        assert_eq!(pipelined.receive().text(), "first");
+        std::thread::sleep(Duration::from_millis(1_500));
+        pipelined.send(rest);
+        assert_eq!(pipelined.receive().text(), "second");
+        std::thread::sleep(Duration::from_millis(1_500));
+    }
+    assert_eq!(take(&gateway).connections, 3);
+    // One that rests still ends with its time, and with the gateway.
+    let report = gateway.shutdown_blocking(Duration::from_secs(5));
+    assert_eq!(report.connections_cut, 0);
+    assert!(whole.is_closed() && split.is_closed() && pipelined.is_closed());
+}
+
+#[test]
+fn a_connection_that_rests_ends_when_its_time_is_over() {
+    let backend = Backend::http(|_| ok("well"));
+    let (gateway, address) = gateway_with(&backend, |config| config.timeouts.idle_timeout_ms = 2_500);
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/").text(), "well");
+    let begun = Instant::now();
+    assert!(client.is_closed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(2_400),
+        "{:?}",
+        begun.elapsed()
+    );
+    eventually("it is counted", || take(&gateway).connections == 0);
+}

@@ -354,8 +354,8 @@ fn a_gateway_that_cannot_be_is_refused() {
         &[&taken, "in use"],
     );
     assert_refused(
-        gateway(&format!("{free} --backend https://127.0.0.1:9")),
-        &["https://127.0.0.1:9"],
+        gateway(&format!("{free} --backend ftp://127.0.0.1:9")),
+        &["ftp://127.0.0.1:9"],
     );
     assert_refused(
         gateway(&format!("{free} --backend http://[::1")),

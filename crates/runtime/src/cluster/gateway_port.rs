@@ -325,6 +325,7 @@ impl Control {
                 waiting: stats.queue.waiting,
             }),
             accept_pauses: stats.accept_pauses,
+            client_us: stats.service.client_us,
             sources: Some(SourceCounts {
                 requests: stats.sources.requests,
                 connections: stats.sources.connections,

@@ -406,7 +406,8 @@ impl Collector for LatencyBuckets {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ends = BUCKETS_S.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = ends.zip(all.buckets).collect();
-        let help = "Latency of the requests answered, from head received to last byte sent";
+        let help = "Latency of the requests answered, as their source measures it; a gateway from when the request is there to the last \
+                    byte of its answer, without the time in which its client is waited for (service_client_seconds)";
         let snapshot = Snapshot {
             sum_s: all.sum_s,
             count: all.count,

@@ -371,6 +371,7 @@ impl ControlLoop<'_, '_> {
             cache,
             batch,
             accept_pauses,
+            client_us,
             sources,
             outcomes,
             ..
@@ -402,6 +403,7 @@ impl ControlLoop<'_, '_> {
             cache,
             batch,
             accept_pauses,
+            client_us,
             sources,
             outcomes,
             telemetry_lost,

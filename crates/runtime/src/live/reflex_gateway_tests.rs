@@ -45,6 +45,7 @@ impl Served {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             backends: vec![BackendConfig::new(&url)],
             threads: 2,
+            cancel_on_fin: true,
             ..GatewayConfig::default()
         };
         let gateway = Arc::new(Gateway::start(config).unwrap());

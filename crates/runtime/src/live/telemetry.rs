@@ -50,6 +50,8 @@ pub struct TrafficPeriod {
     pub batch: Option<BatchCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
+    /// Microseconds that clients took beyond what the latencies count: to send their requests, and to take answers that were ready.
+    pub client_us: u64,
     /// What the gateway refused of sources over their limits, and of proxies' headers.
     pub sources: SourceCounts,
     /// Statuses, and failures by cause.
@@ -69,6 +71,7 @@ impl TrafficPeriod {
             *self.in_flight.get_or_insert(0) += in_flight;
         }
         self.accept_pauses += other.accept_pauses;
+        self.client_us += other.client_us;
         self.sources += other.sources;
         self.outcomes.add(&other.outcomes);
         let oldest = [self.oldest_in_flight, other.oldest_in_flight];
@@ -184,6 +187,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             cache: stats.cache_size.map(|_| stats.cache),
             batch: self.gateway.batch_interval().map(|_| stats.batch),
             accept_pauses: stats.accept_pauses,
+            client_us: stats.service.client_us,
             sources: stats.sources,
             outcomes: Outcomes::of_gateway(&stats.service),
             sizes: SizesPeriod::of_gateway(self.gateway, stats.sizes),
@@ -316,6 +320,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         cache: None,
         batch: None,
         accept_pauses: 0,
+        client_us: 0,
         sources: SourceCounts::default(),
         outcomes: Outcomes::of_telemetry(&period),
         sizes: None,

@@ -82,6 +82,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         cache: None,
         batch: None,
         accept_pauses: 0,
+        client_us: 0,
         sources: SourceCounts::default(),
         outcomes: Outcomes::default(),
         sizes: None,
@@ -361,6 +362,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         untracked: 0,
         proxy_headers: 15,
     };
+    ticks[0].client_us = 250_000;
     status.tick(&ticks[0]);
     status.tick(&ticks[0]);
     let text = status.metrics_text();
@@ -371,6 +373,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         "headroom_backend_connects_total{backend=\"http://b\",outcome=\"no_resources\"} 8",
         "headroom_backend_ejections_total{backend=\"http://b\",cause=\"refused\"} 10",
         "headroom_backend_ejections_total{backend=\"http://b\",cause=\"timed_out\"} 12",
+        "headroom_service_client_seconds_total 0.5",
         "headroom_backend_ejections_total{backend=\"http://b\",cause=\"failing\"} 16",
         "headroom_backend_ejections_withheld_total{backend=\"http://b\"} 14",
         "headroom_service_queue_waits_total 16",
@@ -610,6 +613,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         cache: None,
         batch: None,
         accept_pauses: 0,
+        client_us: 0,
         sources: SourceCounts::default(),
         sizes: None,
         outcomes: Outcomes {

@@ -58,6 +58,8 @@ pub struct Tick {
     pub batch: Option<BatchCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
+    /// Microseconds that clients took beyond what the latencies count.
+    pub client_us: u64,
     /// What the gateway refused of sources over their limits, and of proxies' headers.
     pub sources: SourceCounts,
     /// Statuses, and failures by cause.

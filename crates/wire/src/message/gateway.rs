@@ -124,6 +124,8 @@ pub struct GatewayPeriod {
     pub queue: Option<QueueCounts>,
     /// Times that accepting clients was paused because they had their share of the process's descriptors.
     pub accept_pauses: u64,
+    /// Microseconds that clients took beyond what the latencies count: to send their requests, and to take answers that were ready.
+    pub client_us: u64,
     /// What was refused of sources over their limits, and of proxies' headers; `None` where the gateway does not tell.
     pub sources: Option<SourceCounts>,
     /// Failures by cause.
@@ -283,6 +285,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             cores_missing: period.cores_missing,
             queue: period.queue,
             accept_pauses: period.accept_pauses,
+            client_us: period.client_us,
             sources: period.sources,
             failed: Some(period.failed),
             responses: period.responses.to_vec(),
@@ -317,6 +320,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             cores_missing: message.cores_missing,
             queue: message.queue,
             accept_pauses: message.accept_pauses,
+            client_us: message.client_us,
             sources: message.sources,
             failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?,
             responses,
@@ -366,6 +370,7 @@ mod tests {
                 }],
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),
                 accept_pauses: arrivals,
+                client_us: arrivals,
                 sources: oldest.map(|_| SourceCounts {
                     requests: 1,
                     connections: 2,

@@ -83,6 +83,7 @@ fn another(path: &str, value: &Value) -> Value {
             "append".into()
         }
         ("failed_status", _) => vec!["429"].into(),
+        ("failed_grpc_status", _) => vec!["UNAVAILABLE"].into(),
         ("listen", _) => vec!["127.0.0.1:99"].into(),
         ("sources.exempt", _) => vec!["10.0.0.0/8"].into(),
         ("resolver.nameservers", _) => vec!["127.0.0.1:5353"].into(),

@@ -331,7 +331,7 @@ pub enum Balance {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits and timeouts")]
 pub struct LimitFlags {
-    /// The largest request body, as 2GiB; a larger one is answered 413. A body passes as it comes and is never held whole. By default
+    /// The largest request body, as 2GiB; a larger one is answered 413. It passes as it comes. By default
     /// 1GiB; none: no limit.
     #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
     max_request_body: Option<ByteSize>,

@@ -76,6 +76,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
             held: batch.held,
         }),
         accept_pauses: period.accept_pauses,
+        client_us: period.client_us,
         sources: period
             .sources
             .map_or_else(SourceCounts::default, |sources| SourceCounts {

@@ -37,6 +37,7 @@ pub(super) struct GatewayMetrics {
     batch_waiting: FloatCounter,
     batch_processing: FloatCounter,
     accept_pauses: Counter,
+    client_time: FloatCounter,
     sources_refused: Counters,
     gateway_restarts: Counter,
 }
@@ -141,6 +142,11 @@ impl GatewayMetrics {
                 "service_batch_processing_seconds",
                 "From letting a batch go to its last answer, of the batches answered together",
             ),
+            client_time: add(
+                all,
+                "service_client_seconds",
+                "Time that clients took beyond what the latencies count: to send their requests, and to take answers that were ready",
+            ),
             accept_pauses: add(
                 all,
                 "gateway_accept_pauses",
@@ -170,6 +176,7 @@ impl GatewayMetrics {
             || tick.observation.sizes.is_some();
         self.is_there.fetch_or(is_there, Ordering::Relaxed);
         self.accept_pauses.inc_by(tick.accept_pauses);
+        self.client_time.inc_by(tick.client_us as f64 / 1e6);
         let sources = &tick.sources;
         for (what, count) in [
             ("request", sources.requests),
