@@ -108,7 +108,8 @@ pub(crate) async fn serve<L: Layer + 'static>(
             let http2 = connection.alpn_protocol() == Some(b"h2");
             identity.certificate = tls.client(connection);
             identity.binding = tls.binding(connection.server_name());
-            serve_http(stack, stream, Bytes::new(), http2, (identity, source)).await;
+            // Boxed, so that a connection without TLS does not have the size of one with it.
+            Box::pin(serve_http(stack, stream, Bytes::new(), http2, (identity, source))).await;
         }
     }
 }
@@ -286,7 +287,9 @@ async fn converse<L: Layer + 'static, S: ClientStream>(
         }
         if polled.is_pending() {
             read_ahead(core, &client.watch, cx);
-            if client.watch.may_rest() && client.interims.is_hyper_flushed() && !closing {
+            let is_idle = client.watch.phase() == Phase::Idle;
+            let may_rest = is_idle && (client.watch.rests() || core.is_mostly_idle());
+            if may_rest && client.interims.is_hyper_flushed() && !closing {
                 return Poll::Ready(End::Rests);
             }
         }

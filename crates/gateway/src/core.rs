@@ -26,6 +26,11 @@ use crate::stats::{ConnectCounts, CoreSample};
 use crate::waiting::Waiting;
 use crate::watch::{Watch, Watches};
 
+/// So many connections of a core are many...
+const MANY_CONNECTIONS: u64 = 128;
+/// ...and are mostly idle where there are more than so many for each request in flight.
+const IDLE_FOR_EACH: u64 = 8;
+
 /// Bytes read at once where a core's buffer is read through.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
@@ -209,6 +214,13 @@ impl Core {
         let stats = self.stats.borrow();
         let backends = stats.backends.iter();
         backends.map(|backend| backend.counts.in_flight as usize).sum()
+    }
+
+    /// Whether there are many connections, and few of them have a request in flight: then each gives back at once what only its next one
+    /// needs.
+    pub(crate) fn is_mostly_idle(&self) -> bool {
+        let connections = self.connections.get() as u64;
+        connections > MANY_CONNECTIONS && self.stats.borrow().service.in_flight * IDLE_FOR_EACH < connections
     }
 
     /// A backend showed that it is alive.

@@ -17,7 +17,7 @@ use crate::ahead::SharedAhead;
 use crate::config::{TimeoutConfig, ms};
 
 /// After so long without a request a connection gives back what only its next one needs.
-const REST_AFTER: Duration = Duration::from_secs(1);
+const REST_AFTER: Duration = Duration::from_millis(200);
 
 /// What a connection or a stream waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,8 +120,8 @@ impl Watch {
     }
 
     /// Whether the next request has not come for a while.
-    pub(crate) fn may_rest(&self) -> bool {
-        self.rests.get() && self.phase.get() == Phase::Idle
+    pub(crate) fn rests(&self) -> bool {
+        self.rests.get()
     }
 
     /// Whether it is the client that is waited for now.
@@ -427,14 +427,14 @@ mod tests {
         let (idle, busy) = (watches.add(Phase::Idle), watches.add(Phase::Response));
         let mut now = Instant::now();
         watches.close_expired(now, false);
-        assert!(!idle.may_rest());
+        assert!(!idle.rests());
         now += REST_AFTER;
         watches.close_expired(now, false);
-        assert!(idle.may_rest() && !busy.may_rest());
+        assert!(idle.rests() && !busy.rests());
         idle.enter(Phase::Head);
-        assert!(!idle.may_rest());
+        assert!(!idle.rests());
         idle.enter(Phase::Idle);
-        assert!(!idle.may_rest(), "it begins anew");
+        assert!(!idle.rests(), "it begins anew");
     }
 
     #[test]
