@@ -256,7 +256,7 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
         place: None,
         grpc: None,
         sized: ticket.sized(),
-        arrived: Instant::now(),
+        arrived: ticket.begun(),
         watch,
     })))
 }

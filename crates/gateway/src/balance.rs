@@ -76,8 +76,8 @@ impl Balance {
         }
     }
 
-    /// Whose turn it is, with a place there taken; `tried` backends are passed over. Where the request's class has weights, one of those that have one; and any
-    /// where none of these can take it, for latency comes before energy.
+    /// Whose turn it is, with a place there taken; `tried` backends are passed over. Where the request's class has weights, one of those
+    /// that have one; and any where none of these can take it, for latency comes before energy.
     fn pick(&self, call: &Call, tried: &[usize]) -> Result<usize, NoBackend> {
         let limit = self.core.config.limits.max_in_flight_per_backend;
         loop {

@@ -434,7 +434,7 @@ fn large(bytes: usize) -> BoxBody<Bytes, Infallible> {
 }
 
 #[test]
-fn an_upload_that_stands_still_does_not_block_its_connection() {
+fn uploads_that_stand_still_do_not_block_their_connection() {
     let backend = Backend::raw(|mut stream, _| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         while let Some(head) = Message::read_head(&mut reader) {
@@ -453,12 +453,17 @@ fn an_upload_that_stands_still_does_not_block_its_connection() {
     block_on(async {
         let mut client = h2c(address).await;
         // More than is taken before a backend is asked, what the kernel holds for a backend that does not read, and the stream's window.
-        let stalled = Request::post("http://shop.example/stalls")
-            .header("content-length", (64 << 20).to_string())
-            .body(large(64 << 20))
-            .unwrap();
-        let stalled = tokio::spawn(client.send_request(stalled));
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // One alone may leave the others some of a window that is as large as its own.
+        let stalled: Vec<_> = (0..4)
+            .map(|_| {
+                let request = Request::post("http://shop.example/stalls")
+                    .header("content-length", (24 << 20).to_string())
+                    .body(large(24 << 20))
+                    .unwrap();
+                tokio::spawn(client.send_request(request))
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
         for _ in 0..3 {
             let quick = Request::post("http://shop.example/quick")
                 .header("content-length", "200000")
@@ -467,8 +472,8 @@ fn an_upload_that_stands_still_does_not_block_its_connection() {
             let answer = client.send_request(quick).await.unwrap();
             assert_eq!(text(answer).await, "read");
         }
-        assert!(!stalled.is_finished());
-        stalled.abort();
+        assert!(stalled.iter().all(|upload| !upload.is_finished()));
+        stalled.iter().for_each(tokio::task::JoinHandle::abort);
     });
 }
 
