@@ -37,6 +37,8 @@ pub(crate) struct Account {
     patience_ms: u32,
     response_bytes: u64,
     settled: bool,
+    /// Its answer was handed over in one piece as soon as it was there: of its client's time there is none.
+    at_once: bool,
     /// Its request went to the backend over a connection: what becomes of it says something of the backend.
     exchanging: bool,
     /// It shows whether a backend that failed is back.
@@ -64,6 +66,7 @@ impl Account {
             patience_ms: u32::MAX,
             response_bytes: 0,
             settled: false,
+            at_once: false,
             exchanging: false,
             probe: false,
         };
@@ -126,6 +129,11 @@ impl Account {
         self.served_us = micros(self.arrived).saturating_sub(waits_us);
     }
 
+    /// All of the answer is handed over in one piece, now that it begins.
+    pub(crate) fn at_once(&mut self) {
+        self.at_once = true;
+    }
+
     /// The client could take more of the answer, and there is none yet.
     pub(crate) fn waits(&mut self) {
         if self.waits_since.is_none() {
@@ -184,7 +192,7 @@ impl Account {
             None => micros(self.arrived),
         };
         // What the service's requests took beyond it is their clients' time.
-        let taken_us = self.backend.is_none().then(|| micros(self.arrived));
+        let taken_us = (self.backend.is_none() && !self.at_once).then(|| micros(self.arrived));
         let status = self.status;
         let config = &self.core.config;
         let failed = status.is_some_and(|status| config.failed_status.contains(status.as_u16()))

@@ -211,7 +211,7 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
     if let Some(answer) = count_down(&mut parts)? {
         return Ok(Admitted::Answered(Box::new(answer)));
     }
-    if !client.identity.may_ask(parts.headers.get(header::HOST)) {
+    if !client.identity.may_ask(&parts.headers) {
         let reason = "this connection's certificate is not for this host: open another connection";
         return refuse(StatusCode::MISDIRECTED_REQUEST, reason);
     }
@@ -301,7 +301,7 @@ async fn until_deadline(
 }
 
 /// Turns an answer into what the client is sent.
-fn deliver(mut ticket: Ticket, answer: Answer, unread: bool) -> Response<CountedBody> {
+fn deliver(mut ticket: Box<Ticket>, answer: Answer, unread: bool) -> Response<CountedBody> {
     let (head, body) = answer.into_parts();
     ticket.answered(head.status);
     ticket.read(&head.headers);
@@ -315,11 +315,15 @@ fn deliver(mut ticket: Ticket, answer: Answer, unread: bool) -> Response<Counted
         }
         body => body.for_client(ticket.watch(), &client.core().buffered),
     };
+    // HTTP/2 waits for the client's window before it takes a piece.
+    if !ticket.client().http2 && body.is_one_piece() {
+        ticket.at_once();
+    }
     Response::from_parts(head, CountedBody::new(body, ticket))
 }
 
 /// The gateway's own answer, with the account closed to match.
-fn speak(mut ticket: Ticket, stop: &Stop, head_only: bool) -> Response<CountedBody> {
+fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Response<CountedBody> {
     let (status, reason) = match stop {
         Stop::Refuse(refusal) => (refusal.status, refusal.reason),
         Stop::Fail(failure, reason) => {

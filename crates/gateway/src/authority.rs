@@ -38,8 +38,25 @@ fn is_port(port: &[u8]) -> bool {
     }) && value <= u32::from(u16::MAX)
 }
 
+/// Which bytes are `unreserved` or `sub-delims`: every request's Host is asked for each of its bytes.
+const UNRESERVED_OR_SUB_DELIM: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"-._~!$&'()*+,;=";
+    let mut index = 0;
+    while index < others.len() {
+        table[others[index] as usize] = true;
+        index += 1;
+    }
+    table
+};
+
 fn is_unreserved_or_sub_delim(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
+    UNRESERVED_OR_SUB_DELIM[usize::from(byte)]
 }
 
 /// `*( unreserved / pct-encoded / sub-delims )`, which an IPv4 address is too.

@@ -47,8 +47,8 @@ pub(crate) enum Body {
     Empty,
     /// Held whole. Its memory may be shared: one answer for many requests.
     Memory(Bytes),
-    /// As a backend sends it.
-    Upstream(UpstreamBody),
+    /// As a backend sends it. Boxed, as what is large: answers are handed up from layer to layer.
+    Upstream(Box<UpstreamBody>),
     /// As a backend sends it, and the cache takes it.
     Fetched(FetchedBody),
     /// Read ahead of its client where that is slow.
@@ -64,6 +64,15 @@ impl Body {
             Self::Upstream(body) => body.call.body.as_ref().is_some_and(|body| body.held),
             Self::Ahead(ahead) => ahead.borrow().is_withheld(),
             Self::Empty | Self::Memory(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
+        }
+    }
+
+    /// Whether all of it is there, and no more than one piece of it.
+    pub(crate) fn is_one_piece(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Memory(bytes) => bytes.len() <= MAX_PIECE_BYTES,
+            Self::Upstream(_) | Self::Fetched(_) | Self::Ahead(_) | Self::Tunnel(_) => false,
         }
     }
 

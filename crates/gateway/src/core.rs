@@ -18,6 +18,7 @@ use crate::descriptors::Descriptors;
 use crate::exchanges::Exchanges;
 use crate::failing::{Observed, may_eject};
 use crate::queue::Queue;
+use crate::response_head::Names;
 use crate::shortage::Shortage;
 use crate::signs::Signs;
 use crate::sizes::{SharedRoutes, Sizes};
@@ -109,6 +110,8 @@ pub(crate) struct Core {
     pub drain: Notify,
     /// What is read, and small responses, pass through this; nobody keeps it beyond one poll.
     pub scratch: RefCell<Box<[u8]>>,
+    /// What the backends' answers before had for fields.
+    pub names: RefCell<Names>,
     /// Where the HTTP/2 stream that is being polled puts its watch.
     pub stream_watch: RefCell<Option<Rc<Watch>>>,
 }
@@ -159,6 +162,7 @@ impl Core {
             closed: Notify::new(),
             drain: Notify::new(),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+            names: RefCell::default(),
             stream_watch: RefCell::new(None),
             backends,
             config,

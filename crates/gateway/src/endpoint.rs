@@ -379,14 +379,14 @@ impl Endpoint {
         call.forget_head();
         call.body.take_if(|body| body.is_over());
         let over = exchange.is_response_over();
-        let mut body = UpstreamBody {
+        let mut body = Box::new(UpstreamBody {
             upstream: Some(exchange),
             keep_alive: head.keep_alive,
             call,
             account,
             backend: backend as u16,
             pools: self.pools.clone(),
-        };
+        });
         if over {
             body.finish();
         }

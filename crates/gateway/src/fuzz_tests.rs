@@ -6,6 +6,7 @@
 
 mod grammar;
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use crate::headers::{
 use crate::max_forwards::count_down;
 use crate::raw_head::RawHeads;
 use crate::request_head::{BodyFraming, RequestHead};
-use crate::response_head::{self, Framing};
+use crate::response_head::{self, Framing, Names};
 
 use grammar::{BYTES, PIECES, Random, framing, lines, mutate, request};
 
@@ -72,7 +73,12 @@ fn response_heads(random: &mut Random) {
         "{version} {status} {reason}\r\n{}\r\n",
         lines(random, &fields, true)
     );
-    let parse = |bytes: &[u8]| response_head::parse(&Bytes::copy_from_slice(bytes), &Method::GET, 64);
+    let names = RefCell::new(Names::default());
+    // What the heads before had for fields changes nothing.
+    let parse = |bytes: &[u8]| {
+        let names = &mut *names.borrow_mut();
+        response_head::parse(&Bytes::copy_from_slice(bytes), &Method::GET, 64, names)
+    };
     let mut input = text.into_bytes();
     let is_clean = !input.iter().any(|byte| matches!(byte, 0x01 | 0x7f));
     if is_clean && !random.once_in(4) {

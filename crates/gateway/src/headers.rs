@@ -344,8 +344,11 @@ impl ClientIdentity {
     }
 
     /// Whether requests for this Host may come over its connection.
-    pub(crate) fn may_ask(&self, host: Option<&HeaderValue>) -> bool {
-        let is_for = |binding: &Binding| host.is_some_and(|host| binding.is_for(host.as_bytes()));
+    pub(crate) fn may_ask(&self, headers: &HeaderMap) -> bool {
+        let is_for = |binding: &Binding| {
+            let host = headers.get(header::HOST);
+            host.is_some_and(|host| binding.is_for(host.as_bytes()))
+        };
         self.binding.as_ref().is_none_or(is_for)
     }
 }

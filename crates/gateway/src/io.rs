@@ -120,6 +120,10 @@ impl<S: ClientStream> SharedStream<S> {
     pub(crate) fn side(&self, cx: &mut Context<'_>) -> Side {
         let inner = self.0.borrow();
         let tcp = inner.inner().tcp();
+        // Mostly nothing has: to ask for no more than that is quicker.
+        if tcp.poll_read_ready(cx).is_pending() {
+            return Side::Open;
+        }
         let mut byte = [0];
         match tcp.poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
             Poll::Ready(Err(_)) => Side::Gone,

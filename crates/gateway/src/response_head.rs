@@ -11,6 +11,9 @@ use crate::headers::{CONNECTION, TRANSFER_ENCODING, UPGRADE, is_protected, speci
 /// Header fields parsed without allocating.
 const FIELDS_ON_STACK: usize = 100;
 
+/// Names that are remembered from one head to the next.
+const NAMES: usize = 32;
+
 /// How a response body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
@@ -57,18 +60,44 @@ pub(crate) enum HeadError {
     Http2,
 }
 
+/// The names that the fields of the head before had, by position: an application's answers mostly have the same fields in the
+/// same order, and to compare a name costs a tenth of reading one.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Vec<(HeaderName, u16)>);
+
+impl Names {
+    /// The name of the field at this position, and [`specific`] of it.
+    fn read(&mut self, position: usize, name: &str) -> Result<(HeaderName, u16), HeadError> {
+        if let Some((known, bit)) = self.0.get(position)
+            && known.as_str().eq_ignore_ascii_case(name)
+        {
+            return Ok((known.clone(), *bit));
+        }
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| HeadError::Field)?;
+        let bit = specific(&name);
+        if let Some(known) = self.0.get_mut(position) {
+            *known = (name.clone(), bit);
+        } else if position < NAMES {
+            // Those in front of it are there: they were read first.
+            self.0.push((name.clone(), bit));
+        }
+        Ok((name, bit))
+    }
+}
+
 /// Parses the head at the front of `data`; `None` if its end is not there yet. The second value is its length.
 pub(crate) fn parse(
     data: &Bytes,
     request_method: &Method,
     max_headers: usize,
+    names: &mut Names,
 ) -> Result<Option<(ResponseHead, usize)>, HeadError> {
     if max_headers <= FIELDS_ON_STACK {
         let mut fields = [const { MaybeUninit::uninit() }; FIELDS_ON_STACK];
-        parse_into(data, request_method, &mut fields[..max_headers])
+        parse_into(data, request_method, &mut fields[..max_headers], names)
     } else {
         let mut fields = vec![MaybeUninit::uninit(); max_headers];
-        parse_into(data, request_method, &mut fields)
+        parse_into(data, request_method, &mut fields, names)
     }
 }
 
@@ -76,6 +105,7 @@ fn parse_into<'b>(
     data: &'b Bytes,
     request_method: &Method,
     fields: &mut [MaybeUninit<httparse::Header<'b>>],
+    names: &mut Names,
 ) -> Result<Option<(ResponseHead, usize)>, HeadError> {
     let mut response = httparse::Response::new(&mut []);
     let mut config = httparse::ParserConfig::default();
@@ -102,9 +132,9 @@ fn parse_into<'b>(
     };
     let (mut content_length, mut chunked, mut closes, mut named) = (None, None, false, Vec::new());
     let (mut wants_upgrade, mut protocol) = (false, None);
-    for field in response.headers {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Field)?;
-        match specific(&name) {
+    for (position, field) in response.headers.iter().enumerate() {
+        let (name, bit) = names.read(position, field.name)?;
+        match bit {
             0 if name == header::CONTENT_LENGTH => {
                 let length = parse_length(field.value).ok_or(HeadError::Length)?;
                 match content_length.replace(length) {

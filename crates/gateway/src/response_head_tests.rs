@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn head(text: &str) -> Result<ResponseHead, HeadError> {
@@ -6,7 +8,7 @@ fn head(text: &str) -> Result<ResponseHead, HeadError> {
 
 fn head_for(text: &str, method: &Method) -> Result<ResponseHead, HeadError> {
     let data = Bytes::from(format!("{text}\r\n\r\nBODY"));
-    parse(&data, method, 100).map(|parsed| {
+    parse(&data, method, 100, &mut Names::default()).map(|parsed| {
         let (head, length) = parsed.expect("the head is complete");
         assert_eq!(&data[length..], b"BODY");
         head
@@ -109,14 +111,57 @@ fn connection_specific_fields_end_here() {
 #[test]
 fn the_number_of_fields_is_bounded() {
     let data = Bytes::from_static(b"HTTP/1.1 200 OK\r\na: 1\r\nb: 2\r\nc: 3\r\n\r\n");
-    assert_eq!(parse(&data, &Method::GET, 2).unwrap_err(), HeadError::TooMany);
-    assert!(parse(&data, &Method::GET, 3).unwrap().is_some());
-    assert!(parse(&data.slice(..20), &Method::GET, 3).unwrap().is_none());
+    assert_eq!(
+        parse(&data, &Method::GET, 2, &mut Names::default()).unwrap_err(),
+        HeadError::TooMany
+    );
+    assert!(
+        parse(&data, &Method::GET, 3, &mut Names::default())
+            .unwrap()
+            .is_some()
+    );
+    assert!(
+        parse(&data.slice(..20), &Method::GET, 3, &mut Names::default())
+            .unwrap()
+            .is_none()
+    );
     let many: String = (0..150).map(|n| format!("x-{n}: 1\r\n")).collect();
     let data = Bytes::from(format!("HTTP/1.1 200 OK\r\n{many}\r\n"));
-    assert_eq!(parse(&data, &Method::GET, 100).unwrap_err(), HeadError::TooMany);
     assert_eq!(
-        parse(&data, &Method::GET, 200).unwrap().unwrap().0.headers.len(),
+        parse(&data, &Method::GET, 100, &mut Names::default()).unwrap_err(),
+        HeadError::TooMany
+    );
+    assert_eq!(
+        parse(&data, &Method::GET, 200, &mut Names::default())
+            .unwrap()
+            .unwrap()
+            .0
+            .headers
+            .len(),
         150
     );
+}
+
+proptest! {
+    /// What a head before had for fields changes nothing of what is read.
+    #[test]
+    fn remembered_names_change_nothing(
+        heads in prop::collection::vec(
+            prop::collection::vec(("(etag|ETag|x-a|X-A|x-b|connection|Keep-Alive|content-length|upgrade)", "[a-z]{0,3}"), 0..40),
+            1..5,
+        ),
+    ) {
+        let mut names = Names::default();
+        for fields in heads {
+            let mut text = String::from("HTTP/1.1 200 OK\r\n");
+            for (name, value) in fields {
+                text.push_str(&format!("{name}: {value}\r\n"));
+            }
+            text.push_str("\r\n");
+            let data = Bytes::from(text);
+            let with = parse(&data, &Method::GET, 100, &mut names);
+            let without = parse(&data, &Method::GET, 100, &mut Names::default());
+            prop_assert_eq!(format!("{with:?}"), format!("{without:?}"));
+        }
+    }
 }

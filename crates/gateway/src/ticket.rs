@@ -37,8 +37,8 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The head of a request came.
-    pub(crate) fn open(client: &Rc<ClientConn>, sized: Option<Sized>, grpc: Option<GrpcCall>) -> Self {
+    /// The head of a request came. Boxed, for it is handed on and on until the answer is out.
+    pub(crate) fn open(client: &Rc<ClientConn>, sized: Option<Sized>, grpc: Option<GrpcCall>) -> Box<Self> {
         let begun = Instant::now();
         let core = client.core();
         let watch = if client.http2 {
@@ -50,7 +50,7 @@ impl Ticket {
         };
         watch.set_begun(Some(begun));
         let patience = grpc.and_then(|grpc| grpc.patience);
-        Self {
+        Box::new(Self {
             client: client.clone(),
             watch,
             account: None,
@@ -58,7 +58,7 @@ impl Ticket {
             sized,
             deadline: patience.map(|patience| Box::pin(tokio::time::sleep(patience))),
             over: false,
-        }
+        })
     }
 
     /// When its head came.
@@ -123,6 +123,11 @@ impl Ticket {
     pub(crate) fn answered(&mut self, status: StatusCode) {
         let waits = self.watch.upload_waits();
         self.account().answered(status, waits);
+    }
+
+    /// All of the answer is handed over in one piece, now that it begins.
+    pub(crate) fn at_once(&mut self) {
+        self.account().at_once();
     }
 
     /// The response was handed over whole.
@@ -197,12 +202,12 @@ impl Drop for Ticket {
 /// request's account.
 pub(crate) struct CountedBody {
     body: Body,
-    ticket: Ticket,
+    ticket: Box<Ticket>,
 }
 
 impl CountedBody {
     /// The answer has begun. A body that is over at once closes the account.
-    pub(crate) fn new(body: Body, mut ticket: Ticket) -> Self {
+    pub(crate) fn new(body: Body, mut ticket: Box<Ticket>) -> Self {
         if http_body::Body::is_end_stream(&body) {
             ticket.complete();
         }

@@ -258,7 +258,8 @@ impl Upstream {
         let mut interims = 0;
         loop {
             if !self.read.is_empty() {
-                match response_head::parse(&self.read, &call.parts.method, limits.max_headers) {
+                let names = &mut *core.names.borrow_mut();
+                match response_head::parse(&self.read, &call.parts.method, limits.max_headers, names) {
                     Err(error) => return Poll::Ready(Err(ExchangeError::Invalid(error))),
                     Ok(Some((_, length))) if length > limits.max_header_bytes => {
                         return Poll::Ready(Err(ExchangeError::Invalid(HeadError::TooLarge)));

@@ -143,14 +143,14 @@ pub(super) enum Fate {
 
 /// The other end: reads a body from its backend.
 pub(super) struct Fetch {
-    body: UpstreamBody,
+    body: Box<UpstreamBody>,
     shared: Rc<RefCell<Shared>>,
     store: Arc<Store>,
 }
 
 impl Fetch {
     /// Of a body that comes, with the end for its client.
-    pub(super) fn new(body: UpstreamBody, store: Arc<Store>) -> (Self, FetchedBody) {
+    pub(super) fn new(body: Box<UpstreamBody>, store: Arc<Store>) -> (Self, FetchedBody) {
         let shared = Rc::new(RefCell::new(Shared {
             ready: VecDeque::new(),
             source: Source::Fetching,
@@ -219,7 +219,7 @@ impl Fetch {
             };
             if let Some(client) = client.as_ref().filter(|_| has_client) {
                 body.call.watch = client.clone();
-                go_on(&shared, Source::Rest(Box::new(body)));
+                go_on(&shared, Source::Rest(body));
             }
             return against;
         }
