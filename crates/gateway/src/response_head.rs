@@ -60,26 +60,40 @@ pub(crate) enum HeadError {
     Http2,
 }
 
+/// A name as a head had it, and what it was read as.
+#[derive(Debug)]
+struct Known {
+    /// As it was spelt.
+    text: Box<[u8]>,
+    name: HeaderName,
+    /// [`specific`] of it.
+    bit: u16,
+}
+
 /// The names that the fields of the head before had, by position: an application's answers mostly have the same fields in the
 /// same order, and to compare a name costs a tenth of reading one.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Vec<(HeaderName, u16)>);
+pub(crate) struct Names(Vec<Known>);
 
 impl Names {
     /// The name of the field at this position, and [`specific`] of it.
-    fn read(&mut self, position: usize, name: &str) -> Result<(HeaderName, u16), HeadError> {
-        if let Some((known, bit)) = self.0.get(position)
-            && known.as_str().eq_ignore_ascii_case(name)
-        {
-            return Ok((known.clone(), *bit));
+    fn read(&mut self, position: usize, text: &[u8]) -> Result<(HeaderName, u16), HeadError> {
+        if let Some(known) = self.0.get(position).filter(|known| *known.text == *text) {
+            return Ok((known.name.clone(), known.bit));
         }
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| HeadError::Field)?;
+        let name = HeaderName::from_bytes(text).map_err(|_| HeadError::Field)?;
         let bit = specific(&name);
-        if let Some(known) = self.0.get_mut(position) {
-            *known = (name.clone(), bit);
-        } else if position < NAMES {
-            // Those in front of it are there: they were read first.
-            self.0.push((name.clone(), bit));
+        if position < NAMES {
+            let known = Known {
+                text: text.into(),
+                name: name.clone(),
+                bit,
+            };
+            match self.0.get_mut(position) {
+                Some(place) => *place = known,
+                // Those in front of it are there: they were read first.
+                None => self.0.push(known),
+            }
         }
         Ok((name, bit))
     }
@@ -133,7 +147,7 @@ fn parse_into<'b>(
     let (mut content_length, mut chunked, mut closes, mut named) = (None, None, false, Vec::new());
     let (mut wants_upgrade, mut protocol) = (false, None);
     for (position, field) in response.headers.iter().enumerate() {
-        let (name, bit) = names.read(position, field.name)?;
+        let (name, bit) = names.read(position, field.name.as_bytes())?;
         match bit {
             0 if name == header::CONTENT_LENGTH => {
                 let length = parse_length(field.value).ok_or(HeadError::Length)?;
