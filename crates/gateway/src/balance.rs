@@ -217,7 +217,11 @@ impl Layer for Balance {
                     stop,
                 }) => {
                     let may = tries.retries_left > 0 && may_repeat(&died.call, sent);
-                    if !may || (sent && !self.budget.take(Instant::now())) {
+                    if !may {
+                        return Err(died.stop(stop));
+                    }
+                    if sent && !self.budget.take(Instant::now()) {
+                        self.core.stats.borrow_mut().service.retries_withheld += 1;
                         return Err(died.stop(stop));
                     }
                     if reused {

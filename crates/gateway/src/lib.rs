@@ -121,5 +121,5 @@ pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, ClassRoute, CoarseH
 pub use sources::SourceCounts;
 pub use stats::{
     BackendPeriod, BatchCounts, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
-    backend_histogram, service_histogram,
+    RetryCounts, backend_histogram, service_histogram,
 };

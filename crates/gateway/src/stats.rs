@@ -80,6 +80,8 @@ pub struct Counts {
     pub statuses: [u64; 5],
     /// Requests repeated after a kept-alive connection had died or a connection had failed.
     pub retries: u64,
+    /// Requests that could have been repeated and were not: the budget of [`crate::RetryConfig`] was used up.
+    pub retries_withheld: u64,
     /// Time that clients took beyond what the latencies count, of the requests that were answered whole: in which the next piece of a
     /// request was waited for, or an answer was ready and its client did not take it; microseconds, of the service alone.
     pub client_us: u64,
@@ -106,6 +108,7 @@ impl Counts {
             *sum += count;
         }
         self.retries += other.retries;
+        self.retries_withheld += other.retries_withheld;
         self.client_us += other.client_us;
         self.response_bytes += other.response_bytes;
         self.in_flight += other.in_flight;
@@ -175,6 +178,24 @@ pub struct QueueCounts {
     pub expired: u64,
     /// Wait now (a gauge: the last value known of each core). They are among those in flight.
     pub waiting: u64,
+}
+
+/// Requests that were sent to a backend once more, counted over a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
+pub struct RetryCounts {
+    /// Sent again: [`Counts::retries`].
+    pub sent: u64,
+    /// Not sent again though they could have been: [`Counts::retries_withheld`].
+    pub withheld: u64,
+}
+
+impl From<&Counts> for RetryCounts {
+    fn from(counts: &Counts) -> Self {
+        Self {
+            sent: counts.retries,
+            withheld: counts.retries_withheld,
+        }
+    }
 }
 
 /// What the batcher did, counted over a period.

@@ -156,4 +156,10 @@ fn a_service_that_dies_at_each_request_is_not_sent_its_load_several_times() {
         (most / 2..=most).contains(&sent_again),
         "{sent_again} of {SENT} sent again"
     );
+    // Each that was not sent as often as it may be is counted as withheld, once.
+    let withheld = period.service.retries_withheld as usize;
+    assert!(
+        (SENT - sent_again..=SENT).contains(&withheld),
+        "{withheld} withheld, {sent_again} sent again"
+    );
 }

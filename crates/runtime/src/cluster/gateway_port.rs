@@ -10,7 +10,7 @@ use headroom_gateway::{BackendChange, ClassCounts, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
     Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ClassOnBackend, ClassRoute,
-    ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts, Range, SetBackend, SizeClass,
+    ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts, Range, RetryCounts, SetBackend, SizeClass,
     SourceCounts, check_settings, lease_of, routes,
 };
 use headroom_wire::proto::gateway_server;
@@ -332,6 +332,10 @@ impl Control {
                 connects: stats.sources.connects,
                 untracked: stats.sources.untracked,
                 proxy_headers: stats.sources.proxy_headers,
+            }),
+            retries: Some(RetryCounts {
+                sent: stats.service.retries,
+                withheld: stats.service.retries_withheld,
             }),
             failed: failures(&stats.service),
             responses: stats.service.statuses,

@@ -373,6 +373,7 @@ impl ControlLoop<'_, '_> {
             accept_pauses,
             client_us,
             sources,
+            retries,
             outcomes,
             ..
         } = telemetry.unwrap_or_default();
@@ -405,6 +406,7 @@ impl ControlLoop<'_, '_> {
             accept_pauses,
             client_us,
             sources,
+            retries,
             outcomes,
             telemetry_lost,
             parts: period.parts,

@@ -5,7 +5,9 @@ use super::reflex::Watch;
 use super::sizes::SizesPeriod;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
-use headroom_gateway::{BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts, SourceCounts};
+use headroom_gateway::{
+    BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts, RetryCounts, SourceCounts,
+};
 use headroom_telemetry::{Latency, Source, TelemetryPeriod};
 use headroom_units::{Part, Ratio, Role, Seconds, Sensor};
 use std::time::Duration;
@@ -54,6 +56,8 @@ pub struct TrafficPeriod {
     pub client_us: u64,
     /// What the gateway refused of sources over their limits, and of proxies' headers.
     pub sources: SourceCounts,
+    /// Requests that the gateway sent to a backend once more.
+    pub retries: RetryCounts,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
     /// Requests by the size of their answers; `None` where nobody looks at sizes.
@@ -73,6 +77,7 @@ impl TrafficPeriod {
         self.accept_pauses += other.accept_pauses;
         self.client_us += other.client_us;
         self.sources += other.sources;
+        self.retries += other.retries;
         self.outcomes.add(&other.outcomes);
         let oldest = [self.oldest_in_flight, other.oldest_in_flight];
         self.oldest_in_flight = oldest.into_iter().flatten().reduce(Seconds::max);
@@ -189,6 +194,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             accept_pauses: stats.accept_pauses,
             client_us: stats.service.client_us,
             sources: stats.sources,
+            retries: RetryCounts::from(&stats.service),
             outcomes: Outcomes::of_gateway(&stats.service),
             sizes: SizesPeriod::of_gateway(self.gateway, stats.sizes),
         })
@@ -322,6 +328,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         accept_pauses: 0,
         client_us: 0,
         sources: SourceCounts::default(),
+        retries: RetryCounts::default(),
         outcomes: Outcomes::of_telemetry(&period),
         sizes: None,
         latency: match period.latency {

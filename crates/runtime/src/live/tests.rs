@@ -5,7 +5,7 @@ use headroom_control::calibrate::MIN_CPU;
 use headroom_control::{
     Allocation, CoreRange, Fixed, FrequencyRange, Law, Plant, PowerEnvelope, SloPower, Tuning,
 };
-use headroom_gateway::{ConnectCounts, QueueCounts, SourceCounts};
+use headroom_gateway::{ConnectCounts, QueueCounts, RetryCounts, SourceCounts};
 use headroom_units::{
     Cores, Emulated, Estimated, Hertz, Joules, Lever, Measured, Part, PerSecond, Ratio, Role, Sensor, Source,
     Watts,
@@ -84,6 +84,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         accept_pauses: 0,
         client_us: 0,
         sources: SourceCounts::default(),
+        retries: RetryCounts::default(),
         outcomes: Outcomes::default(),
         sizes: None,
     })
@@ -363,6 +364,10 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         proxy_headers: 15,
     };
     ticks[0].client_us = 250_000;
+    ticks[0].retries = RetryCounts {
+        sent: 16,
+        withheld: 17,
+    };
     status.tick(&ticks[0]);
     status.tick(&ticks[0]);
     let text = status.metrics_text();
@@ -377,6 +382,8 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         "headroom_backend_ejections_total{backend=\"http://b\",cause=\"failing\"} 16",
         "headroom_backend_ejections_withheld_total{backend=\"http://b\"} 14",
         "headroom_service_queue_waits_total 16",
+        "headroom_service_retries_total 32",
+        "headroom_service_retries_withheld_total 34",
         "headroom_service_queue_refusals_total{cause=\"full\"} 18",
         "headroom_service_queue_refusals_total{cause=\"expired\"} 20",
         "headroom_service_queue_length{} 11.0",
@@ -615,6 +622,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         accept_pauses: 0,
         client_us: 0,
         sources: SourceCounts::default(),
+        retries: RetryCounts::default(),
         sizes: None,
         outcomes: Outcomes {
             failed_by_client: by_client,

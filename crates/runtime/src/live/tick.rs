@@ -4,7 +4,7 @@ use super::device::{Missing, Refused};
 use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
 use headroom_control::{Decision, Observation, Traffic};
-use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, SourceCounts};
+use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, RetryCounts, SourceCounts};
 use headroom_units::{
     Cores, Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Setting, Watts,
 };
@@ -62,6 +62,8 @@ pub struct Tick {
     pub client_us: u64,
     /// What the gateway refused of sources over their limits, and of proxies' headers.
     pub sources: SourceCounts,
+    /// Requests that the gateway sent to a backend once more.
+    pub retries: RetryCounts,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
     /// Whether telemetry was expected, and did not come.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 // Counts are what the contract says they are: there is nothing in them to check.
 pub use crate::proto::{
-    BackendPeriod, BatchCounts, CacheCounts, ConnectCounts, FailureCounts, QueueCounts, SourceCounts,
+    BackendPeriod, BatchCounts, CacheCounts, ConnectCounts, FailureCounts, QueueCounts, RetryCounts,
+    SourceCounts,
 };
 
 /// The most backends of one gateway.
@@ -128,6 +129,8 @@ pub struct GatewayPeriod {
     pub client_us: u64,
     /// What was refused of sources over their limits, and of proxies' headers; `None` where the gateway does not tell.
     pub sources: Option<SourceCounts>,
+    /// Requests that were sent to a backend once more; `None` where the gateway does not tell.
+    pub retries: Option<RetryCounts>,
     /// Failures by cause.
     pub failed: FailureCounts,
     /// Answers by the class of their status, 1xx to 5xx.
@@ -287,6 +290,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             accept_pauses: period.accept_pauses,
             client_us: period.client_us,
             sources: period.sources,
+            retries: period.retries,
             failed: Some(period.failed),
             responses: period.responses.to_vec(),
             cache: period.cache,
@@ -322,6 +326,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             accept_pauses: message.accept_pauses,
             client_us: message.client_us,
             sources: message.sources,
+            retries: message.retries,
             failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?,
             responses,
             cache: message.cache,
@@ -371,6 +376,7 @@ mod tests {
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),
                 accept_pauses: arrivals,
                 client_us: arrivals,
+                retries: oldest.map(|_| RetryCounts { sent: 6, withheld: 7 }),
                 sources: oldest.map(|_| SourceCounts {
                     requests: 1,
                     connections: 2,

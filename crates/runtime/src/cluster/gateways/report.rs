@@ -1,7 +1,7 @@
 //! What a gateway reports in a period, as the loop has it.
 
 use crate::live::{BackendTick, Outcomes, ReportedLatency, TrafficPeriod, front};
-use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, SourceCounts};
+use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, RetryCounts, SourceCounts};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::message::{Backend, BackendPeriod, GatewayPeriod};
 use std::time::Duration;
@@ -85,6 +85,12 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
                 connects: sources.connects,
                 untracked: sources.untracked,
                 proxy_headers: sources.proxy_headers,
+            }),
+        retries: period
+            .retries
+            .map_or_else(RetryCounts::default, |retries| RetryCounts {
+                sent: retries.sent,
+                withheld: retries.withheld,
             }),
         outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),
         // Added apart: of several gateways they are one only where all have the same classes.

@@ -39,6 +39,8 @@ pub(super) struct GatewayMetrics {
     accept_pauses: Counter,
     client_time: FloatCounter,
     sources_refused: Counters,
+    retries: Counter,
+    retries_withheld: Counter,
     gateway_restarts: Counter,
 }
 
@@ -152,6 +154,16 @@ impl GatewayMetrics {
                 "gateway_accept_pauses",
                 "Times that the gateway stopped accepting clients for a while, to keep descriptors for backends",
             ),
+            retries: add(
+                all,
+                "service_retries",
+                "Requests sent to a backend once more, because a connection had failed or died",
+            ),
+            retries_withheld: add(
+                all,
+                "service_retries_withheld",
+                "Requests that could have been sent once more and were not, because the budget of retries was used up",
+            ),
             sources_refused: add(
                 all,
                 "gateway_sources_refused",
@@ -177,6 +189,8 @@ impl GatewayMetrics {
         self.is_there.fetch_or(is_there, Ordering::Relaxed);
         self.accept_pauses.inc_by(tick.accept_pauses);
         self.client_time.inc_by(tick.client_us as f64 / 1e6);
+        self.retries.inc_by(tick.retries.sent);
+        self.retries_withheld.inc_by(tick.retries.withheld);
         let sources = &tick.sources;
         for (what, count) in [
             ("request", sources.requests),
