@@ -74,7 +74,7 @@ impl Asking {
 }
 
 /// What so many clients at a time get, of which each does the same.
-fn crowd(clients: usize, does: impl Fn(&mut Counts) + Send + Sync) -> Counts {
+pub fn crowd(clients: usize, does: impl Fn(&mut Counts) + Send + Sync) -> Counts {
     std::thread::scope(|scope| {
         let client = || {
             let mut counts = Counts::default();

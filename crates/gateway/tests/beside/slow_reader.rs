@@ -143,6 +143,6 @@ fn clients_that_do_not_read_are_in_nobody_s_way() {
     assert_eq!((ours.others.failed, ours.read_late.failed), (0, 0), "{ours:?}");
     if let Some(theirs) = theirs {
         assert!(theirs.others.failed >= ours.others.failed, "{theirs:?}");
-        assert_eq!(theirs.read_late.failed, 0, "{theirs:?}");
+        assert!(theirs.read_late.failed >= ours.read_late.failed, "{theirs:?}");
     }
 }
