@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 
+pub mod process;
+
 /// No test waits longer for anything.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,14 +1,12 @@
 //! What the cases are put to: our gateway, and HAProxy and nginx where they are installed, each before a backend of its own.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::process::Command;
 
 use headroom_gateway::Handle;
-use tempfile::TempDir;
 
 use crate::common;
+use crate::common::process::{Process, free_address, version};
 use crate::wire::Recorder;
 
 /// A product that runs.
@@ -24,14 +22,24 @@ pub struct Product {
 
 enum Runs {
     Ours(#[allow(dead_code)] Handle),
-    Process(Child, #[allow(dead_code)] TempDir),
+    Process(#[allow(dead_code)] Process),
 }
 
-impl Drop for Runs {
-    fn drop(&mut self) {
-        if let Self::Process(child, _) = self {
-            let _ = child.kill();
-            let _ = child.wait();
+impl Product {
+    fn of(
+        name: &'static str,
+        version: String,
+        recorder: Recorder,
+        [http1, http2]: [SocketAddr; 2],
+        process: Process,
+    ) -> Self {
+        Self {
+            name,
+            version,
+            recorder,
+            http1,
+            http2,
+            _runs: Runs::Process(process),
         }
     }
 }
@@ -65,61 +73,10 @@ pub fn ours() -> Product {
     }
 }
 
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-/// The version that a program says it has; `None` where it is not installed.
-fn version(program: &str, argument: &str) -> Option<String> {
-    let output = Command::new(program).arg(argument).output().ok()?;
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let is_number =
-        |word: &&str| word.contains('.') && word.starts_with(|first: char| first.is_ascii_digit());
-    let word = text.split([' ', '/', '\n', '-']).find(is_number)?;
-    Some(word.to_owned())
-}
-
-fn started(
-    name: &'static str,
-    version: String,
-    recorder: Recorder,
-    [http1, http2]: [SocketAddr; 2],
-    command: &mut Command,
-    folder: TempDir,
-) -> Product {
-    let child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let runs = Runs::Process(child, folder);
-    let until = Instant::now() + Duration::from_secs(10);
-    while TcpStream::connect(http1).is_err() || TcpStream::connect(http2).is_err() {
-        assert!(Instant::now() < until, "{name} does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Product {
-        name,
-        version,
-        recorder,
-        http1,
-        http2,
-        _runs: runs,
-    }
-}
-
-fn file(folder: &TempDir, name: &str, text: &str) -> std::path::PathBuf {
-    let path = folder.path().join(name);
-    std::fs::write(&path, text).unwrap();
-    path
-}
-
 pub fn haproxy() -> Option<Product> {
     let version = version("haproxy", "-v")?;
     let recorder = Recorder::start();
     let addresses = [free_address(), free_address()];
-    let folder = tempfile::tempdir().unwrap();
     let config = format!(
         "global\n nbthread 1\ndefaults\n mode http\n timeout connect 1s\n timeout client 1s\n timeout server 1s\n \
          timeout http-request 1s\n timeout http-keep-alive 1s\n option forwardfor\n retries 0\n\
@@ -127,17 +84,8 @@ pub fn haproxy() -> Option<Product> {
          backend b\n http-reuse never\n server s {}\n",
         addresses[0], addresses[1], recorder.address
     );
-    let path = file(&folder, "haproxy.cfg", &config);
-    let mut command = Command::new("haproxy");
-    command.arg("-db").arg("-f").arg(path);
-    Some(started(
-        "haproxy",
-        version,
-        recorder,
-        addresses,
-        &mut command,
-        folder,
-    ))
+    let process = Process::haproxy(&config, &addresses);
+    Some(Product::of("haproxy", version, recorder, addresses, process))
 }
 
 pub fn nginx() -> Option<Product> {
@@ -165,19 +113,10 @@ pub fn nginx() -> Option<Product> {
         addresses[1],
         recorder.address
     );
-    let path = file(&folder, "nginx.conf", &config);
+    let path = folder.path().join("nginx.conf");
+    std::fs::write(&path, config).unwrap();
     let mut command = Command::new("nginx");
-    command
-        .arg("-p")
-        .arg(Path::new(folder.path()))
-        .arg("-c")
-        .arg(path);
-    Some(started(
-        "nginx",
-        version,
-        recorder,
-        addresses,
-        &mut command,
-        folder,
-    ))
+    command.arg("-p").arg(folder.path()).arg("-c").arg(path);
+    let process = Process::serving(&mut command, folder, &addresses);
+    Some(Product::of("nginx", version, recorder, addresses, process))
 }
