@@ -299,7 +299,7 @@ async fn converse<L: Layer + 'static, S: ClientStream>(
     let parts = connection.into_parts();
     let read_buf = parts.read_buf;
     if matches!(end, End::Rests) {
-        return Some(parts.io.resumed(read_buf));
+        return Some(parts.io.resumed(&read_buf));
     }
     drop(parts.io);
     let mut stream = shared.into_inner()?;

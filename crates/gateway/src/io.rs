@@ -88,10 +88,12 @@ impl<S: ClientStream> ClientIo<S> {
     }
 
     /// The same socket, read on from what hyper had read of a request.
-    pub(crate) fn resumed(self, read: Bytes) -> Self {
+    pub(crate) fn resumed(self, read: &[u8]) -> Self {
         // What is read again is noted again.
         self.client.raw_heads.take();
-        Self { start: read, ..self }
+        // A copy, nearly always of nothing: even empty it would hold hyper's whole buffer.
+        let start = Bytes::copy_from_slice(read);
+        Self { start, ..self }
     }
 
     /// The same socket for whoever watches over the connection.
