@@ -37,7 +37,7 @@ pub(crate) struct Account {
     patience_ms: u32,
     response_bytes: u64,
     settled: bool,
-    /// Its answer was handed over in one piece as soon as it was there: of its client's time there is none.
+    /// Its answer was handed over in one piece as soon as it was there: its client took no time for that.
     at_once: bool,
     /// Its request went to the backend over a connection: what becomes of it says something of the backend.
     exchanging: bool,
@@ -125,8 +125,8 @@ impl Account {
     /// The answer begins, with this status; its request had waited so long for its client.
     pub(crate) fn answered(&mut self, status: StatusCode, upload_waits: Duration) {
         self.status = Some(status);
-        let waits_us = u64::try_from(upload_waits.as_micros()).unwrap_or(u64::MAX);
-        self.served_us = micros(self.arrived).saturating_sub(waits_us);
+        self.excused = upload_waits;
+        self.served_us = micros(self.arrived).saturating_sub(in_micros(upload_waits));
     }
 
     /// All of the answer is handed over in one piece, now that it begins.
@@ -192,7 +192,11 @@ impl Account {
             None => micros(self.arrived),
         };
         // What the service's requests took beyond it is their clients' time.
-        let taken_us = (self.backend.is_none() && !self.at_once).then(|| micros(self.arrived));
+        let client_us = match (self.backend, self.at_once) {
+            (Some(_), _) => 0,
+            (None, true) => in_micros(self.excused),
+            (None, false) => micros(self.arrived).saturating_sub(served_us),
+        };
         let status = self.status;
         let config = &self.core.config;
         let failed = status.is_some_and(|status| config.failed_status.contains(status.as_u16()))
@@ -204,7 +208,7 @@ impl Account {
                 true => counts.fail(Failure::Answered),
                 false => counts.completions += 1,
             }
-            counts.client_us += taken_us.map_or(0, |taken| taken.saturating_sub(served_us));
+            counts.client_us += client_us;
             if let Some(status) = status {
                 counts.status(status);
             }
@@ -313,7 +317,11 @@ impl Account {
 
 /// The time since then, in microseconds.
 fn micros(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+    in_micros(since.elapsed())
+}
+
+fn in_micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Account {

@@ -17,7 +17,7 @@ use crate::addresses::Addresses;
 use crate::body::{Body, UpstreamBody};
 use crate::call::{Call, Stop};
 use crate::config::{BackendProtocol, ms};
-use crate::connections::Lease;
+use crate::connections::{Lease, Taken};
 use crate::core::Core;
 use crate::ejection::{Census, ConnectFailure, EjectionCause, Verdict};
 use crate::exchange::Exchange;
@@ -401,10 +401,17 @@ impl Endpoint {
         let to = &core.backends[backend];
         attempt.call.watch.enter(Phase::Untimed);
         let patience = ms(core.config.timeouts.connect_timeout_ms);
+        let taken = Lease::take(to, core.config.limits.max_in_flight_per_backend, &core.waiting).await;
+        let lease = match taken {
+            Taken::Room(lease) => lease,
+            Taken::Connection(idle, lease) => match Upstream::from_idle(idle, lease) {
+                Ok(upstream) => return Ok(Way::Http1(upstream)),
+                Err(lease) => lease,
+            },
+        };
         let begun = to.ejection.begin_connect(patience);
         let signs = core.signs_of(backend);
         let among = core.exchanges.as_ref().map(|_| core.in_flight());
-        let lease = Lease::take(to, core.config.limits.max_in_flight_per_backend, &core.waiting).await;
         let lease = Cell::new(Some(lease));
         let ends = attempt.call.client.ends;
         // Before the address is chosen: where it changes meanwhile, this is a connection of before.

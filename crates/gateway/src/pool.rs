@@ -49,19 +49,19 @@ impl Pools {
         None
     }
 
-    /// Keeps a connection for the next request, if there is room and the backend is still wanted.
+    /// Keeps a connection for the next request, if there is room and the backend is still wanted; hands it to another core, if one needs
+    /// it.
     pub(crate) fn give_back(&self, backend: usize, mut upstream: Box<Upstream>) {
         let mut pool = self.pools[backend].borrow_mut();
         let to = &self.core.backends[backend];
         let is_shared = !to.dial.names_client();
-        let wanted = is_shared
-            && to.state() != BackendState::Down
-            && !self.core.draining.get()
-            && !to.connections.are_wanted();
+        let wanted = is_shared && to.state() != BackendState::Down && !self.core.draining.get();
         let room = pool.len() < self.core.config.limits.max_idle_per_backend_per_core
             && self.count.get() < self.core.descriptors.max_pooled_per_core;
         let is_current = upstream.generation == self.generations[backend].get();
-        if wanted && room && is_current {
+        if wanted && is_current && to.connections.are_wanted() {
+            part_with(upstream);
+        } else if wanted && room && is_current {
             upstream.reused = true;
             upstream.begun_among = None;
             upstream.idle_since = None;
@@ -97,11 +97,15 @@ impl Pools {
         }
     }
 
-    /// Closes one connection to each backend that another core needs one to.
-    pub(crate) fn close_wanted(&self) {
+    /// Parts with one connection to each backend that another core needs one to.
+    pub(crate) fn part_with_wanted(&self) {
         for (backend, pool) in self.core.backends.iter().zip(&self.pools) {
-            if backend.connections.are_wanted() && pool.borrow_mut().pop().is_some() {
+            if !backend.connections.are_wanted() {
+                continue;
+            }
+            if let Some(upstream) = pool.borrow_mut().pop() {
                 self.count.set(self.count.get() - 1);
+                part_with(upstream);
             }
         }
     }
@@ -132,5 +136,12 @@ impl Pools {
             self.clear_backend(backend);
         }
         before
+    }
+}
+
+/// Hands an idle connection to a core that waits for one. One that cannot change hands is closed, so that there is room for another.
+fn part_with(upstream: Box<Upstream>) {
+    if let Some((idle, lease)) = upstream.into_idle() {
+        lease.hand_over(idle);
     }
 }

@@ -164,7 +164,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         tokio::task::spawn_local(async move {
             loop {
                 waits.queue.news().await;
-                pools.close_wanted();
+                pools.part_with_wanted();
                 waits.queue.wake_first();
             }
         });

@@ -12,11 +12,12 @@ use std::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 use crate::backend_stream::BackendStream;
 use crate::call::Call;
 use crate::chunked::{self, ChunkError, Decoder};
-use crate::connections::Lease;
+use crate::connections::{Idle, Lease};
 use crate::core::Core;
 use crate::response_head::{self, Framing, HeadError, ResponseHead};
 use crate::tcp_info::retransmits;
@@ -417,6 +418,31 @@ impl Upstream {
             both.freeze()
         };
         Poll::Ready(Ok(fresh.len()))
+    }
+
+    /// An idle connection as another core can take it; `None` where none can, because of TLS, and it is closed.
+    pub(crate) fn into_idle(self) -> Option<(Idle, Lease)> {
+        let (BackendStream::Plain(stream), Some(lease)) = (self.stream, self.lease) else {
+            return None;
+        };
+        let stream = stream.into_std().ok()?;
+        let generation = self.generation;
+        Some((Idle { stream, generation }, lease))
+    }
+
+    /// What another core handed over.
+    ///
+    /// # Errors
+    /// It could not be taken, and is closed; there is room for another in its place.
+    pub(crate) fn from_idle(idle: Idle, lease: Lease) -> Result<Box<Self>, Lease> {
+        let Ok(stream) = TcpStream::from_std(idle.stream) else {
+            return Err(lease);
+        };
+        let mut upstream = Self::new(BackendStream::Plain(stream));
+        upstream.reused = true;
+        upstream.generation = idle.generation;
+        upstream.lease = Some(lease);
+        Ok(upstream)
     }
 
     /// What is left of a connection that has switched protocols.

@@ -366,7 +366,9 @@ fn a_limit_of_one_is_one_connection_whichever_core_needs_it() {
         client.join().unwrap();
     }
     assert_eq!(take(&gateway).service.completions, 160);
-    assert!(connections.load(SeqCst) > 1, "only one core had requests");
+    // The cores hand it to each other. One that does not run for a quarter of a second is not waited for.
+    let opened = connections.load(SeqCst);
+    assert!(opened <= 16, "{opened} connections");
 }
 
 #[test]
