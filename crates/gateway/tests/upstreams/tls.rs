@@ -4,6 +4,7 @@ use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use headroom_gateway::{BackendProtocol, BackendTlsConfig, Gateway};
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
@@ -58,6 +59,41 @@ fn a_backend_that_an_authority_vouches_for_is_spoken_to_over_kept_connections() 
         let period = take(&gateway);
         assert_eq!((period.service.completions, period.service.failures), (3, 0));
     }
+}
+
+/// One of TLS cannot go from core to core: it is closed, so that there is room for another.
+#[test]
+fn a_limit_of_one_is_kept_whichever_core_needs_a_connection() {
+    let authority = Authority::new();
+    let shown = authority.sign("127.0.0.1");
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let busiest = most.clone();
+    let backend = http(tls_server(&shown, &["http/1.1"], None), move |_| {
+        busiest.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(1));
+        now.fetch_sub(1, Ordering::SeqCst);
+        ok("one")
+    });
+    let mut config = tls_config(backend.address, authority.trusted(), None);
+    config.threads = 4;
+    config.limits.max_in_flight_per_backend = 1;
+    config.timeouts.queue_timeout_ms = 20_000;
+    let (gateway, address) = start(config);
+    let clients: Vec<_> = (0..6)
+        .map(|_| {
+            std::thread::spawn(move || {
+                for _ in 0..5 {
+                    assert_eq!(Client::connect(address).get("/").text(), "one");
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    let period = take(&gateway);
+    assert_eq!((period.service.completions, period.service.failures), (30, 0));
+    assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
 #[test]
