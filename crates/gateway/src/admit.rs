@@ -68,6 +68,7 @@ impl<L: Layer> Admit<L> {
         let admitted = admit(&self.core, &ticket, request).map(|mut admitted| {
             if let (Some(_), Admitted::Call(call)) = (grpc, &mut admitted) {
                 call.grpc = grpc;
+                call.watch.set_call();
                 // It may want answers while it is sent.
                 if let Some(body) = &mut call.body {
                     body.may_wait = false;
@@ -139,7 +140,7 @@ async fn take_body(core: &Core, call: &mut Call) -> Result<(), Stop> {
     };
     let watch = &call.watch;
     watch.enter(Phase::Upload);
-    let taken = poll_fn(|cx| match body.poll_take(cx, bound) {
+    let taken = poll_fn(|cx| match body.poll_take(cx, core.pressed(bound)) {
         Poll::Pending if watch.expired() => Poll::Ready(None),
         polled => polled.map(Some),
     })
@@ -313,7 +314,7 @@ fn deliver(mut ticket: Box<Ticket>, answer: Answer, unread: bool) -> Response<Co
             client.tunnel.replace(Some(tunnel));
             Body::Empty
         }
-        body => body.for_client(ticket.watch(), &client.core().buffered),
+        body => body.for_client(ticket.watch(), &client.core().buffered, client.http2),
     };
     // HTTP/2 waits for the client's window before it takes a piece.
     if !ticket.client().http2 && body.is_one_piece() {

@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::account::Account;
 use crate::ahead::{Ahead, SharedAhead};
-use crate::buffered::Buffered;
+use crate::buffered::{Buffered, Share};
 use crate::cache::FetchedBody;
 use crate::call::Call;
 use crate::exchange::Exchange;
@@ -22,6 +22,10 @@ use crate::watch::Watch;
 
 /// A body in memory is handed over in pieces of at most this, so that a slow client is noticed between two of them.
 pub(crate) const MAX_PIECE_BYTES: usize = 64 * 1024;
+
+/// And to an HTTP/2 client, whose stream holds a piece until the client's window has room for it, in pieces of at most this: as much as
+/// a DATA frame carries (RFC 9113 section 4.2).
+const H2_PIECE_BYTES: usize = 16 * 1024;
 
 /// Why a response body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -42,11 +46,21 @@ impl BodyError {
     }
 }
 
+/// What a backend sent, and its part of what may be held for clients.
+pub(crate) struct Whole {
+    bytes: Bytes,
+    share: Share,
+    /// The client is handed at most so many bytes at a time.
+    most: usize,
+}
+
 /// The body of an answer.
 pub(crate) enum Body {
     Empty,
     /// Held whole. Its memory may be shared: one answer for many requests.
     Memory(Bytes),
+    /// What a backend sent, whole.
+    Whole(Whole),
     /// As a backend sends it. Boxed, as what is large: answers are handed up from layer to layer.
     Upstream(Box<UpstreamBody>),
     /// As a backend sends it, and the cache takes it.
@@ -63,7 +77,7 @@ impl Body {
         match self {
             Self::Upstream(body) => body.call.body.as_ref().is_some_and(|body| body.held),
             Self::Ahead(ahead) => ahead.borrow().is_withheld(),
-            Self::Empty | Self::Memory(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
+            Self::Empty | Self::Memory(_) | Self::Whole(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
         }
     }
 
@@ -72,7 +86,17 @@ impl Body {
         match self {
             Self::Empty => true,
             Self::Memory(bytes) => bytes.len() <= MAX_PIECE_BYTES,
+            Self::Whole(whole) => whole.bytes.len() <= whole.most,
             Self::Upstream(_) | Self::Fetched(_) | Self::Ahead(_) | Self::Tunnel(_) => false,
+        }
+    }
+
+    /// Bytes that have come of it and are held before anybody has asked for them.
+    pub(crate) fn unread(&self) -> usize {
+        match self {
+            Self::Upstream(body) => body.upstream.as_ref().map_or(0, Exchange::unread),
+            Self::Empty | Self::Memory(_) | Self::Whole(_) | Self::Fetched(_) => 0,
+            Self::Ahead(_) | Self::Tunnel(_) => 0,
         }
     }
 
@@ -81,7 +105,7 @@ impl Body {
         match self {
             Self::Upstream(body) => body.call.body.is_some(),
             Self::Ahead(ahead) => ahead.borrow().is_uploading(),
-            Self::Empty | Self::Memory(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
+            Self::Empty | Self::Memory(_) | Self::Whole(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
         }
     }
 
@@ -90,23 +114,29 @@ impl Body {
         match self {
             Self::Upstream(body) => body.call.body.as_ref().is_some_and(|body| body.waiting),
             Self::Ahead(ahead) => ahead.borrow().waits_for_client(),
-            Self::Empty | Self::Memory(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
+            Self::Empty | Self::Memory(_) | Self::Whole(_) | Self::Fetched(_) | Self::Tunnel(_) => false,
         }
     }
 }
 
 impl Body {
     /// The same body for a client that may be slow: what has come whole is held as that, what comes is read ahead as its `watch` says.
-    pub(crate) fn for_client(self, watch: &Watch, buffered: &Rc<Buffered>) -> Self {
+    pub(crate) fn for_client(self, watch: &Watch, buffered: &Rc<Buffered>, http2: bool) -> Self {
         match self {
-            Self::Upstream(mut body) => match body.take_whole() {
-                Some(whole) => Self::Memory(whole),
-                None => {
-                    let ahead = Rc::new(RefCell::new(Ahead::new(Self::Upstream(body), buffered)));
-                    watch.ahead.replace(Some(ahead.clone()));
-                    Self::Ahead(ahead)
+            Self::Upstream(mut body) => {
+                let mut share = Share::new(buffered);
+                let most = match http2 {
+                    true => H2_PIECE_BYTES,
+                    false => MAX_PIECE_BYTES,
+                };
+                if let Some(bytes) = share.has_room().then(|| body.take_whole()).flatten() {
+                    share.take(bytes.len());
+                    return Self::Whole(Whole { bytes, share, most });
                 }
-            },
+                let ahead = Rc::new(RefCell::new(Ahead::new(Self::Upstream(body), share, most)));
+                watch.ahead.replace(Some(ahead.clone()));
+                Self::Ahead(ahead)
+            }
             other => other,
         }
     }
@@ -126,6 +156,11 @@ impl http_body::Body for Body {
                 let piece = bytes.split_to(bytes.len().min(MAX_PIECE_BYTES));
                 Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
             }
+            Self::Whole(Whole { bytes, share, most }) => {
+                let piece = bytes.split_to(bytes.len().min(*most));
+                share.give_back(piece.len());
+                Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
+            }
             Self::Upstream(body) => body.poll_frame(cx),
             Self::Fetched(body) => body.poll_frame(cx),
             Self::Ahead(ahead) => ahead.borrow_mut().poll_frame(cx),
@@ -136,6 +171,7 @@ impl http_body::Body for Body {
         match self {
             Self::Empty | Self::Tunnel(_) => true,
             Self::Memory(bytes) => bytes.is_empty(),
+            Self::Whole(whole) => whole.bytes.is_empty(),
             Self::Upstream(body) => body.is_over(),
             Self::Fetched(body) => body.is_over(),
             Self::Ahead(ahead) => ahead.borrow().is_over(),
@@ -146,6 +182,7 @@ impl http_body::Body for Body {
         let left = match self {
             Self::Empty | Self::Tunnel(_) => Some(0),
             Self::Memory(bytes) => Some(bytes.len() as u64),
+            Self::Whole(whole) => Some(whole.bytes.len() as u64),
             Self::Upstream(body) => body.left(),
             Self::Fetched(body) => body.left(),
             Self::Ahead(ahead) => return ahead.borrow().size_hint(),
@@ -187,6 +224,7 @@ impl UpstreamBody {
             Some(Exchange::Http1(_)) | None => {}
         }
         self.account.complete();
+        self.call.watch.set_holds_backend(false);
         self.call.place = None;
     }
 

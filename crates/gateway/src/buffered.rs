@@ -6,15 +6,28 @@ use std::rc::Rc;
 /// What a core may hold.
 #[derive(Debug)]
 pub(crate) struct Buffered {
+    bytes: i64,
     /// One piece may be more than is left: then none is taken until it has gone on.
     left: Cell<i64>,
 }
 
 impl Buffered {
     pub(crate) fn new(bytes: u64) -> Self {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         Self {
-            left: Cell::new(i64::try_from(bytes).unwrap_or(i64::MAX)),
+            bytes,
+            left: Cell::new(bytes),
         }
+    }
+
+    /// Whether anything is left to be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.left.get() > 0
+    }
+
+    /// Whether all that may be held is: not where nothing ever may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes > 0 && !self.has_room()
     }
 }
 
@@ -53,7 +66,7 @@ impl Share {
 
     /// Whether anything is left to be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.of.left.get() > 0
+        self.of.has_room()
     }
 }
 

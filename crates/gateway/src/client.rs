@@ -40,8 +40,6 @@ const LINGER_BYTES: usize = 1 << 20;
 /// A stream whose client takes nothing of it is given more time so often, while its connection's other streams move.
 const MORE_TIME: u32 = 10;
 
-/// While others wait for a backend, so many times as much of an answer may be read ahead.
-const PRESSED: usize = 64;
 /// A client that has ended its side, and waits for an answer or not, is asked so often whether its connection still is: no
 /// event tells.
 const HALF_CLOSED_CHECK: Duration = Duration::from_millis(250);
@@ -222,7 +220,6 @@ async fn converse<L: Layer + 'static, S: ClientStream>(
     let shared = io.share();
     let mut connection = builder.serve_connection(io, service);
     let mut closing = false;
-    let least_rate = core.config.timeouts.min_client_rate_bytes_per_s;
     // Between two looks at a client that has ended its side.
     let mut half_closed: Option<Pin<Box<tokio::time::Sleep>>> = None;
     let mut is_gone = |cx: &mut Context<'_>| match shared.side(cx) {
@@ -250,9 +247,12 @@ async fn converse<L: Layer + 'static, S: ClientStream>(
             match phase {
                 Phase::Fresh | Phase::Idle | Phase::Head => return Poll::Ready(End::Silent(phase)),
                 Phase::Body
-                    if client
-                        .watch
-                        .takes_slowly(shared.acknowledged(), least_rate, u32::MAX) => {}
+                    if core.watches.takes_slowly(
+                        &client.watch,
+                        shared.acknowledged(),
+                        u32::MAX,
+                        core.waiting.is_any(),
+                    ) => {}
                 // The client does not read: nothing polls the body, so the connection ends here.
                 Phase::Body => {
                     client.reset.set(true);
@@ -338,11 +338,7 @@ fn read_ahead(core: &Core, watch: &Watch, cx: &mut Context<'_>) {
     let ahead = watch.ahead.borrow();
     let Some(ahead) = &*ahead else { return };
     let bound = core.config.limits.response_buffer_bytes;
-    let bound = match core.waiting.is_any() {
-        true => bound.saturating_mul(PRESSED),
-        false => bound,
-    };
-    ahead.borrow_mut().read_on(cx, bound);
+    ahead.borrow_mut().read_on(cx, core.pressed(bound));
 }
 
 async fn discard<S: ClientStream>(stream: &mut S) {
@@ -408,8 +404,9 @@ impl ClientConn {
     /// Whether a client takes a stream's answer, if slowly, as far as its connection tells.
     fn takes_slowly(&self, stream: &Watch) -> bool {
         let acknowledged = self.acknowledges.borrow().as_ref().and_then(|ask| ask());
-        let rate = self.core().config.timeouts.min_client_rate_bytes_per_s;
-        stream.takes_slowly(acknowledged, rate, MORE_TIME)
+        let core = self.core();
+        core.watches
+            .takes_slowly(stream, acknowledged, MORE_TIME, core.waiting.is_any())
     }
 }
 

@@ -263,6 +263,9 @@ pub struct TimeoutConfig {
     /// for; below it the request is answered 408, the answer broken off. What the client's machine has acknowledged
     /// counts as taken. 0 for none. Default 240, as Kestrel's.
     pub min_client_rate_bytes_per_s: u64,
+    /// The same of a client that holds a backend while other requests wait for one below its limit of requests in flight, after a
+    /// grace of a second at most: so few slow ones do not keep all others out. 0 for none. Default 16 384.
+    pub pressed_client_rate_bytes_per_s: u64,
     /// How long a client may be waited for before its rate counts, in milliseconds. Default 5 000.
     pub client_grace_ms: u64,
     /// Longest that a request may take, from its head to the last byte of its answer, the client's own time included, in
@@ -295,6 +298,7 @@ impl Default for TimeoutConfig {
             expect_timeout_ms: 1_000,
             body_timeout_ms: 60_000,
             min_client_rate_bytes_per_s: 240,
+            pressed_client_rate_bytes_per_s: 16_384,
             client_grace_ms: 5_000,
             request_timeout_ms: 0,
             request_header_timeout_ms: 10_000,

@@ -27,6 +27,9 @@ use crate::stats::{ConnectCounts, CoreSample};
 use crate::waiting::Waiting;
 use crate::watch::{Watch, Watches};
 
+/// While others wait for a backend, so many times as much of a body may be held.
+const PRESSED: usize = 64;
+
 /// So many connections of a core are many...
 const MANY_CONNECTIONS: u64 = 128;
 /// ...and are mostly idle where there are more than so many for each request in flight.
@@ -166,6 +169,14 @@ impl Core {
             stream_watch: RefCell::new(None),
             backends,
             config,
+        }
+    }
+
+    /// So many bytes of a body may be held for its client; many times as many while others wait for a backend.
+    pub(crate) fn pressed(&self, bytes: usize) -> usize {
+        match self.waiting.is_any() {
+            true => bytes.saturating_mul(PRESSED),
+            false => bytes,
         }
     }
 

@@ -15,6 +15,7 @@ use http::{Response, StatusCode};
 use crate::account::Account;
 use crate::addresses::Addresses;
 use crate::body::{Body, UpstreamBody};
+use crate::buffered::Share;
 use crate::call::{Call, Stop};
 use crate::config::{BackendProtocol, ms};
 use crate::connections::{Lease, Taken};
@@ -208,6 +209,7 @@ impl Endpoint {
             attempt.call.ask_for_body();
         }
         attempt.account.exchange();
+        attempt.call.watch.set_holds_backend(true);
         attempt.call.watch.enter(match &attempt.call.body {
             Some(body) if !body.held => Phase::Upload,
             _ => Phase::Response,
@@ -316,7 +318,12 @@ impl Endpoint {
             }
             Way::Http2(connection) => {
                 let request = multiplex::request(&head, to.dial.scheme(), &to.authority, &mut scratch)?;
-                let stream = Stream::begin(connection, request, call.body.is_none())?;
+                let stream = Stream::begin(
+                    connection,
+                    request,
+                    call.body.is_none(),
+                    Share::new(&self.core.buffered),
+                )?;
                 Ok(Exchange::Http2(stream))
             }
         }

@@ -59,6 +59,15 @@ impl Exchange {
         }
     }
 
+    /// Bytes of the response that were read and not yet asked for.
+    pub(crate) fn unread(&self) -> usize {
+        match self {
+            Self::Http1(upstream) => upstream.unread(),
+            // They are of the connection's windows (`limits.h2_connection_window_bytes`).
+            Self::Http2(_) => 0,
+        }
+    }
+
     /// Whether the response has ended.
     pub(crate) fn is_response_over(&self) -> bool {
         match self {

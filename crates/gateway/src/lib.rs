@@ -78,6 +78,7 @@ mod layer;
 mod listeners;
 mod max_forwards;
 mod multiplex;
+mod pieces;
 mod pool;
 mod proxy;
 mod queue;

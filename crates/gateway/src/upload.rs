@@ -1,7 +1,6 @@
 //! Request bodies on their way through. As much of one as is held is taken before a backend is asked; the rest goes through one piece at
 //! a time, paid for by the reader.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -15,6 +14,7 @@ use hyper::body::Incoming;
 use crate::buffered::Share;
 use crate::call::Stop;
 use crate::headers::Refusal;
+use crate::pieces::Pieces;
 use crate::stats::Failure;
 use crate::watch::{Phase, Watch};
 
@@ -53,7 +53,7 @@ impl UploadError {
 pub(crate) struct RequestBody {
     incoming: Incoming,
     /// What was taken before a backend was asked, or is asked for.
-    taken: VecDeque<Bytes>,
+    taken: Pieces,
     share: Share,
     /// Some of it may be taken before a backend is asked; not where the client waits to be asked for it.
     pub may_wait: bool,
@@ -90,7 +90,7 @@ impl RequestBody {
     ) -> Self {
         Self {
             incoming,
-            taken: VecDeque::new(),
+            taken: Pieces::default(),
             share,
             may_wait: !expected,
             waits_since: None,
@@ -130,18 +130,19 @@ impl RequestBody {
         while !self.received && self.share.bytes() < bound && self.share.has_room() {
             if let Some(piece) = ready!(self.poll_incoming(cx))? {
                 self.share.take(piece.len());
-                self.taken.push_back(piece);
+                self.taken.push(piece);
             }
         }
         Poll::Ready(Ok(()))
     }
 
     /// What was taken of it, all of it in its order, was not processed, and is to be taken again: as if it had not been begun.
-    pub(crate) fn restore(&mut self, pieces: Vec<Bytes>, trailers: HeaderMap) {
-        for piece in pieces.into_iter().rev() {
-            self.share.take(piece.len());
-            self.taken.push_front(piece);
+    pub(crate) fn restore(&mut self, mut pieces: Pieces, trailers: HeaderMap) {
+        self.share.take(pieces.len());
+        while let Some(piece) = self.taken.pop() {
+            pieces.push(piece);
         }
+        self.taken = pieces;
         if self.over {
             self.trailers = trailers;
         }
@@ -151,7 +152,7 @@ impl RequestBody {
     /// The next piece; `None` at the end.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, UploadError>> {
         self.begun = true;
-        if let Some(piece) = self.taken.pop_front() {
+        if let Some(piece) = self.taken.pop() {
             self.share.give_back(piece.len());
             return Poll::Ready(Ok(Some(piece)));
         }

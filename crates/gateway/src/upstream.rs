@@ -23,6 +23,9 @@ use crate::response_head::{self, Framing, HeadError, ResponseHead};
 use crate::tcp_info::retransmits;
 use crate::upload::{RequestBody, UploadError};
 
+/// What is read at a time where as much is held for slow clients as may be.
+const SHORT_READ_BYTES: usize = 4 * 1024;
+
 /// Interim answers passed on before other tasks have their turn.
 const INTERIMS_IN_A_ROW: u32 = 16;
 
@@ -151,6 +154,11 @@ impl Upstream {
             && self.piece.is_empty()
             && !self.chunk_end
             && self.stream.is_flushed()
+    }
+
+    /// Bytes of the response that were read and not yet asked for.
+    pub(crate) fn unread(&self) -> usize {
+        self.read.len()
     }
 
     /// Begins an exchange with this request head.
@@ -406,7 +414,12 @@ impl Upstream {
     /// Reads once, behind what is still unconsumed.
     fn poll_fill(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<usize>> {
         let mut scratch = core.scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch);
+        // Where no more may be held for slow clients, little is read ahead of them here too.
+        let most = match core.buffered.is_full() {
+            true => SHORT_READ_BYTES,
+            false => scratch.len(),
+        };
+        let mut buffer = ReadBuf::new(&mut scratch[..most]);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
         let fresh = buffer.filled();
         self.read = if self.read.is_empty() {

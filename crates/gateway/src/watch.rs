@@ -19,6 +19,9 @@ use crate::config::{TimeoutConfig, ms};
 /// After so long without a request a connection gives back what only its next one needs.
 const REST_AFTER: Duration = Duration::from_millis(200);
 
+/// A client whose request holds a backend that others wait for has at most so long before its rate counts.
+const PRESSED_GRACE: Duration = Duration::from_secs(1);
+
 /// What a connection or a stream waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -60,6 +63,10 @@ pub(crate) struct Watch {
     begun: Cell<Option<Instant>>,
     /// When the request in flight arrived.
     started: Cell<Option<Instant>>,
+    /// A backend is busy with the request in flight.
+    holds_backend: Cell<bool>,
+    /// Both sides may be silent for as long as they like: a call of gRPC whose answer has begun.
+    is_call: Cell<bool>,
     /// It is the client that is waited for: the next piece of its request, or that it takes the next of its answer.
     on_client: Cell<bool>,
     /// For how long it has been, in this phase, as far as the sweep saw.
@@ -99,7 +106,7 @@ impl Watch {
     /// Whether a client whose time is up takes its answer all the same, if slowly: what its machine has `acknowledged` since the last time
     /// is at least what its rate asks for. The kernel's buffers can hold more than it takes in the whole time, so that nothing was
     /// written. It is given more time for that, `most` times.
-    pub(crate) fn takes_slowly(&self, acknowledged: Option<u64>, rate: u64, most: u32) -> bool {
+    fn takes_slowly(&self, acknowledged: Option<u64>, rate: u64, most: u32) -> bool {
         let now = acknowledged.unwrap_or(0);
         let (before, given) = self.acknowledged.get();
         self.acknowledged.set((now, given.saturating_add(1)));
@@ -158,6 +165,17 @@ impl Watch {
         self.begun.set(begun);
         self.acknowledged.set((self.acknowledged.get().0, 0));
         self.overdue.set(false);
+        self.holds_backend.set(false);
+    }
+
+    /// Notes whether a backend is busy with the request in flight.
+    pub(crate) fn set_holds_backend(&self, holds_backend: bool) {
+        self.holds_backend.set(holds_backend);
+    }
+
+    /// The request in flight is a call of gRPC: once its answer has begun, its client owes nothing.
+    pub(crate) fn set_call(&self) {
+        self.is_call.set(true);
     }
 
     /// When the head of the request in flight came.
@@ -181,7 +199,8 @@ impl Watch {
     /// since the last look. What it moved before, however much, gives it no more time than that.
     fn is_too_slow(&self, passed: Duration, rate: u64, grace: Duration) -> bool {
         let moved = self.moved.take();
-        if rate == 0 || !self.on_client.get() {
+        let owes_nothing = self.is_call.get() && self.phase.get() == Phase::Body;
+        if rate == 0 || !self.on_client.get() || owes_nothing {
             return false;
         }
         self.client_time.set(self.client_time.get() + passed);
@@ -214,6 +233,8 @@ pub(crate) struct Watches {
     sweep_every: Duration,
     /// Bytes a second that a client must send or take; and after how long of waiting for it.
     least_rate: (u64, Duration),
+    /// The same while others wait for the backend that its request holds.
+    pressed_rate: (u64, Duration),
     /// The longest that a request may take.
     longest: Option<Duration>,
     swept: Cell<Instant>,
@@ -244,6 +265,12 @@ impl Watches {
             timeouts,
             sweep_every,
             least_rate: (config.min_client_rate_bytes_per_s, ms(config.client_grace_ms)),
+            pressed_rate: (
+                config
+                    .pressed_client_rate_bytes_per_s
+                    .max(config.min_client_rate_bytes_per_s),
+                ms(config.client_grace_ms).min(PRESSED_GRACE),
+            ),
             longest: (config.request_timeout_ms > 0).then(|| ms(config.request_timeout_ms)),
             swept: Cell::new(Instant::now()),
             sweeping: Cell::new(false),
@@ -263,6 +290,8 @@ impl Watches {
             overdue: Cell::new(false),
             begun: Cell::new(None),
             started: Cell::new(None),
+            holds_backend: Cell::new(false),
+            is_call: Cell::new(false),
             on_client: Cell::new(false),
             client_time: Cell::new(Duration::ZERO),
             acknowledged: Cell::new((0, 0)),
@@ -301,18 +330,38 @@ impl Watches {
         }
     }
 
+    /// What its client must send or take, in bytes a second, and after how long; `pressed` tells whether requests wait for a backend.
+    fn least_rate(&self, watch: &Watch, pressed: bool) -> (u64, Duration) {
+        match pressed && watch.holds_backend.get() {
+            true => self.pressed_rate,
+            false => self.least_rate,
+        }
+    }
+
+    /// Whether a client whose time is up takes its answer all the same: [`Watch::takes_slowly`].
+    pub(crate) fn takes_slowly(
+        &self,
+        watch: &Watch,
+        acknowledged: Option<u64>,
+        most: u32,
+        pressed: bool,
+    ) -> bool {
+        let (rate, _) = self.least_rate(watch, pressed);
+        watch.takes_slowly(acknowledged, rate, most)
+    }
+
     fn close_expired(&self, now: Instant, pressed: bool) {
         // After a rest, in which there was nothing to sweep, only the usual time counts.
         let passed = now
             .saturating_duration_since(self.swept.replace(now))
             .min(2 * self.sweep_every);
-        let (rate, grace) = self.least_rate;
         let longest = self.longest;
         for (_, watch) in self.entries.borrow().iter() {
             // More of its answer may be read ahead now.
             if pressed && watch.on_client.get() && watch.ahead.borrow().is_some() {
                 watch.wake();
             }
+            let (rate, grace) = self.least_rate(watch, pressed);
             let is_too_slow = watch.is_too_slow(passed, rate, grace);
             let is_overdue = longest.is_some_and(|longest| {
                 let begun = watch.begun.get();

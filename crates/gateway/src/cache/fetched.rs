@@ -5,17 +5,18 @@
 //! until it has. What turns out to be too large is left to its client from there on.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::Frame;
 
 use super::store::Store;
 use crate::body::{BodyError, MAX_PIECE_BYTES, UpstreamBody};
+use crate::pieces::Pieces;
 use crate::watch::Watch;
 
 /// Where a fetched body is.
@@ -30,7 +31,9 @@ enum Source {
 
 struct Shared {
     /// What its client has not taken yet.
-    ready: VecDeque<Frame<Bytes>>,
+    ready: Pieces,
+    /// The trailers behind that.
+    trailers: Option<HeaderMap>,
     source: Source,
     /// Bytes that its client has not taken yet, where that is known.
     left: Option<u64>,
@@ -52,14 +55,17 @@ impl FetchedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let shared = &mut *self.shared.borrow_mut();
-        if let Some(frame) = shared.ready.pop_front() {
-            let taken = frame.data_ref().map_or(0, Bytes::len) as u64;
+        if let Some(piece) = shared.ready.pop() {
+            let taken = piece.len() as u64;
             shared.left = shared.left.map(|left| left.saturating_sub(taken));
             shared.untaken = shared.untaken.saturating_sub(taken);
             if !matches!(shared.source, Source::Fetching) {
                 shared.room.shrink_to(shared.untaken);
             }
-            return Poll::Ready(Some(Ok(frame)));
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if let Some(trailers) = shared.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
         match &mut shared.source {
             Source::Fetching => {
@@ -83,7 +89,7 @@ impl FetchedBody {
             Source::Rest(body) => body.is_over(),
             Source::Fetching | Source::Broken(_) => false,
         };
-        over && shared.ready.is_empty()
+        over && shared.ready.is_empty() && shared.trailers.is_none()
     }
 
     /// Bytes that are left, where that is known.
@@ -152,7 +158,8 @@ impl Fetch {
     /// Of a body that comes, with the end for its client.
     pub(super) fn new(body: Box<UpstreamBody>, store: Arc<Store>) -> (Self, FetchedBody) {
         let shared = Rc::new(RefCell::new(Shared {
-            ready: VecDeque::new(),
+            ready: Pieces::default(),
+            trailers: None,
             source: Source::Fetching,
             left: body.left(),
             waker: None,
@@ -175,7 +182,7 @@ impl Fetch {
             shared,
             store,
         } = self;
-        let mut pieces: Vec<Bytes> = Vec::new();
+        let mut pieces = Pieces::default();
         loop {
             let next = poll_fn(|cx| {
                 body.call.watch.wake_by(cx);
@@ -200,18 +207,21 @@ impl Fetch {
                 let shared = &mut *shared.borrow_mut();
                 let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
                 // What ends with fields of its own is not kept.
-                let against = match frame.data_ref() {
-                    Some(data) => {
+                match frame.into_data() {
+                    Ok(data) => {
+                        let against = shared.room.take(bytes);
                         pieces.push(data.clone());
-                        shared.room.take(bytes)
+                        if has_client {
+                            shared.untaken += bytes;
+                            shared.ready.push(data);
+                        }
+                        against
                     }
-                    None => Some(Fate::Unfit),
-                };
-                if has_client {
-                    shared.untaken += bytes;
-                    shared.ready.push_back(frame);
+                    Err(frame) => {
+                        shared.trailers = frame.into_trailers().ok().filter(|_| has_client);
+                        Some(Fate::Unfit)
+                    }
                 }
-                against
             };
             let Some(against) = against else {
                 go_on(&shared, Source::Fetching);
@@ -232,10 +242,10 @@ fn share(shared: &mut Shared, whole: &Bytes) {
         .unwrap_or(usize::MAX)
         .min(whole.len());
     let mut rest = whole.slice(whole.len() - untaken..);
-    shared.ready.clear();
+    shared.ready = Pieces::default();
     while !rest.is_empty() {
         let piece = rest.split_to(rest.len().min(MAX_PIECE_BYTES));
-        shared.ready.push_back(Frame::data(piece));
+        shared.ready.push(piece);
     }
     shared.room.shrink_to(0);
 }

@@ -14,8 +14,10 @@ use http::{HeaderMap, Method, Request, StatusCode};
 
 use super::connection::Connection;
 use super::head;
+use crate::buffered::Share;
 use crate::chunked::may_trail;
 use crate::core::Core;
+use crate::pieces::Pieces;
 use crate::response_head::{HeadError, ResponseHead};
 use crate::upload::{RequestBody, UploadError};
 use crate::upstream::{ExchangeError, Piece, ResponseError};
@@ -45,11 +47,11 @@ pub(crate) struct Stream {
     pub asked: Option<Instant>,
 }
 
-#[derive(Default)]
 struct Kept {
-    pieces: Vec<Bytes>,
-    bytes: usize,
+    pieces: Pieces,
     trailers: HeaderMap,
+    /// Of what may be held of all bodies.
+    share: Share,
 }
 
 /// How sending failed.
@@ -80,16 +82,28 @@ fn no_answer(error: h2::Error) -> ExchangeError {
 }
 
 impl Kept {
+    fn new(share: Share) -> Self {
+        Self {
+            pieces: Pieces::default(),
+            trailers: HeaderMap::new(),
+            share,
+        }
+    }
+
     /// With one more piece, if there is room for it.
     fn with(mut self, piece: &Bytes) -> Option<Self> {
-        self.bytes += piece.len();
+        let fits = self.pieces.len() + piece.len() <= MAX_KEPT_BYTES && self.share.has_room();
+        if !fits {
+            return None;
+        }
+        self.share.take(piece.len());
         self.pieces.push(piece.clone());
-        (self.bytes <= MAX_KEPT_BYTES).then_some(self)
+        Some(self)
     }
 }
 
 impl Stream {
-    /// Begins an exchange with this request head; `ends` where there is no body.
+    /// Begins an exchange with this request head; `ends` where there is no body. What is kept of it is of this share.
     ///
     /// # Errors
     /// Nothing was sent.
@@ -97,6 +111,7 @@ impl Stream {
         connection: Rc<Connection>,
         request: Request<()>,
         ends: bool,
+        share: Share,
     ) -> Result<Box<Self>, h2::Error> {
         let (head, sending) = connection.begin(request, ends)?;
         Ok(Box::new(Self {
@@ -104,7 +119,7 @@ impl Stream {
             head,
             sending: (!ends).then_some(sending),
             piece: Bytes::new(),
-            kept: Some(Kept::default()),
+            kept: (!ends).then(|| Kept::new(share)),
             receiving: None,
             left: None,
             is_over: false,
@@ -199,7 +214,8 @@ impl Stream {
         if let (Err(ExchangeError::Died { sent: false, .. }), Some(kept), Some(body)) =
             (&answered, kept, body)
         {
-            body.restore(kept.pieces, kept.trailers);
+            let Kept { pieces, trailers, .. } = kept;
+            body.restore(pieces, trailers);
         }
         let answer = answered?;
         let (parts, receiving) = answer.into_parts();

@@ -222,6 +222,15 @@ impl Client {
         Self::over(socket.into())
     }
 
+    /// A client whose kernel takes little that it does not read.
+    pub fn narrow(address: SocketAddr) -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect(&address.into()).unwrap();
+        Self::over(socket.into())
+    }
+
     pub fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();

@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::common::{Backend, Client, eventually, gateway, gateway_with, ok, take};
+use crate::common::{Backend, Client, PATIENCE, eventually, gateway, gateway_with, ok, take};
 
 /// Sends the rest of a request's body one piece after another, so far apart.
 fn drip(client: &mut Client, pieces: usize, piece: &str, apart: Duration) {
@@ -187,6 +187,111 @@ fn clients_that_do_not_read_hold_no_backend() {
             "what was read ahead is whole"
         );
     }
+}
+
+/// In the end others are served, though each of these clients moves more than the least rate asks for, and its body is larger than what
+/// is held.
+fn others_are_served_in_the_end(address: std::net::SocketAddr) {
+    let begun = Instant::now();
+    let mut in_a_row = 0;
+    while in_a_row < 20 {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "eight slow clients keep all others out"
+        );
+        match Client::connect(address).get("/other").status() {
+            200 => in_a_row += 1,
+            status => {
+                assert_eq!(status, 503);
+                in_a_row = 0;
+            }
+        }
+    }
+}
+
+#[test]
+fn uploads_that_crawl_hold_no_backend_for_long_while_others_wait() {
+    let backend = Backend::http(|_| ok("well"));
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 8;
+    });
+    let over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..8)
+        .map(|number| {
+            let over = over.clone();
+            std::thread::spawn(move || {
+                let mut client = Client::connect(address);
+                // Half of them are asked for what they send: nothing of that is taken before.
+                let expect = if number % 2 == 0 {
+                    ""
+                } else {
+                    "Expect: 100-continue\r\n"
+                };
+                client.send(format!(
+                    "POST / HTTP/1.1\r\nHost: t\r\n{expect}Content-Length: 1000000\r\n\r\n"
+                ));
+                if number % 2 == 0 {
+                    client.send("x".repeat(70_000));
+                } else {
+                    std::thread::sleep(Duration::from_millis(300));
+                }
+                while !over.load(SeqCst) && client.stream.write_all(&[b'x'; 100]).is_ok() {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(600));
+    others_are_served_in_the_end(address);
+    over.store(true, SeqCst);
+    for client in clients {
+        client.join().unwrap();
+    }
+}
+
+#[test]
+fn readers_that_crawl_hold_no_backend_for_long_while_others_wait() {
+    let large = "z".repeat(30 << 20);
+    let backend = Backend::http(move |request| match request.start.contains("large") {
+        true => ok(&large),
+        false => ok("well"),
+    });
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 8;
+    });
+    let over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let over = over.clone();
+            std::thread::spawn(move || {
+                let mut client = Client::narrow(address);
+                client.send("GET /large HTTP/1.1\r\nHost: t\r\n\r\n");
+                let mut buffer = [0; 300];
+                while !over.load(SeqCst) && client.stream.read(&mut buffer).is_ok_and(|read| read > 0) {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(600));
+    others_are_served_in_the_end(address);
+    over.store(true, SeqCst);
+    for client in clients {
+        client.join().unwrap();
+    }
+}
+
+#[test]
+fn who_crawls_is_kept_while_nobody_waits() {
+    let backend = Backend::http(|_| ok("well"));
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 1;
+    });
+    let mut client = Client::connect(address);
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 72000\r\n\r\n");
+    client.send("x".repeat(70_000));
+    drip(&mut client, 20, &"x".repeat(100), Duration::from_millis(150));
+    assert_eq!(client.receive().status(), 200);
 }
 
 #[test]

@@ -306,6 +306,32 @@ fn all_kinds(config: GatewayConfig) {
 }
 
 #[test]
+fn a_call_on_which_both_sides_are_silent_goes_on() {
+    let (server, _) = server();
+    let mut config = h2c_config(server.address);
+    config.timeouts.client_grace_ms = 200;
+    let (gateway, address) = start(config);
+    block_on(async {
+        let mut client = client(address).await;
+        let (sender, messages) = mpsc::channel(1);
+        let messages = tokio_stream::wrappers::ReceiverStream::new(messages);
+        sender.send("first".to_owned()).await.unwrap();
+        let answer = client
+            .streaming(Request::new(messages), path("Echo"), Codec::default())
+            .await
+            .unwrap();
+        let mut echoes = answer.into_inner();
+        assert_eq!(echoes.message().await.unwrap().unwrap(), "first!");
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        sender.send("second".to_owned()).await.unwrap();
+        assert_eq!(echoes.message().await.unwrap().unwrap(), "second!");
+        drop(sender);
+        assert_eq!(echoes.message().await.unwrap(), None);
+    });
+    assert_eq!(take(&gateway).service.completions, 1);
+}
+
+#[test]
 fn all_four_kinds_of_calls_pass() {
     let (server, _) = server();
     all_kinds(h2c_config(server.address));
