@@ -61,6 +61,11 @@ pub struct BackendHealth {
     pub connect_failures: u32,
 }
 
+/// A number that each exchange writes, apart from what every pick only reads: with a neighbour, for processors fetch cache lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Written(AtomicU32);
+
 /// A backend's state, shared by the cores, the checker and the control side through atomics alone.
 #[derive(Debug)]
 pub(crate) struct Backend {
@@ -72,7 +77,7 @@ pub(crate) struct Backend {
     weight: AtomicU32,
     healthy: AtomicBool,
     /// Exchanges in flight there, of all cores.
-    in_flight: AtomicU32,
+    in_flight: Written,
     pub connections: Connections,
     pub ejection: Ejection,
     pub failing: Failing,
@@ -118,7 +123,7 @@ impl Backend {
             state: AtomicU8::new(0),
             weight: AtomicU32::new(config.weight),
             healthy: AtomicBool::new(true),
-            in_flight: AtomicU32::new(0),
+            in_flight: Written::default(),
             connections: Connections::default(),
             ejection: Ejection::new(),
             failing: Failing::new(),
@@ -180,21 +185,21 @@ impl Backend {
 
     /// An exchange with it begins, at any core; `false` where as many are in flight as may.
     pub(crate) fn try_begin(&self, limit: usize) -> bool {
-        let begins = (self.in_flight.fetch_add(1, SeqCst) as usize) < limit;
+        let begins = (self.in_flight.0.fetch_add(1, SeqCst) as usize) < limit;
         if !begins {
-            self.in_flight.fetch_sub(1, SeqCst);
+            self.in_flight.0.fetch_sub(1, SeqCst);
         }
         begins
     }
 
     /// One that was let in by [`Self::try_begin`] has ended.
     pub(crate) fn ended(&self) {
-        self.in_flight.fetch_sub(1, SeqCst);
+        self.in_flight.0.fetch_sub(1, SeqCst);
     }
 
     /// Exchanges that have begun and not ended, of all cores.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight.load(SeqCst)
+        self.in_flight.0.load(SeqCst)
     }
 
     pub(crate) fn set_healthy(&self, healthy: bool) {

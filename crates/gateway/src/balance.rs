@@ -152,6 +152,9 @@ impl Balance {
                 Err(NoBackend::Unavailable) if !tried.is_empty() => self.pick(call, &[]),
                 picked => picked,
             };
+            if picked.is_ok() {
+                core.queue.taken();
+            }
             (picked != Err(NoBackend::OverLimit)).then_some(picked)
         });
         match tokio::time::timeout(patience, turn).await {

@@ -20,6 +20,8 @@ const PER_LISTENER: usize = 1;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// That the kernel refuses connections is said again after so long without.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// Fewer connections of clients than this are said at the start.
+const FEW_CLIENTS: usize = 512;
 /// Of each so many descriptors that are free at the start...
 const PARTS: usize = 5;
 /// ...so many are for clients' connections, and as many for one connection to a backend for each of them; the rest is
@@ -67,7 +69,14 @@ impl Descriptors {
         let free = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(taken);
         let part = free / PARTS;
         let max_clients = (part * CLIENT_PARTS).max(1);
-        tracing::info!(limit, max_clients, "descriptors shared out");
+        if max_clients < FEW_CLIENTS {
+            tracing::warn!(
+                "this process may have {limit} descriptors, and clients {max_clients} connections of them: raise `ulimit -n` (LimitNOFILE) \
+                 for more"
+            );
+        } else {
+            tracing::info!(limit, max_clients, "descriptors shared out");
+        }
         Self {
             limit,
             max_clients,

@@ -85,8 +85,9 @@ fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item
     headers
         .get_all(name)
         .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        // What is no text is no element of this field; those beside it are.
+        .filter_map(|element| std::str::from_utf8(element).ok())
         .map(str::trim)
         .filter(|element| !element.is_empty())
 }

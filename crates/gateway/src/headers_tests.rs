@@ -27,6 +27,11 @@ fn what_connection_names_goes_and_the_rest_stays() {
     let hop = strip_hop_by_hop(&mut headers);
     assert_eq!(headers, map(&[("x-b", "2"), ("trailer", "x-t")]));
     assert!(!hop.te_trailers, "a parameter makes it another coding");
+    // What is no text beside a name does not keep that.
+    let mut headers = map(&[("x-a", "1"), ("x-b", "2")]);
+    headers.insert("connection", HeaderValue::from_bytes(b"x-a, \xe9").unwrap());
+    strip_hop_by_hop(&mut headers);
+    assert_eq!(headers, map(&[("x-b", "2")]));
     let mut headers = map(&[("te", "gzip, Trailers")]);
     assert!(strip_hop_by_hop(&mut headers).te_trailers);
     assert!(headers.is_empty());

@@ -78,12 +78,20 @@ impl Queue {
         self.waiting.news(self.core).await;
     }
 
-    /// Something has changed: the first in the queue looks again.
+    /// One of this core has taken the room that it heard of.
+    pub(crate) fn taken(&self) {
+        self.waiting.taken(self.core);
+    }
+
+    /// Something has changed: the first in the queue looks again. Where none waits here any more, another core may use it.
     pub(crate) fn wake_first(&self) {
-        if let Some(first) = self.waiters.borrow().front()
-            && let Some(waker) = &*first.0.borrow()
-        {
-            waker.wake_by_ref();
+        match self.waiters.borrow().front() {
+            Some(first) => {
+                if let Some(waker) = &*first.0.borrow() {
+                    waker.wake_by_ref();
+                }
+            }
+            None => self.waiting.hand_on(self.core),
         }
     }
 }
@@ -99,7 +107,6 @@ impl Place<'_> {
             drop(waiters);
             if first {
                 if let Some(answer) = found() {
-                    self.queue.waiting.taken(self.queue.core);
                     return Poll::Ready(answer);
                 }
                 self.queue.waiting.hand_on(self.queue.core);
@@ -175,6 +182,23 @@ mod tests {
         drop(second);
         assert!(queue.is_empty());
         assert_eq!(free.get(), 0);
+    }
+
+    #[test]
+    fn room_that_its_core_did_not_live_to_use_goes_to_another_core() {
+        let waiting = Arc::new(Waiting::new(3, 9));
+        let queues: Vec<_> = (0..3).map(|core| Queue::new(core, waiting.clone())).collect();
+        let (mut first, second) = (queues[0].join(), queues[1].join());
+        let has_news = |core: usize| {
+            let mut cx = Context::from_waker(Waker::noop());
+            pin!(queues[core].news()).poll(&mut cx).is_ready()
+        };
+        // A request ends on a core where none waits: one of the two that wait hears of it, and gives up before it has looked.
+        queues[2].ended();
+        assert!(has_news(0) && !has_news(1));
+        drop(first.take());
+        assert!(has_news(1), "nobody has taken it");
+        drop(second);
     }
 
     #[test]

@@ -47,7 +47,14 @@ fn log_to_standard_error(verbose: u8) {
     let filter = std::env::var("RUST_LOG")
         .ok()
         .and_then(|wanted| wanted.parse::<Targets>().ok())
-        .unwrap_or_else(|| Targets::new().with_default(level));
+        .unwrap_or_else(|| {
+            let wanted = Targets::new().with_default(level);
+            match verbose {
+                // What h2 warns of is what a peer has done to its own connection: a line for each, as many as the peer likes.
+                0 => wanted.with_target("h2", LevelFilter::ERROR),
+                _ => wanted,
+            }
+        });
     // no-color.org: any value but none.
     let is_without_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let lines = tracing_subscriber::fmt::layer()

@@ -32,8 +32,8 @@ use std::time::Duration;
 pub const OFFERS: &str = "listeners";
 
 /// What a successor does that is given no sockets, for the log.
-pub const NEW_SOCKETS: &str =
-    "new ones are opened beside them, and a connection that comes just when the old ones close may be reset";
+pub const NEW_SOCKETS: &str = "new ones are opened beside them: a connection that comes just when the old ones close may be reset, and where the old process \
+     stands still some hang until it goes on or is killed";
 
 /// What the two understand of each other.
 const VERSION: u32 = 1;
