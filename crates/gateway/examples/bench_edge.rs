@@ -41,6 +41,7 @@ fn serve(arguments: &[String]) -> Result<()> {
         return Err("it is started by the bench".into());
     };
     let folder = Path::new(folder);
+    bench::log();
     let _gateway = Gateway::start(GatewayConfig {
         listen: vec![listen.parse()?],
         tls: vec![TlsListenConfig::new(

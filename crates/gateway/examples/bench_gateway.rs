@@ -34,6 +34,7 @@ fn main() -> Result<()> {
 
 /// The gateway as a process of its own: runs until it is killed.
 fn serve(listen: &str, backend: &str) -> Result<()> {
+    bench::log();
     let _gateway = Gateway::start(GatewayConfig {
         listen: vec![listen.parse()?],
         backends: vec![BackendConfig::new(backend)],

@@ -20,6 +20,17 @@ impl Drop for Running {
     }
 }
 
+/// What the product does with its log: warnings and errors. Without anybody who takes it, each span of a library costs more than one that
+/// nobody wants.
+pub fn log() {
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+    let wanted = Targets::new().with_default(LevelFilter::WARN);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(wanted).with(lines).init();
+}
+
 /// Refuses to begin without these tools.
 pub fn missing(name: &str, tools: &[&str], apt: &str) -> Result<()> {
     let absent: Vec<&str> = tools
