@@ -16,6 +16,7 @@ use http::{Method, Request, Response, StatusCode, Uri, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
+use crate::account::is_event_stream;
 use crate::body::Body;
 use crate::buffered::Share;
 use crate::call::{Call, Stop};
@@ -305,6 +306,9 @@ fn deliver(mut ticket: Box<Ticket>, answer: Answer, unread: bool) -> Response<Co
     let (head, body) = answer.into_parts();
     ticket.answered(head.status);
     ticket.read(&head.headers);
+    if !matches!(body, Body::Empty | Body::Memory(_)) && is_event_stream(&head.headers) {
+        ticket.is_endless();
+    }
     let client = ticket.client();
     client.linger.set(unread || body.is_uploading());
     ticket.watch().enter(Phase::Body);

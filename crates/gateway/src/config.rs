@@ -103,8 +103,8 @@ pub struct GatewayConfig {
     /// Statuses of gRPC with which a call counts as failed, by name or code. Default `UNKNOWN`, `DEADLINE_EXCEEDED`,
     /// `RESOURCE_EXHAUSTED`, `INTERNAL`, `UNAVAILABLE` and `DATA_LOSS`.
     pub failed_grpc_status: FailedGrpcStatus,
-    /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer was
-    /// failed by the backend. `headroom up` takes it from its own `slo.target_ms`; nothing where it is not known.
+    /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer, or for the
+    /// rest of one, was failed by the backend; what the client itself was waited for is not counted. `headroom up` takes it from its own `slo.target_ms`; nothing where it is not known.
     pub target_ms: Option<u64>,
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.
