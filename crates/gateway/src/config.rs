@@ -204,7 +204,7 @@ pub struct HealthConfig {
     pub eject_after_timeouts: u32,
     /// Failures in exchanges with a backend (an answer with a `failed_status`, none in time, a fresh connection that died, an answer that
     /// broke off), seen by one core within 5 to 10 seconds, after which it is ejected if it clearly stands out: at least
-    /// `eject_failure_percent` of its exchanges failed, twice the others' share, and by more than chance makes. One request
+    /// `eject_failure_percent` of its exchanges failed, twice the others' share, and more than chance makes once in a day. One request
     /// at a time then shows whether it is back. 0 for never. Default 5.
     pub eject_after_failures: u32,
     /// A backend of whose exchanges fewer fail is not ejected for that, 0 to 100 percent: to do without it costs more.
