@@ -224,7 +224,7 @@ impl Account {
         };
         let status = self.status;
         let config = &self.core.config;
-        let failed = status.is_some_and(|status| config.failed_status.contains(status.as_u16()))
+        let failed = status.is_some_and(|status| config.has_failed(status))
             || self.outcome.has_failed(status, config.failed_grpc_status);
         // How quickly a request failed is no latency of the service.
         let latency_us = (!failed).then_some(served_us);

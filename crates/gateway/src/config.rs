@@ -16,6 +16,7 @@ pub use listen::{
 pub use sources::{ResolverConfig, SourceLimitConfig};
 
 use headroom_units::FailedStatus;
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use crate::grpc::FailedGrpcStatus;
@@ -626,6 +627,15 @@ impl GatewayConfig {
     /// The addresses that are listened on.
     pub fn listen_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.listeners().map(|(address, ..)| address)
+    }
+
+    /// Whether a backend's answer with this status has failed. One above 599 is no status, and counts as a 500: clients are to take it for
+    /// a server's failure (RFC 9110 section 15).
+    pub(crate) fn has_failed(&self, status: StatusCode) -> bool {
+        self.failed_status.contains(match status.as_u16() {
+            600.. => 500,
+            status => status,
+        })
     }
 
     /// The longest interval that its batcher can be given: `batch.max_wait_ms`, and not more than half of `target_ms`, for what is held for

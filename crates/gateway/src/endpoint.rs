@@ -335,7 +335,7 @@ impl Endpoint {
             exchanges.overran(in_flight);
             return false;
         }
-        let is_failure = self.core.config.failed_status.contains(head.status.as_u16());
+        let is_failure = self.core.config.has_failed(head.status);
         if is_failure {
             exchanges.failed();
         }

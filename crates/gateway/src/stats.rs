@@ -116,9 +116,9 @@ impl Counts {
         self.in_flight += other.in_flight;
     }
 
-    /// Counts one answer by the class of its status; a status outside of 100 to 599 has no class and is not counted.
+    /// Counts one answer by the class of its status. One above 599 is invalid, and counts among the 5xx (RFC 9110 section 15).
     pub(crate) fn status(&mut self, status: http::StatusCode) {
-        let class = usize::from(status.as_u16() / 100);
+        let class = usize::from(status.as_u16() / 100).min(5);
         if let Some(count) = class
             .checked_sub(1)
             .and_then(|class| self.statuses.get_mut(class))

@@ -18,7 +18,7 @@ use hyper::body::Frame;
 const TARGET_MS: u64 = 250;
 
 /// Of each kind of client as many as would have a backend passed over.
-const CLIENTS: u64 = 8;
+const CLIENTS: u64 = 20;
 
 /// Of the service and the first backend, how many requests timed out, and how many their clients broke off, once none is in flight.
 fn outcomes(gateway: &Handle) -> [(u64, u64); 2] {
