@@ -264,13 +264,15 @@ impl Account {
     }
 
     /// Whether the client has waited for the service longer than the SLO allows, for its answer or within it, or for the end of a call of
-    /// gRPC until its deadline: that it goes away then is the service's doing. What the client was waited for, now too, is not counted.
+    /// gRPC until its deadline: that it goes away then is the service's doing. What the client was waited for, now too, is not counted,
+    /// but in the deadline, which is a time of the clock.
     fn waited_too_long(&self) -> bool {
-        let waited_us = micros(self.arrived).saturating_sub(in_micros(self.watch.upload_waits()));
+        let elapsed_us = micros(self.arrived);
         // The deadline of a call is its client's, who began to count a little earlier, and goes away at it.
-        if waited_us / 1_000 >= u64::from(self.patience_ms - self.patience_ms / 10) {
+        if elapsed_us / 1_000 >= u64::from(self.patience_ms - self.patience_ms / 10) {
             return true;
         }
+        let waited_us = elapsed_us.saturating_sub(in_micros(self.watch.upload_waits()));
         let served_us = match self.status {
             None => waited_us,
             // A call may be one that its client ends; where it is not, its deadline tells.
