@@ -4,18 +4,21 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 
 use crate::call::Stop;
 use crate::core::Core;
 use crate::grpc::{GrpcCall, Outcome};
 use crate::sizes::ClassCounts;
 use crate::stats::{CoreSample, Counts, Failure};
+use crate::watch::Watch;
 
 /// In flight from when it is opened until it is settled. Dropped unsettled, it counts as aborted by the client: nobody
 /// else drops a request before its end.
 pub(crate) struct Account {
     core: Rc<Core>,
+    /// Of the request: it knows for how long its client was waited for.
+    watch: Rc<Watch>,
     /// Whose: this backend's, or the service's. At most [`crate::MAX_BACKENDS`]. Small, for answers carry it along.
     backend: Option<u16>,
     /// Of which class of sizes; `None` where sizes are not looked at.
@@ -43,14 +46,30 @@ pub(crate) struct Account {
     exchanging: bool,
     /// It shows whether a backend that failed is back.
     probe: bool,
+    /// Its answer has no end but that its client leaves.
+    endless: bool,
+}
+
+/// Whether these are the fields of a stream of events, which goes on until its client has had enough of it (WHATWG HTML, section 9.2).
+pub(crate) fn is_event_stream(fields: &HeaderMap) -> bool {
+    let kind = fields.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
+    let essence = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
+    essence.is_some_and(|essence| essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
 }
 
 impl Account {
     /// Counts an arrival. Latencies are counted from `arrived`. At a backend it has been let in by
     /// [`Backend::try_begin`](crate::backend::Backend::try_begin).
-    pub(crate) fn open(core: &Rc<Core>, backend: Option<usize>, class: Option<u8>, arrived: Instant) -> Self {
+    pub(crate) fn open(
+        core: &Rc<Core>,
+        watch: &Rc<Watch>,
+        backend: Option<usize>,
+        class: Option<u8>,
+        arrived: Instant,
+    ) -> Self {
         let account = Self {
             core: core.clone(),
+            watch: watch.clone(),
             backend: backend.map(|backend| backend as u16),
             class,
             waited_us: match (class, backend) {
@@ -69,6 +88,7 @@ impl Account {
             at_once: false,
             exchanging: false,
             probe: false,
+            endless: false,
         };
         let stats = &mut *core.stats.borrow_mut();
         let (counts, _) = account.part_of(stats);
@@ -122,11 +142,16 @@ impl Account {
         &self.core
     }
 
-    /// The answer begins, with this status; its request had waited so long for its client.
-    pub(crate) fn answered(&mut self, status: StatusCode, upload_waits: Duration) {
+    /// The answer begins, with this status.
+    pub(crate) fn answered(&mut self, status: StatusCode) {
         self.status = Some(status);
-        self.excused = upload_waits;
-        self.served_us = micros(self.arrived).saturating_sub(in_micros(upload_waits));
+        self.excused = self.watch.upload_waits();
+        self.served_us = micros(self.arrived).saturating_sub(in_micros(self.excused));
+    }
+
+    /// The answer that has begun has no end but that its client leaves: that it does says nothing of how quick the service is.
+    pub(crate) fn is_endless(&mut self) {
+        self.endless = true;
     }
 
     /// All of the answer is handed over in one piece, now that it begins.
@@ -199,7 +224,7 @@ impl Account {
         };
         let status = self.status;
         let config = &self.core.config;
-        let failed = status.is_some_and(|status| config.failed_status.contains(status.as_u16()))
+        let failed = status.is_some_and(|status| config.has_failed(status))
             || self.outcome.has_failed(status, config.failed_grpc_status);
         // How quickly a request failed is no latency of the service.
         let latency_us = (!failed).then_some(served_us);
@@ -238,21 +263,24 @@ impl Account {
         }
     }
 
-    /// So long it was the client that was waited for.
-    pub(crate) fn excuse(&mut self, upload_waits: Duration) {
-        self.excused = upload_waits;
-    }
-
-    /// Whether the client has waited for an answer longer than the SLO allows, or for the end of a call of gRPC until its deadline: that
-    /// it goes away then is the service's doing.
+    /// Whether the client has waited for the service longer than the SLO allows, for its answer or within it, or for the end of a call of
+    /// gRPC until its deadline: that it goes away then is the service's doing. What the client was waited for, now too, is not counted,
+    /// but in the deadline, which is a time of the clock.
     fn waited_too_long(&self) -> bool {
-        let target_ms = self.core.config.target_ms;
-        let waited_ms = self.arrived.elapsed().saturating_sub(self.excused).as_millis();
+        let elapsed_us = micros(self.arrived);
         // The deadline of a call is its client's, who began to count a little earlier, and goes away at it.
-        if waited_ms >= u128::from(self.patience_ms - self.patience_ms / 10) {
+        if elapsed_us / 1_000 >= u64::from(self.patience_ms - self.patience_ms / 10) {
             return true;
         }
-        self.status.is_none() && target_ms.is_some_and(|target| waited_ms > u128::from(target))
+        let waited_us = elapsed_us.saturating_sub(in_micros(self.watch.upload_waits()));
+        let served_us = match self.status {
+            None => waited_us,
+            // A call may be one that its client ends; where it is not, its deadline tells.
+            Some(_) if self.endless || self.outcome != Outcome::NoCall => return false,
+            Some(_) => self.served_us + self.waits_since.map_or(0, micros),
+        };
+        let target_ms = self.core.config.target_ms;
+        target_ms.is_some_and(|target| served_us / 1_000 > target)
     }
 
     /// Counts its end; `latency_us` where it was answered well.

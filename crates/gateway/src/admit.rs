@@ -16,6 +16,7 @@ use http::{Method, Request, Response, StatusCode, Uri, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
+use crate::account::is_event_stream;
 use crate::body::Body;
 use crate::buffered::Share;
 use crate::call::{Call, Stop};
@@ -65,6 +66,7 @@ impl<L: Layer> Admit<L> {
         let mut ticket = Ticket::open(client, sized, grpc);
         let head_only = request.method() == Method::HEAD;
         let has_body = !request.body().is_end_stream();
+        let is_http_1_0 = request.version() == Version::HTTP_10;
         let admitted = admit(&self.core, &ticket, request).map(|mut admitted| {
             if let (Some(_), Admitted::Call(call)) = (grpc, &mut admitted) {
                 call.grpc = grpc;
@@ -120,11 +122,17 @@ impl<L: Layer> Admit<L> {
                     (speak(ticket, &stop, head_only), closes)
                 }
             };
-            let closes = closes || this.core.draining.get();
+            // A client of HTTP/1.0 is told of no length but by the end of the connection.
+            let until_close = is_http_1_0 && response.body().size_hint().exact().is_none();
+            let closes = closes || until_close || this.core.draining.get();
             if closes && !is_http2 && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 response
                     .headers_mut()
                     .insert(header::CONNECTION, HeaderValue::from_static("close"));
+                if is_http_1_0 {
+                    // To an answer of 1.1 hyper would add a keep-alive.
+                    *response.version_mut() = Version::HTTP_10;
+                }
             }
             Ok(response)
         }
@@ -306,6 +314,9 @@ fn deliver(mut ticket: Box<Ticket>, answer: Answer, unread: bool) -> Response<Co
     let (head, body) = answer.into_parts();
     ticket.answered(head.status);
     ticket.read(&head.headers);
+    if !matches!(body, Body::Empty | Body::Memory(_)) && is_event_stream(&head.headers) {
+        ticket.is_endless();
+    }
     let client = ticket.client();
     client.linger.set(unread || body.is_uploading());
     ticket.watch().enter(Phase::Body);

@@ -16,6 +16,7 @@ pub use listen::{
 pub use sources::{ResolverConfig, SourceLimitConfig};
 
 use headroom_units::FailedStatus;
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use crate::grpc::FailedGrpcStatus;
@@ -103,8 +104,8 @@ pub struct GatewayConfig {
     /// Statuses of gRPC with which a call counts as failed, by name or code. Default `UNKNOWN`, `DEADLINE_EXCEEDED`,
     /// `RESOURCE_EXHAUSTED`, `INTERNAL`, `UNAVAILABLE` and `DATA_LOSS`.
     pub failed_grpc_status: FailedGrpcStatus,
-    /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer was
-    /// failed by the backend. `headroom up` takes it from its own `slo.target_ms`; nothing where it is not known.
+    /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer, or for the
+    /// rest of one, was failed by the backend; what the client itself was waited for is not counted. `headroom up` takes it from its own `slo.target_ms`; nothing where it is not known.
     pub target_ms: Option<u64>,
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.
@@ -204,7 +205,7 @@ pub struct HealthConfig {
     pub eject_after_timeouts: u32,
     /// Failures in exchanges with a backend (an answer with a `failed_status`, none in time, a fresh connection that died, an answer that
     /// broke off), seen by one core within 5 to 10 seconds, after which it is ejected if it clearly stands out: at least
-    /// `eject_failure_percent` of its exchanges failed, twice the others' share, and by more than chance makes. One request
+    /// `eject_failure_percent` of its exchanges failed, twice the others' share, and more than chance makes once in a day. One request
     /// at a time then shows whether it is back. 0 for never. Default 5.
     pub eject_after_failures: u32,
     /// A backend of whose exchanges fewer fail is not ejected for that, 0 to 100 percent: to do without it costs more.
@@ -630,6 +631,15 @@ impl GatewayConfig {
     /// The addresses that are listened on.
     pub fn listen_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.listeners().map(|(address, ..)| address)
+    }
+
+    /// Whether a backend's answer with this status has failed. One above 599 is no status, and counts as a 500: clients are to take it for
+    /// a server's failure (RFC 9110 section 15).
+    pub(crate) fn has_failed(&self, status: StatusCode) -> bool {
+        self.failed_status.contains(match status.as_u16() {
+            600.. => 500,
+            status => status,
+        })
     }
 
     /// The longest interval that its batcher can be given: `batch.max_wait_ms`, and not more than half of `target_ms`, for what is held for

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 
-use crate::account::Account;
+use crate::account::{Account, is_event_stream};
 use crate::addresses::Addresses;
 use crate::body::{Body, UpstreamBody};
 use crate::buffered::Share;
@@ -48,6 +48,7 @@ impl Attempt {
     pub(crate) fn begin(core: &Rc<Core>, backend: usize, call: Box<Call>) -> Self {
         let mut account = Account::open(
             core,
+            &call.watch,
             Some(backend),
             call.sized.map(|sized| sized.class),
             call.arrived,
@@ -341,7 +342,7 @@ impl Endpoint {
             exchanges.overran(in_flight);
             return false;
         }
-        let is_failure = self.core.config.failed_status.contains(head.status.as_u16());
+        let is_failure = self.core.config.has_failed(head.status);
         if is_failure {
             exchanges.failed();
         }
@@ -350,9 +351,7 @@ impl Endpoint {
 
     /// Turns what a backend answered into an answer.
     fn deliver(&self, mut attempt: Attempt, exchange: Exchange, head: ResponseHead) -> Result<Answer, Stop> {
-        attempt
-            .account
-            .answered(head.status, attempt.call.watch.upload_waits());
+        attempt.account.answered(head.status);
         attempt.account.read(&head.headers);
         self.core.heard(attempt.backend);
         let mut answer = Response::new(Body::Empty);
@@ -381,11 +380,14 @@ impl Endpoint {
         let Attempt {
             mut call,
             backend,
-            account,
+            mut account,
         } = attempt;
         call.forget_head();
         call.body.take_if(|body| body.is_over());
         let over = exchange.is_response_over();
+        if !over && is_event_stream(answer.headers()) {
+            account.is_endless();
+        }
         let mut body = Box::new(UpstreamBody {
             upstream: Some(exchange),
             keep_alive: head.keep_alive,

@@ -7,6 +7,14 @@
 //!
 //! Others eject after consecutive failures (Envoy's `consecutive_5xx` 5, HAProxy's `observe layer7` with `error-limit` 10), which a
 //! backend that fails each second request never reaches; Envoy's `success_rate` compares as this does, of five hosts and more.
+//!
+//! Whether chance alone makes a backend's share of failures is asked again and again, of each backend, and mostly where it had a run of
+//! failures just now: at a level that is right for a single question, ten backends that all fail 5 % would have one of them passed over
+//! each minute. So the test is exact (failures are few, and a normal approximation is wrong by orders of magnitude in the tail), and its
+//! level is what one wrong ejection in two days leaves for each question (Bonferroni): an outcome is counted for 5 s at least, so the questions
+//! of a day are at most as many as the failures that are counted, of all backends, in each 5 s of it.
+
+mod exact;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,11 +28,9 @@ use crate::ejection::Census;
 /// Half of the window over which outcomes are counted.
 const HALF: Duration = Duration::from_secs(5);
 
-/// Outcomes of the others without which nothing is known of them.
-const MIN_OTHERS: u64 = 5;
-
-/// By how many standard errors of the difference a backend's share of failures must be above the others'.
-const ERRORS_APART: f64 = 3.0;
+/// At most so often may a backend be passed over that fails no more than the others, by the level of the test. It is asked just when one
+/// has failed, and answers yes the oftener for that: in fact it is once in one to three days, as simulated.
+const WRONG_ONE_IN: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
 /// An ejection is as long as the first one again after the backend was in service for so many times the last one.
 const FORGOTTEN_AFTER: u64 = 10;
@@ -48,21 +54,16 @@ impl Outcomes {
         self.failed as f64 / self.all.max(1) as f64
     }
 
-    /// Whether it fails clearly more often than the others: at least twice as often, and by so much that chance hardly makes it (two
-    /// proportions, with the pooled standard error).
+    /// Whether it fails clearly more often than the others: at least twice as often, and by so much that chance does not make it.
     fn stands_out(self, others: Self, config: &HealthConfig) -> bool {
         let least = f64::from(config.eject_failure_percent) / 100.0;
         let (own, theirs) = (self.share(), others.share());
-        if self.failed < u64::from(config.eject_after_failures)
-            || others.all < MIN_OTHERS
-            || own < least
-            || own < 2.0 * theirs
-        {
+        if self.failed < u64::from(config.eject_after_failures) || own < least || own < 2.0 * theirs {
             return false;
         }
-        let pooled = self.and(others).share();
-        let per_one = 1.0 / self.all as f64 + 1.0 / others.all as f64;
-        own - theirs > ERRORS_APART * (pooled * (1.0 - pooled) * per_one).sqrt()
+        let questions = self.and(others).failed as f64;
+        let level = HALF.as_secs_f64() / WRONG_ONE_IN.as_secs_f64() / questions;
+        exact::chance_of(self.all, self.failed, others.all, others.failed) < level
     }
 }
 
@@ -240,9 +241,12 @@ mod tests {
     fn what_fails_stands_out_only_beside_others_that_do_not() {
         let config = HealthConfig::default();
         for (own, others, stands_out) in [
-            (outcomes(5, 5), outcomes(5, 0), true),
-            (outcomes(4, 4), outcomes(100, 0), false),
-            (outcomes(5, 5), outcomes(4, 0), false),
+            (outcomes(5, 5), outcomes(45, 0), true),
+            (outcomes(4, 4), outcomes(400, 0), false),
+            // All of its own and none of as many others': of 5 each, one in 252 by chance; of 11 each, one in 705,432.
+            (outcomes(5, 5), outcomes(5, 0), false),
+            (outcomes(11, 11), outcomes(11, 0), true),
+            (outcomes(1_000, 1_000), outcomes(0, 0), false),
             (outcomes(50, 50), outcomes(50, 50), false),
             (outcomes(100, 40), outcomes(100, 30), false),
             (outcomes(200, 20), outcomes(200, 0), true),
@@ -268,15 +272,89 @@ mod tests {
         }
         let later = start + 1_000 * HALF;
         assert!(!observed.stands_out(0, &backends, &config, later));
-        (0..9).for_each(|_| observed.ended(0, true));
+        (0..20).for_each(|_| observed.ended(0, true));
         assert!(
             !observed.stands_out(0, &backends, &config, later),
-            "five others are needed"
+            "nothing is known of the other"
         );
-        (0..9).for_each(|_| observed.ended(1, false));
+        (0..20).for_each(|_| observed.ended(1, false));
         assert!(observed.stands_out(0, &backends, &config, later));
         observed.forget(0);
         assert!(!observed.stands_out(0, &backends, &config, later));
+    }
+
+    /// Requests to backends in turn, at this rate, for so long; after how long, and how many failures of its own, the first of them was
+    /// passed over, and how often any was.
+    fn simulate(seed: u64, shares: &[f64], per_s: u32, seconds: u32) -> (Option<(f64, u32)>, u32) {
+        let config = HealthConfig::default();
+        let backends: Vec<_> = (1..=shares.len())
+            .map(|port| Arc::new(Backend::new(&BackendConfig::new(format!("http://h:{port}"))).unwrap()))
+            .collect();
+        let observed = Observed::new(shares.len());
+        let start = observed.since.get();
+        let (mut ejections, mut first, mut failures) = (0, None, 0);
+        // xorshift64 (Marsaglia 2003).
+        let mut state = seed;
+        for request in 0..per_s * seconds {
+            let backend = request as usize % shares.len();
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let failed = ((state >> 11) as f64) < shares[backend] * (1_u64 << 53) as f64;
+            observed.ended(backend, failed);
+            if !failed {
+                continue;
+            }
+            failures += u32::from(backend == 0);
+            let after_s = f64::from(request) / f64::from(per_s);
+            let at = start + Duration::from_secs_f64(after_s);
+            if observed.stands_out(backend, &backends, &config, at) {
+                observed.forget(backend);
+                ejections += 1;
+                if backend == 0 && first.is_none() {
+                    first = Some((after_s, failures));
+                }
+            }
+        }
+        (first, ejections)
+    }
+
+    #[test]
+    fn by_chance_hardly_one_is_passed_over_in_a_day() {
+        let day_s = 24 * 60 * 60;
+        for (share, per_s) in [(0.05, 500), (0.01, 100), (0.2, 100)] {
+            let (_, ejections) = simulate(88_172_645_463_325_252, &[share; 10], per_s, day_s);
+            assert!(
+                ejections <= 1,
+                "{ejections} of ten that fail {share}, at {per_s}/s"
+            );
+        }
+    }
+
+    #[test]
+    fn who_fails_among_good_ones_is_soon_passed_over() {
+        let mut bad = [0.0; 10];
+        bad[0] = 1.0;
+        let (first, ejections) = simulate(1, &bad, 100, 60);
+        // Again and again, for here it is asked all the same.
+        assert!(ejections > 1);
+        assert_eq!(first.unwrap().1, 5);
+        // Beside a single good one.
+        let (first, _) = simulate(1, &bad[..2], 100, 60);
+        assert!(first.unwrap().1 <= 12, "{first:?}");
+        // One in ten, at 100 requests a second over ten of them: one failure a second.
+        bad[0] = 0.1;
+        let mut after_s: Vec<f64> = (1..=99)
+            .map(|seed| {
+                simulate(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), &bad, 100, 60)
+                    .0
+                    .unwrap()
+                    .0
+            })
+            .collect();
+        after_s.sort_by(f64::total_cmp);
+        assert!(after_s[49] < 10.0, "in half of the runs after {} s", after_s[49]);
+        assert!(after_s[89] < 15.0, "in nine of ten after {} s", after_s[89]);
     }
 
     #[test]

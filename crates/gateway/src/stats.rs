@@ -68,11 +68,13 @@ pub struct Counts {
     pub unreachable: u64,
     /// Failures: 503, a limit was hit.
     pub over_limit: u64,
-    /// Failures: 504, a backend did not answer in time.
+    /// Failures: 504, a backend did not answer in time; or the client went away after the service had taken longer than
+    /// [`crate::GatewayConfig::target_ms`].
     pub timed_out: u64,
     /// Failures: a backend broke off, or stalled, in the middle of its response.
     pub aborted_by_backend: u64,
-    /// Failures: the client went away, or stopped reading, before the response was handed over.
+    /// Failures: the client went away, or stopped reading or sending, before the response was handed over, and the service had not
+    /// taken too long.
     pub aborted_by_client: u64,
     /// Failures: a backend's answer was handed over whole and its status was a failed one.
     pub failed_answers: u64,
@@ -114,9 +116,9 @@ impl Counts {
         self.in_flight += other.in_flight;
     }
 
-    /// Counts one answer by the class of its status; a status outside of 100 to 599 has no class and is not counted.
+    /// Counts one answer by the class of its status. One above 599 is invalid, and counts among the 5xx (RFC 9110 section 15).
     pub(crate) fn status(&mut self, status: http::StatusCode) {
-        let class = usize::from(status.as_u16() / 100);
+        let class = usize::from(status.as_u16() / 100).min(5);
         if let Some(count) = class
             .checked_sub(1)
             .and_then(|class| self.statuses.get_mut(class))

@@ -69,19 +69,20 @@ impl Ticket {
     /// The request has arrived at this time: it is counted, and latencies count from there.
     pub(crate) fn arrive(&mut self, at: Instant) {
         self.watch.set_started(Some(at));
-        self.account = Some(counted(&self.client, self.sized, self.grpc, at));
+        self.account = Some(counted(&self.client, &self.watch, self.sized, self.grpc, at));
     }
 
     /// Its account; whatever ends it, it has arrived.
     fn account(&mut self) -> &mut Account {
         let Self {
             client,
+            watch,
             sized,
             grpc,
             account,
             ..
         } = self;
-        account.get_or_insert_with(|| counted(client, *sized, *grpc, Instant::now()))
+        account.get_or_insert_with(|| counted(client, watch, *sized, *grpc, Instant::now()))
     }
 
     /// Whether it is a call of gRPC.
@@ -121,8 +122,12 @@ impl Ticket {
 
     /// The answer begins, with this status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
-        let waits = self.watch.upload_waits();
-        self.account().answered(status, waits);
+        self.account().answered(status);
+    }
+
+    /// The answer that has begun has no end but that its client leaves.
+    pub(crate) fn is_endless(&mut self) {
+        self.account().is_endless();
     }
 
     /// All of the answer is handed over in one piece, now that it begins.
@@ -154,10 +159,7 @@ impl Ticket {
     }
 
     fn fail(&mut self, cause: Failure) {
-        let waits = self.watch.upload_waits();
-        let account = self.account();
-        account.excuse(waits);
-        account.fail(cause);
+        self.account().fail(cause);
         self.leave();
     }
 
@@ -166,9 +168,10 @@ impl Ticket {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
+        // With it goes the account with its backend, which is still to know for how long the client was waited for.
+        self.watch.ahead.take();
         self.watch.set_started(None);
         self.watch.set_begun(None);
-        self.watch.ahead.take();
         if self.client.http2 {
             self.client.core().watches.remove(&self.watch);
             self.client.stream_closed();
@@ -179,8 +182,14 @@ impl Ticket {
 }
 
 /// Counts the arrival of a request.
-fn counted(client: &ClientConn, sized: Option<Sized>, grpc: Option<GrpcCall>, at: Instant) -> Account {
-    let mut account = Account::open(client.core(), None, sized.map(|sized| sized.class), at);
+fn counted(
+    client: &ClientConn,
+    watch: &Rc<Watch>,
+    sized: Option<Sized>,
+    grpc: Option<GrpcCall>,
+    at: Instant,
+) -> Account {
+    let mut account = Account::open(client.core(), watch, None, sized.map(|sized| sized.class), at);
     if let Some(grpc) = grpc {
         account.expect(grpc);
     }

@@ -77,8 +77,10 @@ pub(crate) struct Watch {
     moved: Cell<u64>,
     /// By how many seconds it is behind its least rate.
     late: Cell<f64>,
-    /// For how long the request in flight waited for its client while it was sent.
+    /// For how long the request in flight waited for its client while it was sent; without the wait that goes on.
     upload_waits: Cell<Duration>,
+    /// Since when the client is waited for, before there is an answer.
+    upload_waits_since: Cell<Option<Instant>>,
     /// The answer under way, where more of it may be read than its client takes.
     pub ahead: RefCell<Option<SharedAhead>>,
     waker: RefCell<Option<Waker>>,
@@ -90,7 +92,7 @@ impl Watch {
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.set(phase);
         self.rests.set(false);
-        self.on_client.set(false);
+        self.set_on_client(false);
         self.go_on();
     }
 
@@ -134,6 +136,12 @@ impl Watch {
     /// Whether it is the client that is waited for now.
     pub(crate) fn set_on_client(&self, on_client: bool) {
         self.on_client.set(on_client);
+        // Of an answer its account has the times; the clock is not read for each of its pieces.
+        let waits = on_client && self.phase.get() != Phase::Body;
+        self.upload_waits_since.set(match waits {
+            true => self.upload_waits_since.get().or_else(|| Some(Instant::now())),
+            false => None,
+        });
     }
 
     /// The request waited so long for a piece that its client sent.
@@ -141,9 +149,10 @@ impl Watch {
         self.upload_waits.set(self.upload_waits.get() + wait);
     }
 
-    /// For how long the request in flight waited for its client while it was sent.
+    /// For how long the request in flight waited for its client while it was sent, until now.
     pub(crate) fn upload_waits(&self) -> Duration {
-        self.upload_waits.get()
+        let now = self.upload_waits_since.get().map(|since| since.elapsed());
+        self.upload_waits.get() + now.unwrap_or_default()
     }
 
     /// Notes progress within the phase.
@@ -298,6 +307,7 @@ impl Watches {
             moved: Cell::new(0),
             late: Cell::new(0.0),
             upload_waits: Cell::new(Duration::ZERO),
+            upload_waits_since: Cell::new(None),
             ahead: RefCell::new(None),
             waker: RefCell::new(None),
             key: Cell::new(0),

@@ -21,7 +21,8 @@ fn fails(every: usize, fails: Arc<AtomicBool>, requests: Arc<AtomicUsize>) -> Ba
 
 #[test]
 fn a_backend_that_fails_at_once_is_passed_over_until_it_answers_again() {
-    for every in [1, 3] {
+    // What chance makes must be told from it, beside one other backend.
+    for (every, most) in [(1, 14), (3, 24)] {
         let (broken, requests) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
         let bad = fails(every, broken.clone(), requests.clone());
         let good = Backend::http(|_| ok("well"));
@@ -33,7 +34,7 @@ fn a_backend_that_fails_at_once_is_passed_over_until_it_answers_again() {
         let mut client = Client::connect(front);
         let failed = (0..400).filter(|_| client.get("/").status() == 500).count();
         assert!(
-            failed <= 12,
+            failed <= most,
             "{failed} of 400 failed before it was passed over, one in {every} there"
         );
         let health = gateway.backends_health();

@@ -452,6 +452,16 @@ fn a_backend_s_failed_statuses_are_failures_without_a_latency() {
 }
 
 #[test]
+fn a_status_that_is_none_is_a_failure_of_the_server() {
+    let backend = Backend::http(|_| b"HTTP/1.1 799 What\r\nContent-Length: 0\r\n\r\n".to_vec());
+    let (gateway, address) = gateway(&backend);
+    assert_eq!(Client::connect(address).get("/").status(), 799);
+    let counts = take(&gateway).service;
+    assert_eq!((counts.completions, counts.failed_answers), (0, 1));
+    assert_eq!(counts.statuses, [0, 0, 0, 0, 1]);
+}
+
+#[test]
 fn which_statuses_have_failed_is_the_users_to_say() {
     let backend = Backend::http(|request| match request.start.starts_with("GET /busy") {
         true => b"HTTP/1.1 429 Busy\r\nContent-Length: 0\r\n\r\n".to_vec(),

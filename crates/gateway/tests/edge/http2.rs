@@ -22,14 +22,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls;
 
-type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
+pub(crate) type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
 
 fn full(bytes: impl Into<Bytes>) -> BoxBody<Bytes, Infallible> {
     Full::new(bytes.into()).boxed()
 }
 
 /// Runs a test of a client that needs a runtime.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -47,11 +47,11 @@ async fn h2_over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Se
     sender
 }
 
-async fn h2c(address: SocketAddr) -> Sender {
+pub(crate) async fn h2c(address: SocketAddr) -> Sender {
     h2_over(TcpStream::connect(address).await.unwrap()).await
 }
 
-fn get(path: &str) -> Request<BoxBody<Bytes, Infallible>> {
+pub(crate) fn get(path: &str) -> Request<BoxBody<Bytes, Infallible>> {
     Request::get(format!("http://shop.example{path}"))
         .body(full(""))
         .unwrap()
@@ -209,7 +209,7 @@ fn streamed_uploads_and_trailers_pass() {
 }
 
 /// A channel as a stream.
-struct ReceiverStream<T>(tokio::sync::mpsc::Receiver<T>);
+pub(crate) struct ReceiverStream<T>(pub tokio::sync::mpsc::Receiver<T>);
 
 impl<T> futures_core::Stream for ReceiverStream<T> {
     type Item = T;

@@ -7,6 +7,7 @@ mod failing;
 mod failures;
 mod http2;
 mod killed;
+mod leaving;
 mod lifecycle;
 mod protocol;
 mod proxying;

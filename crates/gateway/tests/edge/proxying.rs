@@ -189,6 +189,13 @@ fn an_http_1_0_client_gets_what_it_can_read() {
     assert_eq!(response.header("transfer-encoding"), None);
     assert_eq!(response.text(), "abcde");
     assert!(client.is_closed());
+    // Only the end of the connection says where such an answer ends, whatever was asked for.
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    let response = client.receive();
+    assert_eq!(response.header("connection"), Some("close"));
+    assert_eq!(response.text(), "abcde");
+    assert!(client.is_closed());
 }
 
 #[test]

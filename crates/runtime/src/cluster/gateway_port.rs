@@ -1,6 +1,8 @@
 //! The control port of a gateway: what it counts, reported to one controller; the backends, as that controller wants them.
 
 mod levers;
+#[cfg(test)]
+mod refused_tests;
 
 pub use levers::levers_of;
 
@@ -224,6 +226,7 @@ fn size_class(class: &ClassCounts) -> SizeClass {
         completions: class.counts.completions,
         failures: class.counts.failures,
         aborted_by_client: class.counts.aborted_by_client,
+        refused: class.counts.refused,
         bytes: class.counts.response_bytes,
         in_flight: class.counts.in_flight,
         latencies: latencies
@@ -301,7 +304,8 @@ impl Control {
                 .zip(health)
                 .map(|(backend, health)| BackendPeriod {
                     requests: backend.counts.arrivals,
-                    failures: backend.counts.failures,
+                    // Its clients' leaving is none of its failures.
+                    failures: backend.counts.failed_by_service(),
                     healthy: health.healthy,
                     // Of a core that did not answer, only an older number is known.
                     in_flight: (stats.cores_missing == 0).then_some(backend.counts.in_flight),
@@ -337,6 +341,7 @@ impl Control {
                 sent: stats.service.retries,
                 withheld: stats.service.retries_withheld,
             }),
+            refused: stats.service.refused,
             failed: failures(&stats.service),
             responses: stats.service.statuses,
             cache: stats.cache_size.map(|_| CacheCounts {

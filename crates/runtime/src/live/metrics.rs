@@ -143,7 +143,11 @@ impl Metrics {
                 "service_in_flight",
                 "Requests being served; NaN where it is not known",
             ),
-            requests: add(all, "service_requests", "Requests that arrived"),
+            requests: add(
+                all,
+                "service_requests",
+                "Requests that arrived: completions, failures, refused ones, and those that have come to be in flight",
+            ),
             completions: add(
                 all,
                 "service_completions",
@@ -229,7 +233,7 @@ impl Metrics {
         }
         match &tick.observation.traffic {
             Some(traffic) => {
-                self.requests.inc_by(traffic.arrivals);
+                self.requests.inc_by(traffic.arrivals + tick.requests_refused);
                 self.completions.inc_by(traffic.completions);
                 self.failures.inc_by(traffic.failures);
                 let in_flight = traffic.in_flight.map_or(f64::NAN, |in_flight| in_flight as f64);

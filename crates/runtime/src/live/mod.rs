@@ -82,6 +82,7 @@ pub mod view;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Device, DevicePeriod, Missing, Refused};
 pub use machine::CgroupMachine;
+pub(crate) use outcomes::Refusals;
 pub use outcomes::{Outcomes, failures};
 pub use reflex::{Bell, Watch};
 pub use sinks::RecorderSink;
@@ -374,6 +375,7 @@ impl ControlLoop<'_, '_> {
             client_us,
             sources,
             retries,
+            refused,
             outcomes,
             ..
         } = telemetry.unwrap_or_default();
@@ -407,6 +409,7 @@ impl ControlLoop<'_, '_> {
             client_us,
             sources,
             retries,
+            requests_refused: refused,
             outcomes,
             telemetry_lost,
             parts: period.parts,

@@ -191,7 +191,7 @@ impl SizesPeriod {
         SizeClass {
             up_to: self.up_to(at),
             known: self.is_known(at),
-            arrivals: counts.arrivals,
+            arrivals: demand(counts),
             completions: counts.completions,
             failures: counts.failed_by_service(),
             bytes: counts.response_bytes,
@@ -205,7 +205,7 @@ impl SizesPeriod {
         let of_class = |(at, class): (usize, &ClassCounts)| {
             let rate = |count: u64| (length > Seconds::ZERO).then(|| count as f64 / length.get());
             let mut part = Part::new(class_name(&self.bounds, at), Role::Size)
-                .with(Sensor::ArrivalRate, rate(class.counts.arrivals))
+                .with(Sensor::ArrivalRate, rate(demand(&class.counts)))
                 .with(Sensor::FailureRate, rate(class.counts.failures))
                 .with(Sensor::InFlight, Some(class.counts.in_flight as f64))
                 .with(
@@ -263,6 +263,11 @@ fn latency(class: &ClassCounts, slo: Slo) -> Option<Latency> {
     latency_of(&class.histogram, class.counts.failed_by_service(), slo)
 }
 
+/// The requests that arrived without those that the gateway refused, which are no work of the service.
+fn demand(counts: &Counts) -> u64 {
+    counts.arrivals.saturating_sub(counts.refused)
+}
+
 /// What a report says of a class, as a gateway counts it.
 fn counts(class: message::SizeClass) -> ClassCounts {
     let mut histogram = backend_histogram();
@@ -290,6 +295,7 @@ fn counts(class: message::SizeClass) -> ClassCounts {
             completions: class.completions,
             failures: class.failures,
             aborted_by_client: class.aborted_by_client,
+            refused: class.refused,
             response_bytes: class.bytes,
             in_flight: class.in_flight,
             ..Counts::default()

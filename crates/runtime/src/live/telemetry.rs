@@ -1,6 +1,6 @@
 //! What is seen of the requests: our own gateway's counters, or whatever else can tell.
 
-use super::outcomes::Outcomes;
+use super::outcomes::{Outcomes, Refusals};
 use super::reflex::Watch;
 use super::sizes::SizesPeriod;
 use super::tick::BackendTick;
@@ -30,7 +30,7 @@ pub trait Telemetry {
 /// The requests of one period.
 #[derive(Clone, Debug, Default)]
 pub struct TrafficPeriod {
-    /// Requests that arrived.
+    /// Requests that arrived, without those that the gateway refused.
     pub arrivals: u64,
     /// Requests answered, with a status that does not count as failed.
     pub completions: u64,
@@ -58,6 +58,8 @@ pub struct TrafficPeriod {
     pub sources: SourceCounts,
     /// Requests that the gateway sent to a backend once more.
     pub retries: RetryCounts,
+    /// Requests that the gateway refused; all that arrived are `arrivals` and these.
+    pub refused: u64,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
     /// Requests by the size of their answers; `None` where nobody looks at sizes.
@@ -78,6 +80,7 @@ impl TrafficPeriod {
         self.client_us += other.client_us;
         self.sources += other.sources;
         self.retries += other.retries;
+        self.refused += other.refused;
         self.outcomes.add(&other.outcomes);
         let oldest = [self.oldest_in_flight, other.oldest_in_flight];
         self.oldest_in_flight = oldest.into_iter().flatten().reduce(Seconds::max);
@@ -140,6 +143,7 @@ pub struct GatewayTelemetry<'a> {
     gateway: &'a Handle,
     /// What was counted in lost periods: it comes with the next whole one.
     unused: Option<PeriodStats>,
+    refusals: Refusals,
 }
 
 impl<'a> GatewayTelemetry<'a> {
@@ -148,6 +152,7 @@ impl<'a> GatewayTelemetry<'a> {
         Self {
             gateway,
             unused: None,
+            refusals: Refusals::default(),
         }
     }
 }
@@ -175,13 +180,16 @@ impl Telemetry for GatewayTelemetry<'_> {
             .map(|(backend, health)| BackendTick {
                 name: backend.url.clone(),
                 requests: backend.counts.arrivals,
-                failures: backend.counts.failures,
+                // Its clients' leaving is none of its failures.
+                failures: backend.counts.failed_by_service(),
                 healthy: health.healthy,
                 connects: Some(backend.connects),
             })
             .collect();
+        let counts = &stats.service;
+        let (arrivals, refused) = self.refusals.leave_out(counts.arrivals, counts.refused);
         Some(TrafficPeriod {
-            arrivals: stats.service.arrivals,
+            arrivals,
             completions: stats.service.completions,
             failures: stats.service.failures,
             in_flight: Some(stats.service.in_flight),
@@ -195,6 +203,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             client_us: stats.service.client_us,
             sources: stats.sources,
             retries: RetryCounts::from(&stats.service),
+            refused,
             outcomes: Outcomes::of_gateway(&stats.service),
             sizes: SizesPeriod::of_gateway(self.gateway, stats.sizes),
         })
@@ -329,6 +338,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         client_us: 0,
         sources: SourceCounts::default(),
         retries: RetryCounts::default(),
+        refused: 0,
         outcomes: Outcomes::of_telemetry(&period),
         sizes: None,
         latency: match period.latency {

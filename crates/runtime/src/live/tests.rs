@@ -85,6 +85,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         client_us: 0,
         sources: SourceCounts::default(),
         retries: RetryCounts::default(),
+        refused: 0,
         outcomes: Outcomes::default(),
         sizes: None,
     })
@@ -325,6 +326,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         "service_queue",
         "service_batch",
         "service_cache",
+        "service_refused",
         "backend_",
         "gateway_",
     ] {
@@ -368,6 +370,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         sent: 16,
         withheld: 17,
     };
+    ticks[0].requests_refused = 18;
     status.tick(&ticks[0]);
     status.tick(&ticks[0]);
     let text = status.metrics_text();
@@ -383,6 +386,9 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         "headroom_backend_ejections_withheld_total{backend=\"http://b\"} 14",
         "headroom_service_queue_waits_total 16",
         "headroom_service_retries_total 32",
+        "headroom_service_refused_total 36",
+        // 20 that arrived in each of three periods are demand; and these.
+        "headroom_service_requests_total 96",
         "headroom_service_retries_withheld_total 34",
         "headroom_service_queue_refusals_total{cause=\"full\"} 18",
         "headroom_service_queue_refusals_total{cause=\"expired\"} 20",
@@ -623,6 +629,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         client_us: 0,
         sources: SourceCounts::default(),
         retries: RetryCounts::default(),
+        refused: 0,
         sizes: None,
         outcomes: Outcomes {
             failed_by_client: by_client,

@@ -64,6 +64,8 @@ pub struct Tick {
     pub sources: SourceCounts,
     /// Requests that the gateway sent to a backend once more.
     pub retries: RetryCounts,
+    /// Requests that the gateway refused; they are not among the arrivals.
+    pub requests_refused: u64,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
     /// Whether telemetry was expected, and did not come.

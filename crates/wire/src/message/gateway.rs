@@ -105,7 +105,7 @@ pub struct GatewayPeriod {
     pub run: u64,
     /// How long it was.
     pub length: Duration,
-    /// Requests that arrived.
+    /// Requests that arrived, those that were refused among them.
     pub arrivals: u64,
     /// Requests answered.
     pub completions: u64,
@@ -131,6 +131,8 @@ pub struct GatewayPeriod {
     pub sources: Option<SourceCounts>,
     /// Requests that were sent to a backend once more; `None` where the gateway does not tell.
     pub retries: Option<RetryCounts>,
+    /// Requests that the gateway itself refused (4xx, 501).
+    pub refused: u64,
     /// Failures by cause.
     pub failed: FailureCounts,
     /// Answers by the class of their status, 1xx to 5xx.
@@ -291,6 +293,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             client_us: period.client_us,
             sources: period.sources,
             retries: period.retries,
+            refused: period.refused,
             failed: Some(period.failed),
             responses: period.responses.to_vec(),
             cache: period.cache,
@@ -327,6 +330,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             client_us: message.client_us,
             sources: message.sources,
             retries: message.retries,
+            refused: message.refused,
             failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?,
             responses,
             cache: message.cache,
@@ -375,6 +379,7 @@ mod tests {
                 }],
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),
                 accept_pauses: arrivals,
+                refused: in_flight,
                 client_us: arrivals,
                 retries: oldest.map(|_| RetryCounts { sent: 6, withheld: 7 }),
                 sources: oldest.map(|_| SourceCounts {

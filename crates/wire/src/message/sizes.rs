@@ -20,6 +20,8 @@ pub struct SizeClass {
     pub failures: u64,
     /// Of these, the ones whose client went away.
     pub aborted_by_client: u64,
+    /// Requests that the gateway itself refused.
+    pub refused: u64,
     /// The content of the answers, bytes.
     pub bytes: u64,
     /// Requests in flight at the end.
@@ -118,6 +120,7 @@ impl From<SizeClass> for proto::SizeClass {
             completions: class.completions,
             failures: class.failures,
             aborted_by_client: class.aborted_by_client,
+            refused: class.refused,
             bytes: class.bytes,
             in_flight: class.in_flight,
             latency_us,
@@ -143,6 +146,7 @@ impl TryFrom<proto::SizeClass> for SizeClass {
             completions: message.completions,
             failures: message.failures,
             aborted_by_client: message.aborted_by_client,
+            refused: message.refused,
             bytes: message.bytes,
             in_flight: message.in_flight,
             latencies: latencies(message.latency_us, message.latency_count, MAX_LATENCIES)?,
@@ -210,6 +214,7 @@ mod tests {
             completions: 5,
             failures: 3,
             aborted_by_client: 1,
+            refused: 2,
             bytes: 500,
             in_flight: 1,
             latencies: vec![(10, 2), (30, 3)],

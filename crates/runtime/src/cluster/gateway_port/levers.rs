@@ -318,4 +318,4 @@ mod tests;
 
 #[cfg(test)]
 #[path = "placement_tests.rs"]
-mod placement_tests;
+pub(crate) mod placement_tests;

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
-const PATIENCE: Duration = Duration::from_secs(20);
-const PERIOD: Duration = Duration::from_millis(200);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PERIOD: Duration = Duration::from_millis(200);
 
 /// A server that says who it is; paths under /large are answered with 100 000 bytes, others with 100.
-fn server(name: &'static str) -> String {
+pub(crate) fn server(name: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -52,15 +52,15 @@ fn server(name: &'static str) -> String {
     url
 }
 
-struct Served {
-    gateway: Arc<Handle>,
+pub(crate) struct Served {
+    pub(crate) gateway: Arc<Handle>,
     _port: ControlPort,
-    control: Address,
-    at: SocketAddr,
+    pub(crate) control: Address,
+    pub(crate) at: SocketAddr,
     _dir: tempfile::TempDir,
 }
 
-fn served(backends: &[&str], bounds: &[u64]) -> Served {
+pub(crate) fn served(backends: &[&str], bounds: &[u64]) -> Served {
     let config = GatewayConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         backends: backends.iter().map(|url| BackendConfig::new(*url)).collect(),
@@ -104,7 +104,7 @@ fn placed(value: f64) -> Vec<LeverSetting> {
     }]
 }
 
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");

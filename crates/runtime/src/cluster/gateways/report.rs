@@ -1,6 +1,6 @@
 //! What a gateway reports in a period, as the loop has it.
 
-use crate::live::{BackendTick, Outcomes, ReportedLatency, TrafficPeriod, front};
+use crate::live::{BackendTick, Outcomes, Refusals, ReportedLatency, TrafficPeriod, front};
 use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, RetryCounts, SourceCounts};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::message::{Backend, BackendPeriod, GatewayPeriod};
@@ -21,8 +21,8 @@ pub(super) fn part(name: &str, sum: &TrafficPeriod, length: Duration) -> Part {
     front::with_front(part, cache.as_ref(), batching.as_ref())
 }
 
-/// What a gateway reported, whose backends these are; without its latencies.
-pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
+/// What a gateway reported, whose backends these are; without its latencies. What it refused is left out of the arrivals.
+pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend], refusals: &mut Refusals) -> TrafficPeriod {
     let connects = |reported: headroom_wire::message::ConnectCounts| ConnectCounts {
         opened: reported.opened,
         refused: reported.refused,
@@ -40,8 +40,9 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
         healthy: period.healthy,
         connects: period.connects.map(connects),
     };
+    let (arrivals, refused) = refusals.leave_out(period.arrivals, period.refused);
     TrafficPeriod {
-        arrivals: period.arrivals,
+        arrivals,
         completions: period.completions,
         failures: period.failures,
         in_flight: Some(period.in_flight),
@@ -92,6 +93,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
                 sent: retries.sent,
                 withheld: retries.withheld,
             }),
+        refused,
         outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),
         // Added apart: of several gateways they are one only where all have the same classes.
         sizes: None,

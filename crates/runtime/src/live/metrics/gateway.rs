@@ -39,6 +39,7 @@ pub(super) struct GatewayMetrics {
     accept_pauses: Counter,
     client_time: FloatCounter,
     sources_refused: Counters,
+    refused: Counter,
     retries: Counter,
     retries_withheld: Counter,
     gateway_restarts: Counter,
@@ -51,7 +52,11 @@ impl GatewayMetrics {
         Self {
             is_there: AtomicBool::new(false),
             backend_requests: add(all, "backend_requests", "Requests sent to a backend"),
-            backend_failures: add(all, "backend_failures", "Requests that a backend failed"),
+            backend_failures: add(
+                all,
+                "backend_failures",
+                "Requests that a backend failed; without those whose clients left",
+            ),
             size_requests: add(
                 all,
                 "backend_size_requests",
@@ -154,6 +159,11 @@ impl GatewayMetrics {
                 "gateway_accept_pauses",
                 "Times that the gateway stopped accepting clients for a while, to keep descriptors for backends",
             ),
+            refused: add(
+                all,
+                "service_refused",
+                "Requests that the gateway itself refused (4xx, 501), as malformed, too large or over their source's rate: no demand for a law",
+            ),
             retries: add(
                 all,
                 "service_retries",
@@ -189,6 +199,7 @@ impl GatewayMetrics {
         self.is_there.fetch_or(is_there, Ordering::Relaxed);
         self.accept_pauses.inc_by(tick.accept_pauses);
         self.client_time.inc_by(tick.client_us as f64 / 1e6);
+        self.refused.inc_by(tick.requests_refused);
         self.retries.inc_by(tick.retries.sent);
         self.retries_withheld.inc_by(tick.retries.withheld);
         let sources = &tick.sources;
