@@ -66,6 +66,7 @@ mod error;
 mod exchange;
 mod exchanges;
 mod failing;
+mod files;
 #[cfg(test)]
 mod fuzz_tests;
 mod grpc;

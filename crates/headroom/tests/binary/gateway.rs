@@ -271,3 +271,74 @@ fn a_hang_up_reads_certificates_again() {
     assert_eq!(get(plain, "/").unwrap().status, 200);
     gateway.stop();
 }
+
+/// What a start refuses --check refuses, with the same words; what a start only warns of it says.
+#[test]
+fn a_check_looks_at_all_that_a_start_looks_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let base = "gateway --listen 127.0.0.1:0 --backend http://127.0.0.1:81";
+    let run = folder.path().join("run").display().to_string();
+    let unmade = folder.path().join("unmade").display().to_string();
+    for (flags, said) in [
+        (
+            format!("--listen {free} --listen {free}"),
+            vec!["is given twice", "--listen has it too"],
+        ),
+        (
+            "--control unix:/nonexistent/gateway.sock".to_owned(),
+            vec!["there is no folder /nonexistent"],
+        ),
+        (
+            "--control 127.0.0.1:0 --control-ca nope --control-cert nope --control-key nope".to_owned(),
+            vec!["nope"],
+        ),
+        (
+            "--user no-such-user-here".to_owned(),
+            vec!["--user", "no-such-user-here"],
+        ),
+    ] {
+        for (check, run) in [("", &run), ("--check", &unmade)] {
+            refused(headroom(format!("{base} {flags} --run-dir {run} {check}")), &said);
+        }
+    }
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let checked = headroom(format!("{base} --check --run-dir {}", file.display()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.success(), "{said}");
+    assert!(said.contains("no gateway can take over from this one"), "{said}");
+    assert!(!std::path::Path::new(&unmade).exists(), "a check makes nothing");
+    assert_eq!(said.matches("Not a directory").count(), 1, "{said}");
+}
+
+/// Who takes over is told what of the control port is its own to choose.
+#[test]
+fn a_successor_with_its_predecessors_control_port_is_told_to_take_another() {
+    let server = Server::start(Duration::ZERO);
+    let folder = tempfile::tempdir().unwrap();
+    let control = format!("--control unix:{}", folder.path().join("gw.sock").display());
+    let run = format!("--run-dir {}", folder.path().join("run").display());
+    let words: Vec<&str> = control.split(' ').chain(run.split(' ')).collect();
+    let (mut gateway, address) = start(server.address, &words);
+    let successor = format!(
+        "gateway --listen {address} --backend http://{} --takeover {run} {control}",
+        server.address
+    );
+    for check in ["", " --check"] {
+        refused(
+            headroom(format!("{successor}{check}")),
+            &[
+                "--control must be another address",
+                "is in use: another process listens there",
+            ],
+        );
+    }
+    assert_eq!(get(address, "/").unwrap().status, 200);
+    gateway.stop();
+}

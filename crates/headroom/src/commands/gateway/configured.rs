@@ -73,8 +73,14 @@ impl Configured {
                 return;
             };
             for error in given.config.mistakes() {
-                let is_flags = matches!(&error, GatewayError::Config { key, .. } if given.has(key));
+                let is_flags = match &error {
+                    GatewayError::Config { key, .. } | GatewayError::ListenTwice { key, .. } => {
+                        given.has(key)
+                    }
+                    _ => false,
+                };
                 if !is_flags {
+                    let error = with_flags(&given, true, error);
                     let (key, why) = door::gateway_objection(&given.config, &error);
                     mistakes.push(document.error(&key, why));
                 }
@@ -93,6 +99,23 @@ impl Configured {
 
     /// What the gateway refuses of its configuration: in the words of the command line, or at the file's line.
     pub fn refused(&self, error: GatewayError) -> Failure {
+        let error = with_flags(&self.given, self.document.is_some(), error);
+        let is_flags = |key: &str| self.document.is_none() || self.given.has(key);
+        match &error {
+            GatewayError::ListenTwice { key, .. } if key.starts_with("--") => {
+                return Failure::usage(error);
+            }
+            GatewayError::Tls { path, .. } => {
+                let key = self.config().tls_key_of(path);
+                let flag = key
+                    .filter(|key| is_flags(key))
+                    .and_then(|key| self.given.flag(&key));
+                if let Some(flag) = flag {
+                    return Failure::usage(anyhow!("{flag} {error}"));
+                }
+            }
+            _ => {}
+        }
         if let GatewayError::BackendTls { key, .. } = &error {
             let key = format!("backends.tls.{key}");
             if let Some(flag) = self
@@ -119,6 +142,29 @@ impl Configured {
                 Failure::usage(document.error(&key, why))
             }
         }
+    }
+}
+
+/// The error with flags instead of the keys of two listeners that flags gave.
+fn with_flags(given: &Given, has_file: bool, error: GatewayError) -> GatewayError {
+    let GatewayError::ListenTwice {
+        key,
+        address,
+        also,
+        other,
+    } = error
+    else {
+        return error;
+    };
+    let named = |key: String| {
+        let flag = given.flag(&key).filter(|_| !has_file || given.has(&key));
+        flag.map_or(key, str::to_owned)
+    };
+    GatewayError::ListenTwice {
+        key: named(key),
+        address,
+        also: named(also),
+        other,
     }
 }
 
