@@ -4,7 +4,7 @@ use super::GatewayArgs;
 use super::flags::Given;
 use crate::config::EXAMPLE;
 use anyhow::anyhow;
-use headroom_console::{Document, Failure};
+use headroom_console::{Document, Failure, fold};
 use headroom_gateway::{Balance, GatewayConfig, GatewayError};
 use headroom_runtime::door;
 use serde::Deserialize;
@@ -16,6 +16,9 @@ pub struct GatewayFile {
     /// The gateway.
     pub gateway: GatewayConfig,
 }
+
+/// How wide the comments of an example are.
+const COLUMNS: usize = 100;
 
 /// What an example of it begins with.
 const HEADER: &str = "\
@@ -38,7 +41,7 @@ pub fn example() -> String {
     let own = tables.find("\n[service]").map_or(tables, |end| &tables[..end]);
     let own = own.rfind("\n\n").map_or(own, |end| &own[..end]);
     let keys = own.strip_prefix("[gateway]\n").unwrap_or(own);
-    format!("{HEADER}[gateway]\n{OF_SLO}{keys}\n")
+    fold::comments(&format!("{HEADER}[gateway]\n{OF_SLO}{keys}\n"), COLUMNS)
 }
 
 /// What the gateway is to be, and of what it was made, for what is wrong with it.

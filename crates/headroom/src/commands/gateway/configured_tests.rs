@@ -45,6 +45,8 @@ fn the_example_has_every_key_and_is_valid_written_out() {
     with_file(&example, "").unwrap();
     with_file(&written_out(&example, &["tls"]), "").unwrap();
     assert_eq!(gaps::<GatewayFile>(&example), (Vec::new(), Vec::new()));
+    let long = |line: &&str| line.chars().count() > COLUMNS && !line.contains(" = ");
+    assert_eq!(example.lines().find(long), None);
     assert!(
         !example.contains("HAProxy"),
         "what is about the next table is left out"
