@@ -31,7 +31,35 @@ pub(crate) fn no_pair(error: &rustls::Error, certificate: &std::path::Path) -> S
             "it does not fit the certificate in {certificate}: they are of two different keys; give the key that the certificate was \
              issued for"
         ),
-        error => format!("it cannot be used with the certificate in {certificate}: {error}"),
+        error => {
+            let why = certificate_objection(error);
+            format!("it cannot be used with the certificate in {certificate}: {why}")
+        }
+    }
+}
+
+/// What is wrong with a certificate, in words where rustls has none.
+fn certificate_objection(error: &rustls::Error) -> String {
+    // What webpki says passes through rustls as an error without a type.
+    let said = error.to_string();
+    match said.contains("UnsupportedCertVersion") {
+        true => "it is an X.509 certificate of version 1, and version 3 is needed: issue it with an extension, such as subjectAltName"
+            .to_owned(),
+        false => said,
+    }
+}
+
+/// Why a handshake with a client has failed, where that was its certificate.
+pub(crate) fn refused_certificate(error: &io::Error) -> Option<String> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::NoCertificatesPresented => {
+            Some("the client has shown no certificate, and must (`tls.require`)".to_owned())
+        }
+        error @ rustls::Error::InvalidCertificate(_) => Some(format!(
+            "the client's certificate was refused: {}",
+            certificate_objection(error)
+        )),
+        _ => None,
     }
 }
 

@@ -83,6 +83,7 @@ mod pool;
 mod proxy;
 mod queue;
 mod raw_head;
+mod refusals;
 mod request_head;
 mod resolve;
 mod response_head;
