@@ -2,6 +2,7 @@
 
 use bytesize::ByteSize;
 use headroom_units::Seconds;
+use std::net::{IpAddr, SocketAddr};
 
 /// A length of time in seconds: more than nothing, and at most a hundred years.
 ///
@@ -78,6 +79,44 @@ pub fn whole_content_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// An IP address and a port.
+///
+/// # Errors
+/// What is wrong with it and what a right one looks like, for clap to say.
+pub fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| address_objection(text, SocketAddr::from(([127, 0, 0, 1], 8080))))
+}
+
+/// What is wrong with a text that is no address with a port, and what a right one looks like, with what is right of it.
+pub(crate) fn address_objection(text: &str, example: SocketAddr) -> String {
+    let written = text.trim();
+    let port = example.port();
+    let bare = written.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return format!("it has no port: write {}", SocketAddr::new(ip, port));
+    }
+    let Some((host, after)) = written.rsplit_once(':') else {
+        return format!("it is no IP address with a port: write one as {example}");
+    };
+    let (ip, number) = (
+        host.trim_matches(['[', ']']).parse::<IpAddr>(),
+        after.parse::<u16>(),
+    );
+    match (ip, number) {
+        (Ok(ip), Ok(number)) => format!("write it as {}", SocketAddr::new(ip, number)),
+        (Ok(ip), Err(_)) => {
+            let right = SocketAddr::new(ip, port);
+            format!("{after:?} is no port, which is a number from 0 to 65535: write it as {right}")
+        }
+        (Err(_), Ok(number)) if host.is_empty() => format!(
+            "there is no address before the port: write {}:{number}, or 0.0.0.0:{number} for every address of this machine",
+            example.ip()
+        ),
+        (Err(_), _) => format!("{host:?} is no IP address: write address and port as {example}"),
+    }
+}
+
 /// A name by which something can be found again.
 ///
 /// # Errors
@@ -136,6 +175,40 @@ mod tests {
             assert!(why.contains("64MiB"), "{text}: {why}");
         }
         assert!(size("64").unwrap_err().contains("no unit"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_address_is_said_with_a_right_one() {
+        assert_eq!(socket_address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
+        for (text, said) in [
+            ("127.0.0.1", "it has no port: write 127.0.0.1:8080"),
+            ("::1", "it has no port: write [::1]:8080"),
+            ("[::1]", "it has no port: write [::1]:8080"),
+            (
+                ":23100",
+                "there is no address before the port: write 127.0.0.1:23100, or 0.0.0.0:23100 for every address of this machine",
+            ),
+            (
+                "127.0.0.1:80x",
+                "\"80x\" is no port, which is a number from 0 to 65535: write it as 127.0.0.1:8080",
+            ),
+            (
+                "10.0.0.1:70000",
+                "\"70000\" is no port, which is a number from 0 to 65535: write it as 10.0.0.1:8080",
+            ),
+            (
+                "localhost:80",
+                "\"localhost\" is no IP address: write address and port as 127.0.0.1:8080",
+            ),
+            ("", "it is no IP address with a port: write one as 127.0.0.1:8080"),
+            (
+                "8080",
+                "it is no IP address with a port: write one as 127.0.0.1:8080",
+            ),
+            (" 127.0.0.1:80 ", "write it as 127.0.0.1:80"),
+        ] {
+            assert_eq!(socket_address(text).unwrap_err(), said, "{text}");
+        }
     }
 
     #[test]

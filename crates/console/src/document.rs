@@ -1,5 +1,6 @@
 //! A configuration file's text, and errors that name its lines.
 
+use crate::parse::EXPLAINED;
 use crate::{ConfigErrors, Mistakes};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,13 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
+    /// Where the sentence begins that says how to learn of every key, with the dot before it, where the message ends with one.
+    pub(crate) fn explained(&self) -> Option<usize> {
+        let rest = self.message.strip_suffix(EXPLAINED)?;
+        let end = rest.rfind(" `headroom ")?;
+        Some(end - usize::from(rest[..end].ends_with('.')))
+    }
+
     /// The key that it is about, where it is about one.
     pub fn key(&self) -> Option<&str> {
         let (key, _) = self.message.split_once(": ")?;

@@ -23,6 +23,7 @@ mod cuts;
 mod document;
 mod failure;
 pub mod file;
+pub mod fold;
 mod mistakes;
 mod parse;
 mod place;

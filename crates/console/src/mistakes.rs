@@ -131,6 +131,13 @@ impl Mistakes {
     pub fn done(mut self) -> Result<(), ConfigErrors> {
         self.errors
             .sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
+        // Of several the last says how to learn of every key.
+        let said = self.errors.iter().rposition(|error| error.explained().is_some());
+        for error in self.errors.iter_mut().take(said.unwrap_or_default()) {
+            if let Some(end) = error.explained() {
+                error.message.truncate(end);
+            }
+        }
         match self.errors.is_empty() {
             true => Ok(()),
             false => Err(ConfigErrors {

@@ -4,11 +4,13 @@
 //! or was before, something stands in for it, so that what is beside it is understood and checked. What follows from a cut only (a table
 //! that now lacks the key, what is said of what stands in) is no mistake of its own and is not said.
 
+use crate::args::address_objection;
 use crate::cuts::Cuts;
 use crate::place::{Place, Step, is_alike, place_of};
 use crate::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_units::Seconds;
 use serde::de::DeserializeOwned;
+use std::ops::Range;
 use toml::de::{DeTable, Deserializer, Error};
 
 impl Document {
@@ -79,7 +81,9 @@ impl Document {
             }
             (Some(key), Some(place)) => format!("{place}.{key}: is missing: add it to `{place}`{quoted}"),
             (None, Some(place)) if !place.0.is_empty() => {
-                let remedy = remedy(place, why)
+                let remedy = self
+                    .address_remedy(place, why, &span)
+                    .or_else(|| remedy(place, why))
                     .or_else(|| list_remedy(place, why))
                     .or_else(|| meant(why));
                 format!("{place}: {why}{quoted}{}", remedy.unwrap_or_default())
@@ -89,10 +93,33 @@ impl Document {
         ConfigError {
             file: self.file().to_owned(),
             line: error.span().map(|span| self.line_of(&span)),
-            message: format!("{what}. `headroom {command} --example` prints every key with its meaning"),
+            message: format!(
+                "{what}{} `headroom {command} {EXPLAINED}",
+                if what.ends_with('?') { "" } else { "." }
+            ),
         }
     }
+
+    /// What is wrong with a text that was to be an IP address and a port.
+    fn address_remedy(&self, place: &Place, why: &str, span: &Range<usize>) -> Option<String> {
+        if !why.starts_with("invalid socket address syntax") {
+            return None;
+        }
+        let written = self.text().get(span.clone())?.trim_matches(['"', '\'']);
+        let is_nameserver = place
+            .0
+            .iter()
+            .any(|step| *step == Step::Key("nameservers".to_owned()));
+        let example = match is_nameserver {
+            true => ([10, 0, 0, 2], 53),
+            false => ([127, 0, 0, 1], 8080),
+        };
+        Some(format!("; {}", address_objection(written, example.into())))
+    }
 }
+
+/// How a message about a key that is not understood ends, after `headroom COMMAND`.
+pub(crate) const EXPLAINED: &str = "--example` prints every key with its meaning";
 
 /// What `serde` says, without names of types that only programmers know.
 fn plain(why: &str) -> String {
@@ -115,6 +142,8 @@ fn meant(why: &str) -> Option<String> {
     let of_value = || why.strip_prefix('"')?.split_once("\" is no ");
     let (written, rest) = of_key.or_else(of_value)?;
     let names = rest.rsplit_once("one of ").map_or(rest, |(_, names)| names);
+    // Of two it says "`a` or `b`".
+    let names = names.replace("` or `", "`, `");
     let names = names.split(", ").map(|name| name.trim_matches('`'));
     let bare = |name: &str| name.to_lowercase().replace(['-', '_', ' '], "");
     // "p99" of "p99_ms".

@@ -309,3 +309,45 @@ fn kinds_are_named_as_people_do_and_one_value_of_several_is_put_in_brackets() {
         None
     );
 }
+
+/// Of several messages the last says how to learn of every key; a question keeps its mark alone.
+#[test]
+fn how_to_learn_of_every_key_is_said_once() {
+    let hint = "`headroom up --example` prints every key with its meaning";
+    let text = "[slo]\nname = 3\nmst = 1\n[service]\nname = \"a\"\n";
+    let errors = Document::shipped("m.toml", text)
+        .parse::<File>("up")
+        .unwrap_err()
+        .to_string();
+    assert_eq!(errors.matches(hint).count(), 1, "{errors}");
+    assert!(errors.ends_with(hint) && errors.lines().count() == 2, "{errors}");
+    assert!(errors.contains("did you mean `most`? `headroom"), "{errors}");
+    assert!(errors.lines().next().unwrap().ends_with("`name = 3`"), "{errors}");
+}
+
+#[test]
+fn an_address_in_a_file_is_answered_with_a_right_one() {
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "read for its errors")]
+    struct Addresses {
+        listen: std::net::SocketAddr,
+        #[serde(default)]
+        nameservers: Vec<std::net::SocketAddr>,
+    }
+    for (text, said) in [
+        (
+            "listen = \":80\"\n",
+            "m.toml:1: listen: invalid socket address syntax, in `listen = \":80\"`; there is no address before the port: write 127.0.0.1:80",
+        ),
+        (
+            "listen = \"127.0.0.1:1\"\nnameservers = ['10.0.0.2']\n",
+            "; it has no port: write 10.0.0.2:53. `headroom",
+        ),
+    ] {
+        let error = Document::shipped("m.toml", text)
+            .parse::<Addresses>("gateway")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}

@@ -10,6 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::config::BackendConfig;
 use crate::error::GatewayError;
+use crate::files::{no_pair, not_pem};
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
@@ -19,7 +20,7 @@ fn provider() -> Arc<CryptoProvider> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| format!("not a PEM certificate chain: {error}"))?;
+        .map_err(|error| not_pem(&error, "certificate"))?;
     match chain.is_empty() {
         true => Err("it holds no certificate".into()),
         false => Ok(chain),
@@ -28,7 +29,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 /// The private key of a PEM file.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| format!("not a PEM private key: {error}"))
+    PrivateKeyDer::from_pem_file(path).map_err(|error| not_pem(&error, "private key"))
 }
 
 /// Reads what a backend is believed by and shown. Sessions are resumed, over all cores: the store is the configuration's.
@@ -76,8 +77,7 @@ pub(crate) fn backend(config: &BackendConfig) -> Result<ClientConfig, GatewayErr
     };
     let chain = certificates(certificate).map_err(|why| bad("certificate", Some(certificate), why))?;
     let private = private_key(key).map_err(|why| bad("key", Some(key), why))?;
-    client.with_client_auth_cert(chain, private).map_err(|error| {
-        let why = format!("it does not fit the certificate: {error}");
-        bad("key", Some(key), why)
-    })
+    client
+        .with_client_auth_cert(chain, private)
+        .map_err(|error| bad("key", Some(key), no_pair(&error, certificate)))
 }

@@ -25,6 +25,7 @@ use crate::send_proxy::Ends;
 use crate::sources::Source;
 use crate::tunnel;
 use crate::watch::{Phase, Watch};
+use crate::{files, refusals};
 
 /// What every HTTP/2 connection begins with (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -99,8 +100,15 @@ pub(crate) async fn serve<L: Layer + 'static>(
         Some(end) => {
             let tls = end.current();
             let accepted = tokio::time::timeout(patience, Box::pin(tls.acceptor().accept(stream)));
-            let Ok(Ok(stream)) = accepted.await else {
-                return;
+            let stream = match accepted.await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    if let Some(why) = files::refused_certificate(&error) {
+                        refusals::tell(peer, &why);
+                    }
+                    return;
+                }
+                Err(_) => return,
             };
             let connection = stream.get_ref().1;
             let http2 = connection.alpn_protocol() == Some(b"h2");

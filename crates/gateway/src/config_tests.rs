@@ -67,7 +67,9 @@ fn values_out_of_range_name_key_and_value() {
             it.timeouts.queue_timeout_ms = 0
         }),
         ("threads = 257: ", |it| it.threads = 257),
-        ("backends.weight = 1001: ", |it| it.backends[0].weight = 1001),
+        ("backends.weight = 1001 (of http://127.0.0.1:1): ", |it| {
+            it.backends[0].weight = 1001
+        }),
         ("backends.url = http://localhost:8080: ", |it| {
             it.backends[0].url = "http://localhost:8080".into();
         }),

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use crate::config::Network;
 use crate::core::Core;
 use crate::proxy;
+use crate::refusals;
 use crate::sources::{Admission, Over, Source};
 use crate::tls::TlsEnd;
 
@@ -45,7 +46,10 @@ impl Entry {
             }
         };
         core.stats.borrow_mut().sources.proxy_headers += 1;
-        tracing::debug!(%peer, why, "a connection for a proxy was closed");
+        refusals::tell(
+            peer,
+            &format!("it is to begin with a PROXY protocol header, and {why}"),
+        );
         None
     }
 

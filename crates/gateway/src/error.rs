@@ -18,6 +18,18 @@ pub enum GatewayError {
         /// What would be accepted.
         allowed: String,
     },
+    /// Two listeners are to have one address.
+    #[error("{key}: {address} is given twice, {also} has {}; each address and port has one listener: leave one out, or give it another port", had(.address, .other))]
+    ListenTwice {
+        /// The key of the later one, with its table.
+        key: String,
+        /// Its address.
+        address: SocketAddr,
+        /// The key of the earlier one.
+        also: String,
+        /// The earlier one's address: the same, or one that has the later one in it (`0.0.0.0:80` has every address of port 80).
+        other: SocketAddr,
+    },
     /// A backend's URL cannot be used.
     #[error("backend `{url}`: {why}; write it as http://host:port or https://host:port")]
     BackendUrl {
@@ -78,6 +90,14 @@ pub enum GatewayError {
         /// How many there are.
         count: usize,
     },
+}
+
+/// What the other listener has.
+fn had(address: &SocketAddr, other: &SocketAddr) -> String {
+    match address == other {
+        true => "it too".to_owned(),
+        false => format!("{other}, and one of the two is every address of this machine"),
+    }
 }
 
 fn bind_remedy(source: &io::Error) -> &'static str {

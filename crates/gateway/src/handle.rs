@@ -74,6 +74,7 @@ fn memory_bytes() -> u64 {
 fn prepare(config: &GatewayConfig) -> Result<Prepared, GatewayError> {
     config.check()?;
     config.check_memory(memory_bytes())?;
+    config.resolver.check_files()?;
     let backends: Vec<Arc<Backend>> = config
         .backends
         .iter()

@@ -66,6 +66,7 @@ mod error;
 mod exchange;
 mod exchanges;
 mod failing;
+mod files;
 #[cfg(test)]
 mod fuzz_tests;
 mod grpc;
@@ -83,6 +84,7 @@ mod pool;
 mod proxy;
 mod queue;
 mod raw_head;
+mod refusals;
 mod request_head;
 mod resolve;
 mod response_head;

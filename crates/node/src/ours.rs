@@ -113,6 +113,30 @@ pub fn make(dir: &Path, mode: u32) -> Result<(), NotOurs> {
     check(dir)
 }
 
+/// Whether [`make`] would make it, and this user could make files in it then. Nothing is made.
+///
+/// # Errors
+/// As [`make`].
+pub fn check_make(dir: &Path) -> Result<(), NotOurs> {
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let there = absolute.ancestors().find(|part| part.exists());
+    let there = there.unwrap_or(Path::new("/"));
+    match there == absolute {
+        true => check(there)?,
+        false => check_above(there)?,
+    }
+    let refused = |source| NotOurs::Io {
+        action: "write in",
+        part: there.to_owned(),
+        source,
+    };
+    if !there.is_dir() {
+        return Err(refused(io::ErrorKind::NotADirectory.into()));
+    }
+    let may = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(there, may).map_err(|errno| refused(errno.into()))
+}
+
 /// The same of a folder in which another is to be made.
 fn check_above(path: &Path) -> Result<(), NotOurs> {
     Walk::of(path, true).follow()

@@ -237,6 +237,12 @@ pub enum Lost {
          holds it back, or is replayed"
     )]
     Late(Seconds),
+    /// The same, while too few periods were seen to tell a clock that is behind from a log that is late.
+    #[error(
+        "the log comes {0:.1} late by its dates. Whether always as late, as by a clock that is behind, which is then allowed for, is \
+         known once it was seen in 3 periods and for 2 s"
+    )]
+    LagUnknown(Seconds),
     /// A query was not answered, or not usefully; the text says which, why and the remedy.
     #[error("{0}")]
     Query(String),

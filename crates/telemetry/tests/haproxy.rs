@@ -594,7 +594,7 @@ fn dates_of_another_time_zone_are_said_once_and_lose_no_more_than_the_first_peri
     let mut telemetry = HaproxyTelemetry::start(config).unwrap();
     let periods = periods_of(&haproxy, &mut telemetry, 10, Duration::from_millis(400));
     assert!(
-        matches!(periods[0].lost, Some(Lost::Late(_))),
+        matches!(periods[0].lost, Some(Lost::LagUnknown(_))),
         "{:?}",
         periods[0].lost
     );

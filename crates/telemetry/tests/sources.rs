@@ -290,7 +290,7 @@ fn a_log_that_comes_late_is_lost() {
     std::thread::sleep(Duration::from_millis(100));
     let period = telemetry.take_period(Duration::ZERO);
     assert!(
-        matches!(period.lost, Some(Lost::Late(lag)) if lag.get() > 55.0),
+        matches!(period.lost, Some(Lost::LagUnknown(lag)) if lag.get() > 55.0),
         "{:?}",
         period.lost
     );
@@ -323,7 +323,7 @@ fn a_clock_that_is_behind_is_said_once_and_lines_that_come_late_by_it_are_lost()
     let minute = Duration::from_secs(60);
     let periods: Vec<TelemetryPeriod> = (0..14).map(|_| send(&date(minute))).collect();
     assert!(
-        matches!(periods[0].lost, Some(Lost::Late(_))),
+        matches!(periods[0].lost, Some(Lost::LagUnknown(_))),
         "{:?}",
         periods[0].lost
     );

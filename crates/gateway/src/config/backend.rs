@@ -24,7 +24,10 @@ use super::check::Wrong;
 /// # Ok::<(), toml::de::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, as { url = \"http://10.0.0.7:8081\" } or { url = \"http://10.0.0.7:8081\", weight = 2 }"
+)]
 pub struct BackendConfig {
     /// `http://host:port` or `https://host:port`; the port defaults to 80 or 443. A host name is resolved at the start and again
     /// every 30 s.
@@ -124,13 +127,13 @@ impl BackendConfig {
 
     /// What is wrong with it but for its URL.
     pub(super) fn check(&self, wrong: &mut Wrong) {
+        let url = &self.url;
         wrong.need(
             self.weight <= MAX_WEIGHT,
             "backends.weight",
-            self.weight,
+            format!("{} (of {url})", self.weight),
             "0 to 1000",
         );
-        let url = &self.url;
         wrong.need(
             self.protocol != Some(BackendProtocol::Auto) || self.is_https(),
             "backends.protocol",

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::backend::Backend;
 use crate::error::GatewayError;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// The longest that a request may be held.
@@ -34,6 +34,14 @@ fn is_name(name: &str) -> bool {
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     labels.split('.').all(is_label)
+}
+
+/// Whether two listeners cannot have these addresses both. Every address of this machine (`0.0.0.0`) has each of them; those of IPv6 have
+/// none of IPv4 (`IPV6_V6ONLY`). Port 0 is another free port each time.
+fn are_one(one: SocketAddr, other: SocketAddr) -> bool {
+    let of_all = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let same = one.ip() == other.ip() || of_all && one.is_ipv4() == other.is_ipv4();
+    same && one.port() == other.port() && one.port() != 0
 }
 
 /// Who may send PROXY headers is said where they are expected, and only there.
@@ -108,6 +116,7 @@ impl GatewayConfig {
         let allowed = "at least one address in `listen` or one `[[http]]` or `[[tls]]` table";
         wrong.need(listens, "listen", "[]", allowed);
         self.check_edge(&mut wrong);
+        wrong.0.extend(self.listened_twice());
         let count = self.backends.len();
         let allowed = "1 to 256 backends, each `{ url = \"http://host:port\" }`";
         wrong.need((1..=MAX_BACKENDS).contains(&count), "backends", count, allowed);
@@ -127,6 +136,41 @@ impl GatewayConfig {
         wrong.0
     }
 
+    /// The listener that has this address, or has it among others: its key, with its number where it is one of several, and its address.
+    pub fn listener_at(&self, address: SocketAddr) -> Option<(String, SocketAddr)> {
+        let mut all = self.keyed_listeners();
+        all.find(|(_, other)| are_one(*other, address))
+    }
+
+    /// Every listener's address with its key.
+    fn keyed_listeners(&self) -> impl Iterator<Item = (String, SocketAddr)> {
+        let plain = self.listen.iter().enumerate();
+        let plain = plain.map(|(at, address)| (format!("listen[{at}]"), *address));
+        let http = self.http.iter().enumerate();
+        let http = http.map(|(at, http)| (format!("http[{at}].listen"), http.listen));
+        let tls = self.tls.iter().enumerate();
+        let tls = tls.map(|(at, tls)| (format!("tls[{at}].listen"), tls.listen));
+        plain.chain(http).chain(tls)
+    }
+
+    /// The listeners that are to have an address that one before them has. What is tried with the sockets cannot tell: there the other
+    /// process that has the port would be this one.
+    fn listened_twice(&self) -> Vec<GatewayError> {
+        let mut before: Vec<(String, SocketAddr)> = Vec::new();
+        let mut twice = Vec::new();
+        for (key, address) in self.keyed_listeners() {
+            let same = before.iter().find(|(_, other)| are_one(*other, address));
+            twice.extend(same.map(|(also, other)| GatewayError::ListenTwice {
+                key: key.clone(),
+                address,
+                also: also.clone(),
+                other: *other,
+            }));
+            before.push((key, address));
+        }
+        twice
+    }
+
     /// What listeners, sources and names may be given.
     fn check_edge(&self, wrong: &mut Wrong) {
         for tls in &self.tls {
@@ -144,6 +188,9 @@ impl GatewayConfig {
             let holds = tls.client_revoked.is_none() || tls.client_ca.is_some();
             let allowed = "none without `tls.client_ca`: no client shows a certificate then";
             wrong.need(holds, "tls.client_revoked", show(&tls.client_revoked), allowed);
+            let holds = tls.require || tls.client_ca.is_some();
+            let allowed = "nothing without `tls.client_ca`: no client is asked for a certificate then";
+            wrong.need(holds, "tls.require", tls.require, allowed);
             check_trusted(wrong, "tls", tls.proxy_protocol, &tls.trusted);
         }
         for http in &self.http {

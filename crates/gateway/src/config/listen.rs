@@ -7,6 +7,8 @@ use ipnet::IpNet;
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 
+use super::GatewayConfig;
+
 /// The most certificates of one TLS listener.
 pub const MAX_CERTIFICATES: usize = 1_024;
 
@@ -15,7 +17,10 @@ pub const MAX_CERTIFICATES: usize = 1_024;
 /// Its files are read again when they change, looked at every 5 s, and at [`crate::Handle::reload_certificates`]; connections that are
 /// open keep what they have. New files that cannot be used are reported, and those before stay in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, as { listen = \"0.0.0.0:443\", certificate = \"cert.pem\", key = \"key.pem\" }"
+)]
 pub struct TlsListenConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
@@ -57,6 +62,14 @@ fn yes() -> bool {
     true
 }
 
+impl GatewayConfig {
+    /// The key of the TLS listener's file, with its tables and their numbers: `tls[1].certificates[0].key`.
+    pub fn tls_key_of(&self, file: &Path) -> Option<String> {
+        let mut all = self.tls.iter().enumerate();
+        all.find_map(|(at, tls)| Some(format!("tls[{at}].{}", tls.key_of(file)?)))
+    }
+}
+
 impl TlsListenConfig {
     /// A listener with one certificate.
     pub fn new(listen: SocketAddr, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
@@ -95,6 +108,25 @@ impl TlsListenConfig {
         .chain(self.certificates.iter().cloned())
     }
 
+    /// The key in this table that names a file.
+    fn key_of(&self, file: &Path) -> Option<String> {
+        let of_pairs = self.certificates.iter().enumerate().flat_map(|(at, pair)| {
+            [("certificate", &pair.certificate), ("key", &pair.key)]
+                .map(|(key, path)| (format!("certificates[{at}].{key}"), path))
+        });
+        let own = [
+            ("certificate", &self.certificate),
+            ("key", &self.key),
+            ("client_ca", &self.client_ca),
+            ("client_revoked", &self.client_revoked),
+        ];
+        let own = own
+            .into_iter()
+            .filter_map(|(key, path)| Some((key.to_owned(), path.as_ref()?)));
+        let mut all = own.chain(of_pairs);
+        all.find(|(_, path)| *path == file).map(|(key, _)| key)
+    }
+
     /// All files that it is made of.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let pairs = self
@@ -113,7 +145,10 @@ impl TlsListenConfig {
 
 /// One certificate of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, as { certificate = \"cert.pem\", key = \"key.pem\" }"
+)]
 pub struct CertificateConfig {
     /// PEM file with the certificate chain, leaf first.
     pub certificate: PathBuf,
@@ -138,7 +173,10 @@ pub enum UnknownName {
 
 /// One cleartext listener, as those of `listen`, with more to say of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, as { listen = \"0.0.0.0:80\", proxy_protocol = true, trusted = [\"10.0.0.0/8\"] }"
+)]
 pub struct HttpListenConfig {
     /// Address to listen on.
     pub listen: SocketAddr,

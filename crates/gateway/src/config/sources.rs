@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::Network;
+use crate::error::GatewayError;
 
 /// What one source may have, over all cores. A source is an IPv4 address or the first 64 bits of an IPv6 address, of the connection, or
 /// of the PROXY protocol's header where there is one. Everything is off by default, and then costs nothing.
@@ -70,6 +71,33 @@ pub struct ResolverConfig {
     pub nameservers: Vec<SocketAddr>,
     /// How often names are looked up whose time to live is not known, in milliseconds. Default 30 000.
     pub interval_ms: u64,
+}
+
+impl ResolverConfig {
+    /// Files that are named must be there to be read; the defaults need not be, as in a container.
+    pub(crate) fn check_files(&self) -> Result<(), GatewayError> {
+        let usual = Self::default();
+        // With `nameservers` there is little in it, and it need not be there.
+        let conf = self.nameservers.is_empty().then_some(&self.resolv_conf);
+        for (key, file, usual) in [
+            ("resolver.resolv_conf", conf, usual.resolv_conf),
+            ("resolver.hosts", Some(&self.hosts), usual.hosts),
+        ] {
+            let Some(file) = file.filter(|file| **file != usual) else {
+                continue;
+            };
+            std::fs::read(file).map_err(|error| GatewayError::Config {
+                key: key.to_owned(),
+                value: file.display().to_string(),
+                allowed: format!(
+                    "a file that can be read, and {}; by default {}",
+                    crate::files::unreadable(&error),
+                    usual.display()
+                ),
+            })?;
+        }
+        Ok(())
+    }
 }
 
 impl Default for ResolverConfig {

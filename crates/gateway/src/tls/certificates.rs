@@ -15,6 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::bad;
 use crate::config::{CertificateConfig, TlsListenConfig, UnknownName};
 use crate::error::GatewayError;
+use crate::files::{no_pair, not_pem};
 
 /// What one certificate is for, in lower case.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -87,7 +88,7 @@ fn read(pair: &CertificateConfig, needs_names: bool) -> Result<Certificate, Gate
     let file = &pair.certificate;
     let chain = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| bad(file, format!("not a PEM certificate chain: {error}")))?;
+        .map_err(|error| bad(file, not_pem(&error, "certificate")))?;
     let Some(leaf) = chain.first() else {
         return Err(bad(file, "it holds no certificate"));
     };
@@ -105,10 +106,10 @@ fn read(pair: &CertificateConfig, needs_names: bool) -> Result<Certificate, Gate
         return Err(bad(file, why));
     }
     let key = PrivateKeyDer::from_pem_file(&pair.key)
-        .map_err(|error| bad(&pair.key, format!("not a PEM private key: {error}")))?;
+        .map_err(|error| bad(&pair.key, not_pem(&error, "private key")))?;
     let provider = rustls::crypto::ring::default_provider();
     let key = CertifiedKey::from_der(chain, key, &provider)
-        .map_err(|error| bad(&pair.key, format!("it does not fit the certificate: {error}")))?;
+        .map_err(|error| bad(&pair.key, no_pair(&error, file)))?;
     Ok(Certificate {
         file: file.clone(),
         key: Arc::new(key),

@@ -16,6 +16,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::bad;
 use crate::config::TlsListenConfig;
 use crate::error::GatewayError;
+use crate::files::not_pem;
 
 /// Names of a client's certificate that are passed on; further ones are left out.
 const MAX_NAMES: usize = 16;
@@ -35,7 +36,7 @@ pub(super) fn verifier(
     let mut read = Vec::new();
     let certificates = CertificateDer::pem_file_iter(ca)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| bad(ca, format!("not PEM certificates of authorities: {error}")))?;
+        .map_err(|error| bad(ca, not_pem(&error, "certificate of an authority")))?;
     for certificate in certificates {
         read.push(certificate.to_vec());
         roots
@@ -49,7 +50,7 @@ pub(super) fn verifier(
     if let Some(file) = &config.client_revoked {
         let lists = CertificateRevocationListDer::pem_file_iter(file)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| bad(file, format!("not PEM revocation lists: {error}")))?;
+            .map_err(|error| bad(file, not_pem(&error, "revocation list (BEGIN X509 CRL)")))?;
         if lists.is_empty() {
             return Err(bad(file, "it holds no revocation list (BEGIN X509 CRL)"));
         }

@@ -5,7 +5,7 @@ mod configured;
 mod flags;
 
 use crate::config::agent::{TlsConfig, listen_of_flags};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
 use configured::{Configured, example};
 use flags::{BackendFlags, FrontFlags, LimitFlags, ListenFlags};
@@ -13,15 +13,17 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::args::seconds_or_none;
 use headroom_console::say;
-use headroom_gateway::{Gateway, Handle};
+use headroom_gateway::{Gateway, GatewayConfig, GatewayError, Handle, HealthConfig};
 use headroom_runtime::cluster::gateway_port::BoundPort;
 use headroom_runtime::door::hand_over::{self, NEW_SOCKETS, Offer, Taken};
 use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry, undo};
 use headroom_runtime::{descriptors, door};
 use headroom_wire::access::Rules;
-use headroom_wire::server::Listen;
+use headroom_wire::server::{Listen, ListenError};
+use std::collections::HashSet;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -29,6 +31,7 @@ use std::time::{Duration, Instant};
 /// `headroom gateway`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("has_cache").args(["cache", "config"]).multiple(true))]
+#[command(group = ArgGroup::new("has_health").args(["health", "config"]).multiple(true))]
 #[command(group = ArgGroup::new("has_batch").args(["batch", "config"]).multiple(true))]
 pub struct GatewayArgs {
     /// The configuration file, with every key that there is (--example); a flag goes before what is written there.
@@ -116,29 +119,10 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     descriptors::raise_limit();
     let configured = Configured::read(args)?;
     let config = configured.config();
-    if args.check {
-        Gateway::check(config, |_| false).map_err(|error| configured.refused(error))?;
-        return say::result(
-            "the configuration is right: all of it is understood, every file can be read and every address listened on",
-        );
-    }
     let control = control_places(&args.control)?;
-    let (interval, has_cache) = (config.batch.interval_ms, config.cache.bytes > 0);
-    if interval == Some(0) && control.is_empty() {
-        say::note!(
-            "note: --batch 0 holds nothing, and without --control no law can ever set another interval: give --control"
-        );
-    }
-    if !config.sizes.bounds_bytes.is_empty() && control.is_empty() {
-        say::note!(
-            "note: --size-bounds only counts, and without --control nobody reads that, nor can a law ever place requests: give --control"
-        );
-    }
-    if interval.is_some_and(|ms| ms > 0) && !has_cache {
-        say::note!(
-            "note: --batch holds requests so that those for the same content are answered together, and without --cache nothing could do that: \
-             each goes to a backend by itself"
-        );
+    control_apart(&control, config).map_err(|error| configured.refused(error))?;
+    for note in notes(config, !control.is_empty()) {
+        say::note!("note: {note}");
     }
     let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
     let rules = Rules::new(
@@ -152,6 +136,16 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         None => Duration::from_millis(config.drain_timeout_ms),
     };
     let run_dir = undo::run_dir(args.run_dir.as_deref())?;
+    if args.check {
+        Gateway::check(config, |_| false).map_err(|error| configured.refused(error))?;
+        check_beside(config, &control, user.as_deref())?;
+        if let Err(error) = Offer::check_in(&run_dir) {
+            say::note!("note: {}", no_hand_over(error));
+        }
+        return say::result(
+            "the configuration is right: all of it is understood, every file can be read and every address listened on",
+        );
+    }
     let addresses = hand_over::addresses(config);
     let mut sockets = door::passed(&addresses).map_err(Failure::Usage)?;
     let mut taken = match config.takeover {
@@ -173,11 +167,14 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         .map_err(Failure::Run)?;
     // It serves all the same where no successor can find it.
     let offer = Offer::open_in(&run_dir)
-        .inspect_err(|error| tracing::warn!("{error:#}"))
+        .map_err(|error| tracing::warn!("{}", no_hand_over(error)))
         .ok();
     let port = match control.is_empty() {
         true => None,
-        false => Some(BoundPort::open(control).map_err(Failure::Usage)?),
+        false => {
+            let port = BoundPort::open(control);
+            Some(port.map_err(|error| Failure::Usage(of_control(config, error)))?)
+        }
     };
     // Before any thread: each would keep what this one gives up.
     if let Some(user) = &user {
@@ -260,6 +257,133 @@ fn control_places(args: &ControlFlags) -> Result<Vec<Listen>, Failure> {
     });
     let tls_at = "by --control-ca, --control-cert and --control-key";
     Ok(listen_of_flags("--control", &args.control, tls.as_ref(), tls_at)?)
+}
+
+/// That none is where requests are served, or is given twice.
+fn control_apart(control: &[Listen], config: &GatewayConfig) -> Result<(), GatewayError> {
+    let addresses = control.iter().filter_map(|place| match place {
+        Listen::Tcp { address, .. } => Some(*address),
+        Listen::Unix { .. } => None,
+    });
+    let mut before: Vec<SocketAddr> = Vec::new();
+    for address in addresses {
+        let own = |other: &&SocketAddr| **other == address && address.port() != 0;
+        let again = before.iter().find(own);
+        let also = again
+            .map(|other| ("--control".to_owned(), *other))
+            .or_else(|| config.listener_at(address));
+        if let Some((also, other)) = also {
+            return Err(GatewayError::ListenTwice {
+                key: "--control".to_owned(),
+                address,
+                also,
+                other,
+            });
+        }
+        before.push(address);
+    }
+    Ok(())
+}
+
+/// What a start looks at beside the configuration of the data plane.
+fn check_beside(config: &GatewayConfig, control: &[Listen], user: Option<&str>) -> Result<(), Failure> {
+    let mut paths: Vec<&Path> = Vec::new();
+    for place in control {
+        let again = match place {
+            Listen::Unix { path } if paths.contains(&path.as_path()) => true,
+            Listen::Unix { path } => {
+                paths.push(path);
+                false
+            }
+            Listen::Tcp { .. } => false,
+        };
+        let checked = match again {
+            true => Err(anyhow!("it is given twice: leave one out")),
+            false => place.check().map_err(anyhow::Error::from),
+        };
+        checked.map_err(|error| Failure::Usage(of_control(config, error.context("the control port"))))?;
+    }
+    if let Some(user) = user {
+        door::whom(Some(user)).map_err(|error| Failure::Usage(error.context("--user")))?;
+    }
+    Ok(())
+}
+
+/// Why it cannot be commanded where --control says. Of who takes over, it is perhaps the other gateway that still listens there.
+fn of_control(config: &GatewayConfig, error: anyhow::Error) -> anyhow::Error {
+    let in_use = error
+        .chain()
+        .any(|cause| matches!(cause.downcast_ref(), Some(ListenError::InUse { .. })));
+    match config.takeover && in_use {
+        true => error.context(
+            "--control must be another address than that of the gateway that is taken over, which listens there until this one serves: \
+             give another path or port, and name it to the controller",
+        ),
+        false => error,
+    }
+}
+
+/// What it means that no successor can find this gateway, which serves all the same.
+fn no_hand_over(error: anyhow::Error) -> String {
+    format!(
+        "no gateway can take over from this one without a lost connection (--takeover), for it cannot offer its listening sockets: {}",
+        // A cause that a message quotes is said once.
+        Failure::Run(error)
+    )
+}
+
+/// What is allowed, and is perhaps not meant.
+fn notes(config: &GatewayConfig, has_control: bool) -> Vec<String> {
+    let (interval, has_cache) = (config.batch.interval_ms, config.cache.bytes > 0);
+    let mut notes = Vec::new();
+    if interval == Some(0) && !has_control {
+        notes.push(
+            "--batch 0 holds nothing, and without --control no law can ever set another interval: give --control".to_owned(),
+        );
+    }
+    if !config.sizes.bounds_bytes.is_empty() && !has_control {
+        notes.push(
+            "--size-bounds only counts, and without --control nobody reads that, nor can a law ever place requests: give --control"
+                .to_owned(),
+        );
+    }
+    if interval.is_some_and(|ms| ms > 0) && !has_cache {
+        notes.push(
+            "--batch holds requests so that those for the same content are answered together, and without --cache nothing could do \
+             that: each goes to a backend by itself"
+                .to_owned(),
+        );
+    }
+    let (health, usual) = (&config.health, HealthConfig::default());
+    let checks = |health: &HealthConfig| {
+        let HealthConfig {
+            interval_ms,
+            timeout_ms,
+            rise,
+            fall,
+            panic_percent,
+            ..
+        } = *health;
+        (interval_ms, timeout_ms, rise, fall, panic_percent)
+    };
+    if health.path.is_none() && checks(health) != checks(&usual) {
+        notes.push(
+            "health.interval_ms, timeout_ms, rise, fall and panic_percent are of active checks, and without health.path (--health) there \
+             are none"
+                .to_owned(),
+        );
+    }
+    let mut seen = HashSet::new();
+    for backend in &config.backends {
+        if !seen.insert(backend.url.trim_end_matches('/')) {
+            notes.push(format!(
+                "the backend {0} is given more than once, and each counts as a backend of its own, with its own limits and health: for a \
+                 larger share give it once with a weight (weight=2)",
+                backend.url
+            ));
+        }
+    }
+    notes
 }
 
 fn tell_each_second(gateway: &Handle, stop: &Stop) {

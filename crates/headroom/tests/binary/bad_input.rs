@@ -317,7 +317,10 @@ fn a_trace_or_a_target_of_load_that_is_none_is_refused() {
     let with = |words: &str| load(&format!("--trace {name} {words}"));
     assert_refused(
         load(&format!("--trace {absent} --url {url}")),
-        &[absent, "readable file"],
+        &[
+            absent,
+            "neither a built-in trace (wikipedia, azure, clarknet-like) nor a file",
+        ],
     );
     assert_refused(load(&format!("--trace /proc --url {url}")), &["/proc"]);
     assert_refused(with("--url nonsense"), &["nonsense", "http://HOST:PORT/PATH"]);

@@ -271,3 +271,148 @@ fn a_hang_up_reads_certificates_again() {
     assert_eq!(get(plain, "/").unwrap().status, 200);
     gateway.stop();
 }
+
+/// What a start refuses --check refuses, with the same words; what a start only warns of it says.
+#[test]
+fn a_check_looks_at_all_that_a_start_looks_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let base = "gateway --listen 127.0.0.1:0 --backend http://127.0.0.1:81";
+    let run = folder.path().join("run").display().to_string();
+    let unmade = folder.path().join("unmade").display().to_string();
+    for (flags, said) in [
+        (
+            format!("--listen {free} --listen {free}"),
+            vec!["is given twice", "--listen has it too"],
+        ),
+        (
+            "--control unix:/nonexistent/gateway.sock".to_owned(),
+            vec!["there is no folder /nonexistent"],
+        ),
+        (
+            "--control 127.0.0.1:0 --control-ca nope --control-cert nope --control-key nope".to_owned(),
+            vec!["nope"],
+        ),
+        (
+            "--user no-such-user-here".to_owned(),
+            vec!["--user", "no-such-user-here"],
+        ),
+    ] {
+        for (check, run) in [("", &run), ("--check", &unmade)] {
+            refused(headroom(format!("{base} {flags} --run-dir {run} {check}")), &said);
+        }
+    }
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let checked = headroom(format!("{base} --check --run-dir {}", file.display()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.success(), "{said}");
+    assert!(said.contains("no gateway can take over from this one"), "{said}");
+    assert!(!std::path::Path::new(&unmade).exists(), "a check makes nothing");
+    assert_eq!(said.matches("not a directory").count(), 1, "{said}");
+}
+
+/// Who takes over is told what of the control port is its own to choose.
+#[test]
+fn a_successor_with_its_predecessors_control_port_is_told_to_take_another() {
+    let server = Server::start(Duration::ZERO);
+    let folder = tempfile::tempdir().unwrap();
+    let control = format!("--control unix:{}", folder.path().join("gw.sock").display());
+    let run = format!("--run-dir {}", folder.path().join("run").display());
+    let words: Vec<&str> = control.split(' ').chain(run.split(' ')).collect();
+    let (mut gateway, address) = start(server.address, &words);
+    let successor = format!(
+        "gateway --listen {address} --backend http://{} --takeover {run} {control}",
+        server.address
+    );
+    for check in ["", " --check"] {
+        refused(
+            headroom(format!("{successor}{check}")),
+            &[
+                "--control must be another address",
+                "is in use: another process listens there",
+            ],
+        );
+    }
+    assert_eq!(get(address, "/").unwrap().status, 200);
+    gateway.stop();
+}
+
+/// Whoever is closed before a request leaves a line: who, and why.
+#[test]
+fn a_connection_that_is_refused_leaves_a_line() {
+    let server = Server::start(Duration::ZERO);
+    let (mut gateway, address) = start(server.address, &["-v", "--proxy-protocol-from", "127.0.0.1"]);
+    let stream = connect_and_send(address, "GET / HTTP/1.1\r\nHost: e2e\r\n\r\n").unwrap();
+    let client = stream.local_addr().unwrap().to_string();
+    gateway.says("why it was closed", |err| {
+        let mut lines = err.lines();
+        lines.find_map(|line| {
+            let is_it = line.contains("PROXY protocol header") && line.contains(&client);
+            is_it.then(|| line.to_owned())
+        })
+    });
+    gateway.stop();
+
+    let folder = tempfile::tempdir().unwrap();
+    let openssl = |words: &str| {
+        let mut command = std::process::Command::new("openssl");
+        command.args(words.split(' ')).current_dir(folder.path());
+        command.stdin(std::process::Stdio::null()).output()
+    };
+    let authority = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=a.example -addext subjectAltName=DNS:a.example -out ca.pem -keyout ca.key";
+    if !openssl(authority).is_ok_and(|made| made.status.success()) {
+        println!("skipped: openssl is not installed");
+        return;
+    }
+    let request =
+        openssl("req -new -newkey rsa:2048 -nodes -subj /CN=old -out old.csr -keyout old.key").unwrap();
+    assert!(request.status.success(), "{request:?}");
+    let issue = "x509 -req -in old.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out old.pem";
+    let issued = openssl(issue).unwrap();
+    assert!(issued.status.success(), "{issued:?}");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (ca, key) = (path("ca.pem"), path("ca.key"));
+    let tls = [
+        "-v",
+        "--tls-listen",
+        "127.0.0.1:0",
+        "--tls-cert",
+        &ca,
+        "--tls-key",
+        &key,
+        "--tls-client-ca",
+        &ca,
+    ];
+    let (mut gateway, _) = start(server.address, &tls);
+    let address: SocketAddr = gateway.says("where it listens for TLS", |err| {
+        let places = err
+            .lines()
+            .filter_map(|line| Some(line.split_once("listening on ")?.1));
+        places.skip(1).find_map(|place| place.parse().ok())
+    });
+    let says = |gateway: &mut Program, why: &str| {
+        gateway.says(why, |err| {
+            let mut lines = err.lines();
+            lines.find_map(|line| line.contains(why).then(|| line.to_owned()))
+        })
+    };
+    let connect = format!("s_client -connect {address} -servername a.example");
+    openssl(&connect).unwrap();
+    says(&mut gateway, "the client has shown no certificate, and must");
+    // Newer ones of openssl make version 3 of the same request.
+    let text = openssl("x509 -in old.pem -noout -text").unwrap();
+    if String::from_utf8_lossy(&text.stdout).contains("Version: 1 ") {
+        openssl(&format!("{connect} -cert old.pem -key old.key")).unwrap();
+        says(
+            &mut gateway,
+            "it is an X.509 certificate of version 1, and version 3 is needed",
+        );
+    }
+    gateway.stop();
+}

@@ -13,7 +13,7 @@ use clap::{ArgGroup, Args};
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::args::{seconds, seconds_or_none};
-use headroom_console::say;
+use headroom_console::{fold, say, terminal};
 use headroom_load::http::{LoadConfig, Pacing, Paths, People, UserLoad};
 use headroom_load::{Bursts, Judged, Threshold};
 use headroom_units::{PerSecond, Ratio, Seconds};
@@ -280,7 +280,11 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
             say::note!("{limits}");
         }
     } else {
-        say::result(table(&result, &judged, args.users.is_some()))?;
+        let table = table(&result, &judged, args.users.is_some());
+        say::result(match terminal::columns() {
+            Some(columns) => fold::report(&table, columns, shown::NAME),
+            None => table,
+        })?;
     }
     verdict::verdict(&result, &judged)
 }
@@ -462,7 +466,12 @@ fn write_files(args: &LoadArgs, folder: &Path) -> Result<(), Failure> {
 /// Paths from a file of one a line.
 fn read_paths(file: &Path) -> Result<Vec<String>, Failure> {
     let text = std::fs::read_to_string(file)
-        .with_context(|| format!("{}: the paths cannot be read", file.display()))
+        .with_context(|| {
+            format!(
+                "--paths {}: cannot be read: give a file with one path a line, as /index.html",
+                file.display()
+            )
+        })
         .map_err(Failure::Usage)?;
     Ok(text
         .lines()

@@ -138,6 +138,14 @@ pub fn named(name: &str, step: Seconds, seed: u64) -> Result<Trace, Failure> {
         "wikipedia" => wikipedia(1, seed),
         "azure" => azure(24, seed),
         "clarknet-like" => clarknet(14, seed),
+        other if !Path::new(other).exists() => {
+            return Err(Failure::usage(anyhow!(
+                "{:?} is neither a built-in trace ({}) nor a file that is there: name one of these, or a file with one rate \
+                 (requests/s) a line",
+                other,
+                NAMED.join(", ")
+            )));
+        }
         file => return Trace::from_file(Path::new(file), step).map_err(Failure::usage),
     };
     trace

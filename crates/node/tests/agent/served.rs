@@ -311,7 +311,9 @@ async fn two_agents_cannot_have_one_socket() {
     let error = Agent::start(config, Box::new(Fake::default())).unwrap_err();
     assert!(matches!(error, AgentError::Listen(_)), "{error}");
     assert!(
-        error.to_string().contains("a running agent listens there"),
+        error
+            .to_string()
+            .contains("is in use: another process listens there"),
         "{error}"
     );
     served.connect().await;

@@ -89,12 +89,26 @@ pub fn gateway_objection(gateway: &GatewayConfig, error: &GatewayError) -> (Stri
                 format!("is {value}: allowed is {allowed}"),
             );
         }
+        GatewayError::ListenTwice { key, also, .. } => {
+            let text = error.to_string();
+            let why = text.strip_prefix(&format!("{key}: ")).unwrap_or(&text);
+            // One that a flag gave is named by it.
+            let why = match also.starts_with("--") {
+                true => why.to_owned(),
+                false => why.replacen(&format!(", {also} has "), &format!(", gateway.{also} has "), 1),
+            };
+            return (format!("gateway.{key}"), why);
+        }
+        GatewayError::Tls { path, .. } => {
+            let key = gateway.tls_key_of(path).unwrap_or_else(|| "tls".to_owned());
+            return (format!("gateway.{key}"), error.to_string());
+        }
         GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
         GatewayError::Bind { address, .. } if gateway.listen.contains(address) => "listen",
         GatewayError::Bind { address, .. } if gateway.http.iter().any(|http| http.listen == *address) => {
             "http"
         }
-        GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
+        GatewayError::Bind { .. } => "tls",
         _ => return ("gateway".to_owned(), error.to_string()),
     };
     (format!("gateway.{key}"), error.to_string())

@@ -58,6 +58,12 @@ impl ClockDifference {
         self.behind_s
     }
 
+    /// Whether it is not known yet if the lag is constant, at the start and after a clock was set: what is late now is then late by
+    /// a clock or by the log.
+    pub fn is_settling(&self) -> bool {
+        self.candidate.is_some_and(|candidate| candidate.is_set)
+    }
+
     /// Takes the least lag of a period at a time, both in seconds: how late the lines are.
     pub fn late_s(&mut self, at_s: f64, lag_s: f64) -> f64 {
         let passed_s = self.last.map(|(before_s, _)| (at_s - before_s).max(0.0));
@@ -259,6 +265,28 @@ mod tests {
         let (late, said) = follow(&mut clock, 30, &lags);
         assert_eq!(periods_late(&late), 600);
         assert_eq!(said, [""; 0]);
+    }
+
+    #[test]
+    fn whether_a_lag_is_constant_is_not_known_at_first_and_is_then() {
+        let settling = |lags: &[f64]| {
+            let mut clock = ClockDifference::default();
+            let each = lags.iter().enumerate().map(|(second, lag_s)| {
+                let late_s = clock.late_s(second as f64, *lag_s);
+                (late_s > 10.0).then(|| clock.is_settling())
+            });
+            each.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            settling(&constant(60.0, 5)),
+            [Some(true), Some(true), None, None, None]
+        );
+        // One that changes is seen not to be.
+        assert_eq!(
+            settling(&[60.0, 63.0, 65.0]),
+            [Some(true), Some(false), Some(false)]
+        );
+        assert_eq!(settling(&constant(0.0, 3)), [None; 3]);
     }
 
     #[test]

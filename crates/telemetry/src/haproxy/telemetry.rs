@@ -193,8 +193,9 @@ impl HaproxyTelemetry {
         });
         if self.statistics.is_none() {
             notes.push(
-                "no statistics socket is named: the number in flight is unknown, and a silent log is lost after \
-                 a while although there may be no requests"
+                "no statistics socket is named: the number in flight is unknown, a silent log is lost after a while although there may \
+                 be no requests, and lines that come twice, as by two `log` lines or a relay that repeats them, count twice, which \
+                 nothing shows"
                     .into(),
             );
         }
@@ -276,7 +277,11 @@ impl HaproxyTelemetry {
         }
         let late_after_s = self.config.late_after.as_secs_f64();
         if let Some(late_s) = late_s.filter(|&late_s| late_s > late_after_s) {
-            return Some(Lost::Late(Seconds::new(late_s)));
+            let late = Seconds::new(late_s);
+            return Some(match self.clock.is_settling() {
+                true => Lost::LagUnknown(late),
+                false => Lost::Late(late),
+            });
         }
         if let Some(lost) = self.coverage.loss(late_s.unwrap_or(0.0)) {
             return Some(lost);

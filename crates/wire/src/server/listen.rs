@@ -37,7 +37,8 @@ pub enum Listen {
 pub enum ListenError {
     /// Somebody listens there.
     #[error(
-        "{address} is in use: a running agent listens there; stop that one, or give this one another address"
+        "{address} is in use: another process listens there, perhaps an agent or a gateway; give another address, or stop that process \
+         where it is not wanted"
     )]
     InUse {
         /// The address that was asked for.

@@ -4,7 +4,7 @@ use super::GatewayArgs;
 use super::flags::Given;
 use crate::config::EXAMPLE;
 use anyhow::anyhow;
-use headroom_console::{Document, Failure};
+use headroom_console::{Document, Failure, fold};
 use headroom_gateway::{Balance, GatewayConfig, GatewayError};
 use headroom_runtime::door;
 use serde::Deserialize;
@@ -16,6 +16,9 @@ pub struct GatewayFile {
     /// The gateway.
     pub gateway: GatewayConfig,
 }
+
+/// How wide the comments of an example are.
+const COLUMNS: usize = 100;
 
 /// What an example of it begins with.
 const HEADER: &str = "\
@@ -38,7 +41,7 @@ pub fn example() -> String {
     let own = tables.find("\n[service]").map_or(tables, |end| &tables[..end]);
     let own = own.rfind("\n\n").map_or(own, |end| &own[..end]);
     let keys = own.strip_prefix("[gateway]\n").unwrap_or(own);
-    format!("{HEADER}[gateway]\n{OF_SLO}{keys}\n")
+    fold::comments(&format!("{HEADER}[gateway]\n{OF_SLO}{keys}\n"), COLUMNS)
 }
 
 /// What the gateway is to be, and of what it was made, for what is wrong with it.
@@ -73,8 +76,14 @@ impl Configured {
                 return;
             };
             for error in given.config.mistakes() {
-                let is_flags = matches!(&error, GatewayError::Config { key, .. } if given.has(key));
+                let is_flags = match &error {
+                    GatewayError::Config { key, .. } | GatewayError::ListenTwice { key, .. } => {
+                        given.has(key)
+                    }
+                    _ => false,
+                };
                 if !is_flags {
+                    let error = with_flags(&given, true, error);
                     let (key, why) = door::gateway_objection(&given.config, &error);
                     mistakes.push(document.error(&key, why));
                 }
@@ -93,6 +102,23 @@ impl Configured {
 
     /// What the gateway refuses of its configuration: in the words of the command line, or at the file's line.
     pub fn refused(&self, error: GatewayError) -> Failure {
+        let error = with_flags(&self.given, self.document.is_some(), error);
+        let is_flags = |key: &str| self.document.is_none() || self.given.has(key);
+        match &error {
+            GatewayError::ListenTwice { key, .. } if key.starts_with("--") => {
+                return Failure::usage(error);
+            }
+            GatewayError::Tls { path, .. } => {
+                let key = self.config().tls_key_of(path);
+                let flag = key
+                    .filter(|key| is_flags(key))
+                    .and_then(|key| self.given.flag(&key));
+                if let Some(flag) = flag {
+                    return Failure::usage(anyhow!("{flag} {error}"));
+                }
+            }
+            _ => {}
+        }
         if let GatewayError::BackendTls { key, .. } = &error {
             let key = format!("backends.tls.{key}");
             if let Some(flag) = self
@@ -119,6 +145,29 @@ impl Configured {
                 Failure::usage(document.error(&key, why))
             }
         }
+    }
+}
+
+/// The error with flags instead of the keys of two listeners that flags gave.
+fn with_flags(given: &Given, has_file: bool, error: GatewayError) -> GatewayError {
+    let GatewayError::ListenTwice {
+        key,
+        address,
+        also,
+        other,
+    } = error
+    else {
+        return error;
+    };
+    let named = |key: String| {
+        let flag = given.flag(&key).filter(|_| !has_file || given.has(&key));
+        flag.map_or(key, str::to_owned)
+    };
+    GatewayError::ListenTwice {
+        key: named(key),
+        address,
+        also: named(also),
+        other,
     }
 }
 

@@ -45,6 +45,8 @@ fn the_example_has_every_key_and_is_valid_written_out() {
     with_file(&example, "").unwrap();
     with_file(&written_out(&example, &["tls"]), "").unwrap();
     assert_eq!(gaps::<GatewayFile>(&example), (Vec::new(), Vec::new()));
+    let long = |line: &&str| line.chars().count() > COLUMNS && !line.contains(" = ");
+    assert_eq!(example.lines().find(long), None);
     assert!(
         !example.contains("HAProxy"),
         "what is about the next table is left out"
@@ -266,10 +268,6 @@ fn without_a_file_the_flags_are_all() {
         ("--max-header 1KiB", "--max-header 1024: allowed is 8192"),
         ("--connect-timeout 0", "--connect-timeout 0: allowed is 1 or more"),
         (
-            "--backend http://127.0.0.1:81,weight=1001",
-            "--backend 1001: allowed is 0 to 1000",
-        ),
-        (
             "--tls-listen 127.0.0.1:0 --tls-cert a --tls-key a --tls-cert b",
             "--tls-cert is given 2 times and --tls-key 1",
         ),
@@ -277,4 +275,147 @@ fn without_a_file_the_flags_are_all() {
         let error = configured(&format!("{base} {flags}")).unwrap_err();
         assert!(error.contains(said), "{error}");
     }
+}
+
+/// What a start would find to be in use by this process itself is said before, by both flags or keys.
+#[test]
+fn an_address_that_is_given_twice_is_refused_by_both_names() {
+    let backend = "--backend http://127.0.0.1:81";
+    let tls = "--tls-cert a.pem --tls-key a.key --tls-listen";
+    let remedy = "each address and port has one listener: leave one out, or give it another port";
+    for (flags, said) in [
+        (
+            format!("--listen 127.0.0.1:80 {tls} 127.0.0.1:80"),
+            "--tls-listen: 127.0.0.1:80 is given twice, --listen has it too",
+        ),
+        (
+            "--listen 127.0.0.1:80 --listen 127.0.0.1:80".to_owned(),
+            "--listen: 127.0.0.1:80 is given twice, --listen has it too",
+        ),
+        (
+            "--listen 0.0.0.0:80 --listen 127.0.0.1:80".to_owned(),
+            "--listen: 127.0.0.1:80 is given twice, --listen has 0.0.0.0:80, and one of the two is every address of this machine",
+        ),
+        (
+            format!("--listen [::1]:80 {tls} [::]:80"),
+            "--tls-listen: [::]:80 is given twice, --listen has [::1]:80, and one of the two is every address of this machine",
+        ),
+    ] {
+        let error = configured(&format!("{backend} {flags}")).unwrap_err();
+        assert_eq!(error, format!("{said}; {remedy}"));
+    }
+    for right in [
+        format!("--listen 127.0.0.1:0 {tls} 127.0.0.1:0"),
+        "--listen 127.0.0.1:80 --listen 127.0.0.2:80 --listen 127.0.0.1:82".to_owned(),
+        "--listen 0.0.0.0:80 --listen [::]:80".to_owned(),
+    ] {
+        configured(&format!("{backend} {right}")).unwrap();
+    }
+    let text = format!("{BASE}listen = [\"127.0.0.1:80\"]\n[[gateway.http]]\nlisten = \"127.0.0.1:80\"\n");
+    let error = with_file(&text, "").unwrap_err();
+    let said = ":5: gateway.http[0].listen: 127.0.0.1:80 is given twice, gateway.listen[0] has it too";
+    assert!(error.ends_with(&format!("{said}; {remedy}")), "{error}");
+    let error = with_file(&text, "--listen 0.0.0.0:80").unwrap_err();
+    let said = ":5: gateway.http[0].listen: 127.0.0.1:80 is given twice, --listen has 0.0.0.0:80";
+    assert!(error.contains(said), "{error}");
+}
+
+/// A file of certificates is named by its flag, or by its key with the number of its table.
+#[test]
+fn a_file_that_cannot_be_used_is_named_by_its_flag_or_key() {
+    let refused = |words: &str| {
+        let configured = Configured::read(&args(words)).unwrap();
+        let error = headroom_gateway::Gateway::check(configured.config(), |_| false).unwrap_err();
+        configured.refused(error).to_string()
+    };
+    let base = "--listen 127.0.0.1:0 --backend http://127.0.0.1:81";
+    assert_eq!(
+        refused(&format!(
+            "{base} --tls-listen 127.0.0.1:0 --tls-cert nope.pem --tls-key nope.key"
+        )),
+        "--tls-cert nope.pem: cannot be read: there is no such file"
+    );
+    let folder = std::env::temp_dir();
+    let file = file(&format!(
+        "{BASE}listen = [\"127.0.0.1:0\"]\n[[gateway.tls]]\nlisten = \"127.0.0.1:0\"\ncertificates = [\n  \
+         {{ certificate = \"{}\", key = \"b.key\" }},\n]\n",
+        folder.display()
+    ));
+    let error = refused(&format!("--config {}", file.path().display()));
+    let said = format!(
+        "{}:7: gateway.tls[0].certificates[0].certificate: {}: cannot be read: it is a folder",
+        file.path().display(),
+        folder.display()
+    );
+    assert_eq!(error, said);
+}
+
+#[test]
+fn what_follows_from_nothing_is_refused() {
+    let text = format!(
+        "{BASE}listen = [\"127.0.0.1:0\"]\n[[gateway.tls]]\nlisten = \"127.0.0.1:0\"\ncertificate = \"a\"\nkey = \"b\"\nrequire = false\n"
+    );
+    let error = with_file(&text, "").unwrap_err();
+    assert!(
+        error.contains("gateway.tls.require: is false: allowed is nothing without `gateway.tls.client_ca`"),
+        "{error}"
+    );
+    let words = "gateway --listen 127.0.0.1:0 --backend http://127.0.0.1:81 --health-interval 50";
+    let error = Line::try_parse_from(words.split(' '))
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("--health <PATH>"), "{error}");
+    let text = format!("{BASE}[gateway.resolver]\nresolv_conf = \"/nonexistent/resolv.conf\"\n");
+    let file = file(&text);
+    let configured = Configured::read(&args(&format!(
+        "--config {} --listen 127.0.0.1:0",
+        file.path().display()
+    )))
+    .unwrap();
+    let error = headroom_gateway::Gateway::check(configured.config(), |_| false).unwrap_err();
+    let error = configured.refused(error).to_string();
+    assert!(
+        error.contains(
+            ":4: gateway.resolver.resolv_conf: is /nonexistent/resolv.conf: allowed is a file that can be read, and there is no such file"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_written_in_another_form_than_it_is_wanted_is_answered_with_the_right_one() {
+    for (text, said) in [
+        (
+            "[gateway]\nbackends = [\"http://127.0.0.1:81\"]\n".to_owned(),
+            "expected a table, as { url = \"http://10.0.0.7:8081\" }",
+        ),
+        (
+            format!("{BASE}listen = [\"127.0.0.1\"]\n"),
+            "it has no port: write 127.0.0.1:8080",
+        ),
+        (
+            format!("{BASE}[gateway.resolver]\nnameservers = [\"10.0.0.2\"]\n"),
+            "it has no port: write 10.0.0.2:53",
+        ),
+    ] {
+        let error = with_file(&text, "").unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn what_is_perhaps_not_meant_is_said() {
+    let said = |words: &str| {
+        let base = "--listen 127.0.0.1:0 --backend http://127.0.0.1:81";
+        super::super::notes(&configured(&format!("{base} {words}")).unwrap(), false).join("\n")
+    };
+    assert_eq!(said("--backend http://127.0.0.1:82"), "");
+    let twice = said("--backend http://127.0.0.1:81/");
+    assert!(
+        twice.contains("http://127.0.0.1:81/ is given more than once"),
+        "{twice}"
+    );
+    let config = with_file(&format!("{BASE}[gateway.health]\nrise = 4\n"), "").unwrap();
+    assert!(super::super::notes(&config, true)[0].contains("without health.path"));
 }

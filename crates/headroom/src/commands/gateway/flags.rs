@@ -3,10 +3,10 @@
 use super::backends::SpokenFlags;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
-use headroom_console::args::{milliseconds, size, whole_content_bytes};
+use headroom_console::args::{milliseconds, size, socket_address, whole_content_bytes};
 use headroom_gateway::{
-    BackendConfig, BatchKey, CachePolicy, CertificateConfig, GatewayConfig, HttpListenConfig, Network,
-    TlsListenConfig,
+    BackendConfig, BatchKey, CachePolicy, CertificateConfig, GatewayConfig, HttpListenConfig, MAX_WEIGHT,
+    Network, TlsListenConfig,
 };
 use headroom_units::FailedStatus;
 use std::net::SocketAddr;
@@ -34,13 +34,14 @@ impl Given {
 
     /// The flag of a key, where it has one.
     pub fn flag(&self, key: &str) -> Option<&'static str> {
+        let key = bare(key);
         let named = self.names.iter().find(|(known, _)| *known == key);
         named.map(|(_, flag)| *flag)
     }
 
     /// Whether a key was given by its flag.
     pub fn has(&self, key: &str) -> bool {
-        self.keys.contains(&key)
+        self.keys.contains(&&*bare(key))
     }
 
     /// A text in which keys stand between backticks, with the flags of those that have one.
@@ -68,6 +69,15 @@ impl Given {
     }
 }
 
+/// A key without the numbers of the entries of lists: `tls.certificates.key` of `tls[0].certificates[2].key`.
+fn bare(key: &str) -> String {
+    let mut parts = key.split('[');
+    let first = parts.next().unwrap_or_default();
+    parts.fold(first.to_owned(), |bare, part| {
+        bare + part.split_once(']').map_or(part, |(_, rest)| rest)
+    })
+}
+
 /// Several values, where any is given.
 fn several<T: Clone>(values: &[T]) -> Option<Vec<T>> {
     (!values.is_empty()).then(|| values.to_vec())
@@ -84,6 +94,11 @@ fn backend(text: &str) -> Result<BackendConfig, String> {
                 "{part:?} is nothing to be said of a backend: write http://HOST:PORT or http://HOST:PORT,weight=3"
             ));
         };
+        if weight > MAX_WEIGHT {
+            return Err(format!(
+                "weight={weight}: allowed is 0 to {MAX_WEIGHT}, the share beside the other backends'"
+            ));
+        }
         backend.weight = weight;
     }
     Ok(backend)
@@ -102,10 +117,10 @@ fn size_or_none(text: &str) -> Result<ByteSize, String> {
 #[command(next_help_heading = "Listening")]
 pub struct ListenFlags {
     /// Address to serve HTTP/1.1 and cleartext HTTP/2 on. May be given more than once.
-    #[arg(long, value_name = "ADDR", required_unless_present_any = ["launched", "config", "example", "tls_listen"])]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address, required_unless_present_any = ["launched", "config", "example", "tls_listen"])]
     listen: Vec<SocketAddr>,
     /// Address to serve HTTPS on (HTTP/1.1 and HTTP/2 by ALPN); needs --tls-cert and --tls-key.
-    #[arg(long, value_name = "ADDR", requires_all = ["tls_cert", "tls_key"])]
+    #[arg(long, value_name = "ADDR", value_parser = socket_address, requires_all = ["tls_cert", "tls_key"])]
     tls_listen: Option<SocketAddr>,
     /// Certificate chain, PEM. May be given more than once, each with its --tls-key: a client is shown the one with the name that it asks
     /// for (SNI), and the first where none has it. Read again when the file changes, and at SIGHUP.
@@ -166,7 +181,16 @@ impl ListenFlags {
             require: !self.tls_client_optional,
             ..TlsListenConfig::without_certificate(listen)
         });
+        let is_tls = || self.tls_listen.map(|_| ());
         on.set("tls", "--tls-listen", tls, |it, tls| it.tls = vec![tls]);
+        for (key, flag) in [
+            ("tls.listen", "--tls-listen"),
+            ("tls.certificates.certificate", "--tls-cert"),
+            ("tls.certificates.key", "--tls-key"),
+            ("tls.client_ca", "--tls-client-ca"),
+        ] {
+            on.set(key, flag, is_tls(), |_, ()| {});
+        }
         let trusted = several(&self.proxy_protocol_from);
         on.set("http", "--proxy-protocol-from", trusted, |it, trusted| {
             // Those of the file that say so by themselves keep their own.
@@ -181,6 +205,8 @@ impl ListenFlags {
             });
             it.http.extend(plain);
         });
+        // Where the flags alone say what is, each is one of --listen that --proxy-protocol-from has moved.
+        on.set("http.listen", "--listen", None::<()>, |_, ()| {});
         on.set("threads", "--threads", self.threads, |it, threads| {
             it.threads = threads
         });
@@ -212,7 +238,7 @@ pub struct BackendFlags {
     #[arg(long, value_name = "PATH")]
     health: Option<String>,
     /// How often that is asked, in milliseconds. By default 2000.
-    #[arg(long, value_name = "MS", value_parser = milliseconds)]
+    #[arg(long, value_name = "MS", value_parser = milliseconds, requires = "has_health")]
     health_interval: Option<u64>,
     /// Kept-alive connections to each backend, for each thread, by default 256. With 0 each request is a connection of its own, so that a
     /// backend's accept queue sees every request (which `headroom resize` can go by).
@@ -591,8 +617,24 @@ mod tests {
         let with = |text: &str| backend(text).map(|backend| (backend.url, backend.weight));
         assert_eq!(with("http://a:1"), Ok(("http://a:1".to_owned(), 1)));
         assert_eq!(with("http://a:1,weight=7"), Ok(("http://a:1".to_owned(), 7)));
+        let why = with("http://a:1,weight=5000").unwrap_err();
+        assert_eq!(
+            why,
+            "weight=5000: allowed is 0 to 1000, the share beside the other backends'"
+        );
         for bad in ["http://a:1,7", "http://a:1,weight=-1", "http://a:1,waight=7"] {
             assert!(with(bad).unwrap_err().contains("weight=3"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_the_same_whatever_the_number_of_its_entry() {
+        for (key, wanted) in [
+            ("threads", "threads"),
+            ("listen[3]", "listen"),
+            ("tls[0].certificates[12].key", "tls.certificates.key"),
+        ] {
+            assert_eq!(bare(key), wanted);
         }
     }
 

@@ -48,6 +48,9 @@ pub(super) fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_
     }
 }
 
+/// How many characters the name at the beginning of a line of [`table`] has, with the spaces after it.
+pub(super) const NAME: usize = 12;
+
 /// A figure with so many decimals; `-` where there is none.
 fn shown(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))

@@ -131,6 +131,23 @@ impl Offer {
         Self::open(&folder.join(name))
     }
 
+    /// Whether [`Offer::open_in`] could open one there. Nothing is made.
+    ///
+    /// # Errors
+    /// As [`Offer::open_in`].
+    pub fn check_in(run_dir: &Path) -> anyhow::Result<()> {
+        if run_dir.exists() {
+            headroom_node::ours::check_make(run_dir)?;
+        }
+        let folder = run_dir.join(super::OFFERS);
+        headroom_node::ours::check_make(&folder)?;
+        // As long as any that there can be.
+        let longest = folder.join(format!("{}-{:08x}.sock.new", i32::MAX, u32::MAX));
+        SocketAddrUnix::new(&longest)
+            .with_context(|| format!("{}: a socket in it would have too long a path", folder.display()))?;
+        Ok(())
+    }
+
     /// Answers successors from a thread of its own; `handed_over` is called once, when one of them serves, with its process.
     ///
     /// # Errors
