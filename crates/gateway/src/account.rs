@@ -27,9 +27,10 @@ pub(crate) struct Account {
     /// How long after it arrived it was sent to its backend, where there is a class; up to an hour.
     waited_us: u32,
     status: Option<StatusCode>,
-    /// What the service has taken so far, microseconds: until the answer began, and what was waited for of it since; without what the
-    /// client was waited for.
-    served_us: u64,
+    /// What the service took until the answer began, microseconds, without what the client was waited for; and what of it was waited for
+    /// since.
+    head_us: u64,
+    gaps_us: u64,
     /// For how long the client was waited for before there was an answer.
     excused: Duration,
     /// Since when more of the answer is waited for.
@@ -50,11 +51,27 @@ pub(crate) struct Account {
     endless: bool,
 }
 
-/// Whether these are the fields of a stream of events, which goes on until its client has had enough of it (WHATWG HTML, section 9.2).
-pub(crate) fn is_event_stream(fields: &HeaderMap) -> bool {
+/// What goes on until its client has had enough of it: events (WHATWG HTML, section 9.2), JSON texts and pictures one after the other, and
+/// calls of gRPC as browsers make them.
+const ENDLESS: [&[u8]; 6] = [
+    b"text/event-stream",
+    b"application/x-ndjson",
+    b"application/json-seq",
+    b"multipart/x-mixed-replace",
+    b"application/grpc-web",
+    b"application/grpc-web-text",
+];
+
+/// Whether these are the fields of an answer that has no end of its own.
+pub(crate) fn is_endless(fields: &HeaderMap) -> bool {
     let kind = fields.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
-    let essence = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
-    essence.is_some_and(|essence| essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
+    let essence = kind.and_then(|kind| kind.split(|byte| matches!(byte, b';' | b'+')).next());
+    essence.is_some_and(|essence| {
+        let essence = essence.trim_ascii();
+        ENDLESS
+            .iter()
+            .any(|endless| essence.eq_ignore_ascii_case(endless))
+    })
 }
 
 impl Account {
@@ -78,7 +95,8 @@ impl Account {
             },
             arrived,
             status: None,
-            served_us: 0,
+            head_us: 0,
+            gaps_us: 0,
             excused: Duration::ZERO,
             waits_since: None,
             outcome: Outcome::NoCall,
@@ -94,8 +112,9 @@ impl Account {
         let (counts, _) = account.part_of(stats);
         counts.arrivals += 1;
         counts.in_flight += 1;
-        if backend.is_none() {
-            core.request_arrived(counts.in_flight);
+        match backend {
+            None => core.request_arrived(counts.in_flight),
+            Some(backend) => core.observed.begun(backend),
         }
         if let Some(class) = account.class {
             let class = &mut stats.sizes[usize::from(class)];
@@ -146,7 +165,7 @@ impl Account {
     pub(crate) fn answered(&mut self, status: StatusCode) {
         self.status = Some(status);
         self.excused = self.watch.upload_waits();
-        self.served_us = micros(self.arrived).saturating_sub(in_micros(self.excused));
+        self.head_us = micros(self.arrived).saturating_sub(in_micros(self.excused));
     }
 
     /// The answer that has begun has no end but that its client leaves: that it does says nothing of how quick the service is.
@@ -169,7 +188,7 @@ impl Account {
     /// There is more of it.
     pub(crate) fn goes_on(&mut self) {
         if let Some(since) = self.waits_since.take() {
-            self.served_us += micros(since);
+            self.gaps_us += micros(since);
         }
     }
 
@@ -213,7 +232,7 @@ impl Account {
         }
         self.goes_on();
         let served_us = match self.status {
-            Some(_) => self.served_us,
+            Some(_) => self.head_us + self.gaps_us,
             None => micros(self.arrived),
         };
         // What the service's requests took beyond it is their clients' time.
@@ -252,6 +271,12 @@ impl Account {
         self.settle(None, |counts| counts.fail(cause));
     }
 
+    /// It was its client's doing that there is no answer, whatever was waited for.
+    pub(crate) fn break_off(&mut self) {
+        self.say_nothing();
+        self.settle(None, |counts| counts.fail(Failure::AbortedByClient));
+    }
+
     /// The gateway stopped it.
     pub(crate) fn stop(&mut self, stop: &Stop) {
         match stop {
@@ -263,7 +288,7 @@ impl Account {
         }
     }
 
-    /// Whether the client has waited for the service longer than the SLO allows, for its answer or within it, or for the end of a call of
+    /// Whether the client has waited for the service longer than the SLO allows, until its answer or for the next piece of it, or for the end of a call of
     /// gRPC until its deadline: that it goes away then is the service's doing. What the client was waited for, now too, is not counted,
     /// but in the deadline, which is a time of the clock.
     fn waited_too_long(&self) -> bool {
@@ -277,7 +302,8 @@ impl Account {
             None => waited_us,
             // A call may be one that its client ends; where it is not, its deadline tells.
             Some(_) if self.endless || self.outcome != Outcome::NoCall => return false,
-            Some(_) => self.served_us + self.waits_since.map_or(0, micros),
+            // Not the sum of its pauses: an answer that comes and comes may have no end but that its client leaves.
+            Some(_) => self.head_us.max(self.waits_since.map_or(0, micros)),
         };
         let target_ms = self.core.config.target_ms;
         target_ms.is_some_and(|target| served_us / 1_000 > target)
@@ -304,6 +330,7 @@ impl Account {
             Some(backend) => {
                 let index = usize::from(backend);
                 self.core.backends[index].ended();
+                self.core.observed.over(index);
                 if self.exchanging {
                     let connects = &mut stats.backends[index].connects;
                     self.core

@@ -16,7 +16,7 @@ use http::{Method, Request, Response, StatusCode, Uri, Version, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use crate::account::is_event_stream;
+use crate::account::is_endless;
 use crate::body::Body;
 use crate::buffered::Share;
 use crate::call::{Call, Stop};
@@ -91,7 +91,9 @@ impl<L: Layer> Admit<L> {
                         true => Box::pin(take_body(&this.core, &mut call)).await,
                         false => Ok(()),
                     };
-                    ticket.arrive(call.arrived);
+                    if taken.is_ok() {
+                        ticket.arrive(call.arrived);
+                    }
                     match taken {
                         // As rare.
                         Ok(()) if ticket.has_deadline() => {
@@ -314,7 +316,7 @@ fn deliver(mut ticket: Box<Ticket>, answer: Answer, unread: bool) -> Response<Co
     let (head, body) = answer.into_parts();
     ticket.answered(head.status);
     ticket.read(&head.headers);
-    if !matches!(body, Body::Empty | Body::Memory(_)) && is_event_stream(&head.headers) {
+    if !matches!(body, Body::Empty | Body::Memory(_)) && is_endless(&head.headers) {
         ticket.is_endless();
     }
     let client = ticket.client();

@@ -47,9 +47,11 @@ pub(crate) enum Taken {
 }
 
 impl Connections {
-    /// Whether one that is idle is to go to another core, which needs it.
+    /// Whether one that is idle is to go to another core, which needs it: more are wanted than are on their way.
     pub(crate) fn are_wanted(&self) -> bool {
-        self.wanted.load(SeqCst) > 0
+        // Nobody wants any, nearly always: then no lock is taken.
+        let wanted = self.wanted.load(SeqCst) as usize;
+        wanted > 0 && wanted > self.handed().len()
     }
 
     fn handed(&self) -> MutexGuard<'_, Vec<Idle>> {

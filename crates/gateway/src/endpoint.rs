@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 
-use crate::account::{Account, is_event_stream};
+use crate::account::{Account, is_endless};
 use crate::addresses::Addresses;
 use crate::body::{Body, UpstreamBody};
 use crate::buffered::Share;
@@ -385,7 +385,7 @@ impl Endpoint {
         call.forget_head();
         call.body.take_if(|body| body.is_over());
         let over = exchange.is_response_over();
-        if !over && is_event_stream(answer.headers()) {
+        if !over && is_endless(answer.headers()) {
             account.is_endless();
         }
         let mut body = Box::new(UpstreamBody {

@@ -50,6 +50,13 @@ impl Outcomes {
         }
     }
 
+    fn less(self, other: Self) -> Self {
+        Self {
+            all: self.all.saturating_sub(other.all),
+            failed: self.failed.saturating_sub(other.failed),
+        }
+    }
+
     fn share(self) -> f64 {
         self.failed as f64 / self.all.max(1) as f64
     }
@@ -72,7 +79,19 @@ impl Outcomes {
 pub(crate) struct Observed {
     before: Box<[Cell<Outcomes>]>,
     now: Box<[Cell<Outcomes>]>,
+    /// What was counted of all others, in this half of a window and the last, before a backend had any exchange in it: they are compared over
+    /// the same time.
+    missed: Box<[Cell<Missed>]>,
+    /// Exchanges with each that have not ended.
+    open: Box<[Cell<usize>]>,
     since: Cell<Instant>,
+}
+
+/// What the others had done when a backend joined them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Missed {
+    before: Outcomes,
+    now: Outcomes,
 }
 
 impl Observed {
@@ -81,16 +100,46 @@ impl Observed {
         Self {
             before: none(),
             now: none(),
+            missed: (0..backends).map(|_| Cell::default()).collect(),
+            open: (0..backends).map(|_| Cell::default()).collect(),
             since: Cell::new(Instant::now()),
         }
     }
 
-    /// An exchange with this backend has ended.
+    /// A request was given to this backend.
+    pub(crate) fn begun(&self, backend: usize) {
+        let open = self.open[backend].get();
+        if open == 0 && self.now[backend].get().all == 0 && self.before[backend].get().all == 0 {
+            self.joins(backend);
+        }
+        self.open[backend].set(open + 1);
+    }
+
+    /// It is no longer busy with one.
+    pub(crate) fn over(&self, backend: usize) {
+        self.open[backend].set(self.open[backend].get().saturating_sub(1));
+    }
+
+    /// An exchange with this backend has ended so.
     pub(crate) fn ended(&self, backend: usize, failed: bool) {
         let mut now = self.now[backend].get();
         now.all += 1;
         now.failed += u64::from(failed);
         self.now[backend].set(now);
+    }
+
+    /// The backend has a request, and had none for a while: what the others did meanwhile is no measure of it.
+    fn joins(&self, backend: usize) {
+        let of_others = |counts: &[Cell<Outcomes>]| {
+            let others = counts.iter().enumerate().filter(|(index, _)| *index != backend);
+            others
+                .map(|(_, outcomes)| outcomes.get())
+                .fold(Outcomes::default(), Outcomes::and)
+        };
+        self.missed[backend].set(Missed {
+            before: of_others(&self.before),
+            now: of_others(&self.now),
+        });
     }
 
     /// Whether a backend whose exchange failed just now stands out among those in service.
@@ -105,11 +154,21 @@ impl Observed {
             return false;
         }
         self.turn(at);
-        let of = |index: usize| self.before[index].get().and(self.now[index].get());
-        let others =
-            (0..backends.len()).filter(|index| *index != backend && backends[*index].is_in_service());
-        let others = others.map(of).fold(Outcomes::default(), Outcomes::and);
-        of(backend).stands_out(others, config)
+        let of_others = |counts: &[Cell<Outcomes>]| {
+            let others =
+                (0..backends.len()).filter(|index| *index != backend && backends[*index].is_in_service());
+            others
+                .map(|index| counts[index].get())
+                .fold(Outcomes::default(), Outcomes::and)
+        };
+        let missed = self.missed[backend].get();
+        let (before, now) = (self.before[backend].get(), self.now[backend].get());
+        let mut others = of_others(&self.now).less(missed.now);
+        // Of a half of the window in which it did nothing, what the others did is no measure.
+        if before.all > 0 {
+            others = others.and(of_others(&self.before).less(missed.before));
+        }
+        before.and(now).stands_out(others, config)
     }
 
     /// What was counted of a backend counts no more: it is passed over for it now.
@@ -129,6 +188,16 @@ impl Observed {
             before.set(Outcomes {
                 all: last.all / halves,
                 failed: last.failed / halves,
+            });
+        }
+        for missed in &self.missed {
+            let now = missed.get().now;
+            missed.set(Missed {
+                before: Outcomes {
+                    all: now.all / halves,
+                    failed: now.failed / halves,
+                },
+                now: Outcomes::default(),
             });
         }
         self.since.set(at);
@@ -281,6 +350,42 @@ mod tests {
         assert!(observed.stands_out(0, &backends, &config, later));
         observed.forget(0);
         assert!(!observed.stands_out(0, &backends, &config, later));
+    }
+
+    #[test]
+    fn one_that_joins_is_compared_with_what_the_others_did_since() {
+        let config = HealthConfig::default();
+        let backends: Vec<_> = (1..=3)
+            .map(|port| Arc::new(Backend::new(&BackendConfig::new(format!("http://h:{port}"))).unwrap()))
+            .collect();
+        for turned in [0, 1] {
+            let observed = Observed::new(3);
+            let start = observed.since.get();
+            for _ in 0..1_000 {
+                observed.ended(0, false);
+                observed.ended(1, false);
+            }
+            // The third joins, and from then on all fail: it is the service that does.
+            for failures in 0..100 {
+                let at = start + Duration::from_millis(10 * failures) + turned * HALF;
+                for backend in 0..3 {
+                    observed.begun(backend);
+                    observed.ended(backend, true);
+                    observed.over(backend);
+                    let stands_out = observed.stands_out(2, &backends, &config, at);
+                    assert!(!stands_out, "after {failures} failures");
+                }
+            }
+            // Where the others are well it is passed over as ever, also if all were asked before any had answered.
+            let observed = Observed::new(3);
+            (0..3).for_each(|backend| observed.begun(backend));
+            for _ in 0..40 {
+                observed.ended(0, false);
+                observed.ended(1, false);
+                observed.ended(2, true);
+            }
+            assert!(observed.stands_out(2, &backends, &config, start));
+        }
     }
 
     /// Requests to backends in turn, at this rate, for so long; after how long, and how many failures of its own, the first of them was

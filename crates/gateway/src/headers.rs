@@ -163,6 +163,16 @@ pub(crate) struct Refusal {
     pub reason: &'static str,
 }
 
+impl Refusal {
+    /// Whether it is how the body came that is refused, which may show long after the request has arrived.
+    pub(crate) fn is_of_body(self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE
+        )
+    }
+}
+
 /// A refusal with 400.
 pub(crate) fn bad_request(reason: &'static str) -> Refusal {
     Refusal {

@@ -150,10 +150,15 @@ impl Ticket {
         self.leave();
     }
 
-    /// The gateway answers with this status of its own.
+    /// The gateway answers with this status of its own. What is refused after it has arrived is its client's failure: a backend is busy
+    /// with it, and what was counted as demand stays that.
     pub(crate) fn stop(&mut self, stop: &Stop, status: StatusCode) {
+        let has_arrived = self.account.is_some();
         let account = self.account();
-        account.stop(stop);
+        match stop {
+            Stop::Refuse(refusal) if has_arrived && refusal.is_of_body() => account.break_off(),
+            stop => account.stop(stop),
+        }
         account.spoke(status);
         self.leave();
     }

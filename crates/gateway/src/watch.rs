@@ -65,6 +65,8 @@ pub(crate) struct Watch {
     started: Cell<Option<Instant>>,
     /// A backend is busy with the request in flight.
     holds_backend: Cell<bool>,
+    /// Others waited for it at the last look.
+    pressed: Cell<bool>,
     /// Both sides may be silent for as long as they like: a call of gRPC whose answer has begun.
     is_call: Cell<bool>,
     /// It is the client that is waited for: the next piece of its request, or that it takes the next of its answer.
@@ -300,6 +302,7 @@ impl Watches {
             begun: Cell::new(None),
             started: Cell::new(None),
             holds_backend: Cell::new(false),
+            pressed: Cell::new(false),
             is_call: Cell::new(false),
             on_client: Cell::new(false),
             client_time: Cell::new(Duration::ZERO),
@@ -342,9 +345,12 @@ impl Watches {
 
     /// What its client must send or take, in bytes a second, and after how long; `pressed` tells whether requests wait for a backend.
     fn least_rate(&self, watch: &Watch, pressed: bool) -> (u64, Duration) {
-        match pressed && watch.holds_backend.get() {
-            true => self.pressed_rate,
-            false => self.least_rate,
+        let (rate, grace) = self.pressed_rate;
+        match (pressed && watch.holds_backend.get(), watch.phase.get()) {
+            (false, _) => self.least_rate,
+            (true, Phase::Upload) => (rate, grace),
+            // The kernels on both sides take an answer in lumps, and its client's reading shows in these.
+            (true, _) => (rate, self.least_rate.1),
         }
     }
 
@@ -372,6 +378,10 @@ impl Watches {
                 watch.wake();
             }
             let (rate, grace) = self.least_rate(watch, pressed);
+            if watch.pressed.replace(pressed) != pressed {
+                // By another rate it may be late already.
+                watch.late.set(0.0);
+            }
             let is_too_slow = watch.is_too_slow(passed, rate, grace);
             let is_overdue = longest.is_some_and(|longest| {
                 let begun = watch.begun.get();
@@ -448,6 +458,33 @@ mod tests {
         watches.close_expired(now, false);
         watches.close_expired(now + Duration::from_secs(10_000), false);
         assert!(!still.expired());
+    }
+
+    #[test]
+    fn a_client_that_holds_what_others_wait_for_must_be_quicker_from_then_on() {
+        let watches = Watches::new(&TimeoutConfig::default());
+        let [slow, quick, free] = [(); 3].map(|()| watches.add(Phase::Upload));
+        for watch in [&slow, &quick, &free] {
+            watch.set_on_client(true);
+            watch.set_holds_backend(true);
+        }
+        free.set_holds_backend(false);
+        let mut now = Instant::now();
+        let mut sweep = |pressed: bool, of_slow: usize, of_quick: usize| {
+            slow.moved(of_slow);
+            free.moved(of_slow);
+            quick.moved(of_quick);
+            watches.close_expired(now, pressed);
+            now += watches.sweep_every;
+        };
+        // Nothing for 4 s is within the grace, and is not held against what comes then.
+        (0..40).for_each(|_| sweep(false, 0, 0));
+        (0..10).for_each(|_| sweep(true, 100, 2_000));
+        assert!(!slow.expired(), "a second has not passed");
+        (0..10).for_each(|_| sweep(true, 100, 2_000));
+        assert!(slow.expired());
+        assert!(!quick.expired(), "20 kB/s are enough");
+        assert!(!free.expired(), "nobody waits for what it holds");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Backend, Client, Message, config, eventually, ok, start, take};
 use crate::http2::{ReceiverStream, block_on, get, h2c};
@@ -173,6 +173,61 @@ fn who_has_had_enough_of_a_stream_of_events_was_not_kept_waiting() {
     reads_and_leaves(address);
     reads_and_leaves(address);
     assert_eq!(outcomes(&gateway), [(0, 1); 2]);
+}
+
+#[test]
+fn who_leaves_an_answer_that_comes_and_comes_was_not_kept_waiting() {
+    let backend = Backend::raw(|mut stream, _| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        if Message::read(&mut reader, false).is_some() {
+            let head =
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+            let mut sent = stream.write_all(head);
+            while sent.is_ok() {
+                std::thread::sleep(Duration::from_millis(TARGET_MS / 5));
+                sent = stream.write_all(b"2\r\n{}\r\n");
+            }
+        }
+    });
+    let mut config = config(&[&backend]);
+    config.target_ms = Some(TARGET_MS);
+    let (gateway, address) = start(config);
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    let begun = Instant::now();
+    let mut some = [0; 100];
+    // Each pause is well within the target, all of them together are not.
+    while begun.elapsed() < Duration::from_millis(4 * TARGET_MS) {
+        assert!(client.stream.read(&mut some).unwrap() > 0);
+    }
+    client.reset();
+    assert_eq!(outcomes(&gateway), [(0, 1); 2]);
+}
+
+#[test]
+fn an_upload_that_is_refused_after_a_backend_was_asked_was_demand() {
+    let backend = Backend::http(|_| ok("well"));
+    let mut config = config(&[&backend]);
+    config.timeouts.client_grace_ms = 300;
+    let (gateway, address) = start(config);
+    let mut client = Client::connect(address);
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 500000\r\n\r\n");
+    client.send("x".repeat(90_000));
+    assert_eq!(client.receive().status(), 408);
+    // One that is refused before that was not.
+    let mut client = Client::connect(address);
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 500000\r\n\r\n");
+    client.send("x".repeat(9_000));
+    assert_eq!(client.receive().status(), 408);
+    let mut service = headroom_gateway::Counts::default();
+    eventually("both have ended", || {
+        let period = take(&gateway).service;
+        service.arrivals += period.arrivals;
+        service.refused += period.refused;
+        service.aborted_by_client += period.aborted_by_client;
+        period.in_flight == 0 && service.arrivals == 2
+    });
+    assert_eq!((service.refused, service.aborted_by_client), (1, 1));
 }
 
 #[test]

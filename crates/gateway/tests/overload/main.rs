@@ -372,6 +372,33 @@ fn a_limit_of_one_is_one_connection_whichever_core_needs_it() {
 }
 
 #[test]
+fn the_connections_of_a_small_limit_are_handed_from_core_to_core() {
+    for limit in [2, 4] {
+        let backend = Backend::http(|_| ok("one"));
+        let (gateway, front) = gateway_with(&backend, |config| {
+            config.threads = 4;
+            config.limits.max_in_flight_per_backend = limit;
+            config.timeouts.queue_timeout_ms = 20_000;
+        });
+        let clients: Vec<_> = (0..12)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    for _ in 0..50 {
+                        assert_eq!(Client::connect(front).get("/").text(), "one");
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().unwrap();
+        }
+        assert_eq!(take(&gateway).service.completions, 600);
+        let opened = backend.connections();
+        assert!(opened <= 60, "{opened} connections with a limit of {limit}");
+    }
+}
+
+#[test]
 fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
     let (backend, _) = slow(Duration::from_secs(2));
     let (gateway, front) = gateway_with(&backend, |config| {

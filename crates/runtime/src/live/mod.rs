@@ -82,7 +82,7 @@ pub mod view;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Device, DevicePeriod, Missing, Refused};
 pub use machine::CgroupMachine;
-pub(crate) use outcomes::Refusals;
+pub(crate) use outcomes::demand;
 pub use outcomes::{Outcomes, failures};
 pub use reflex::{Bell, Watch};
 pub use sinks::RecorderSink;

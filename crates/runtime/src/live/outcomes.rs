@@ -82,25 +82,11 @@ impl Outcomes {
     }
 }
 
-/// Tells the requests that a gateway refused from the demand, period by period: what is malformed, too large or over its source's rate is no
-/// work of the service, and a flood of it is no reason to give the service more.
-///
-/// Few are refused only a period after they arrived, as an upload that turns out too large: what is refused then is left out of later
-/// arrivals, and is counted there, so that each period's demand and refusals are its arrivals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Refusals {
-    /// Refused, and not left out of any arrivals yet; at most what was ever in flight.
-    late: u64,
-}
-
-impl Refusals {
-    /// Of a period's arrivals, those that were demand and those that were refused.
-    pub(crate) fn leave_out(&mut self, arrivals: u64, refused: u64) -> (u64, u64) {
-        let all = self.late.saturating_add(refused);
-        let now = all.min(arrivals);
-        self.late = all - now;
-        (arrivals - now, now)
-    }
+/// Of the requests that came to a gateway in a period, those that were demand: what is malformed, too large or over its source's rate is no
+/// work of the service, and a flood of it is no reason to give the service more. A request is refused when it comes or not at all, so
+/// that no demand of another period is touched.
+pub(crate) fn demand(arrivals: u64, refused: u64) -> u64 {
+    arrivals.saturating_sub(refused)
 }
 
 /// The gateway's failures by cause, as the wire has them.
@@ -112,20 +98,5 @@ pub fn failures(counts: &Counts) -> FailureCounts {
         aborted_by_backend: counts.aborted_by_backend,
         aborted_by_client: counts.aborted_by_client,
         failed_answers: counts.failed_answers,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_refused_is_no_demand_and_what_is_refused_late_is_left_out_later() {
-        let mut refusals = Refusals::default();
-        let periods = [(10, 4), (0, 0), (3, 5), (1, 0), (7, 0), (2, 2)];
-        let told = periods.map(|(arrivals, refused)| refusals.leave_out(arrivals, refused));
-        assert_eq!(told, [(6, 4), (0, 0), (0, 3), (0, 1), (6, 1), (0, 2)]);
-        let sum = |of: fn(&(u64, u64)) -> u64| told.iter().map(of).sum::<u64>();
-        assert_eq!((sum(|told| told.0 + told.1), sum(|told| told.1)), (23, 11));
     }
 }

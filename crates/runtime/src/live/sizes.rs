@@ -265,7 +265,7 @@ fn latency(class: &ClassCounts, slo: Slo) -> Option<Latency> {
 
 /// The requests that arrived without those that the gateway refused, which are no work of the service.
 fn demand(counts: &Counts) -> u64 {
-    counts.arrivals.saturating_sub(counts.refused)
+    super::outcomes::demand(counts.arrivals, counts.refused)
 }
 
 /// What a report says of a class, as a gateway counts it.

@@ -1,6 +1,6 @@
 //! What is seen of the requests: our own gateway's counters, or whatever else can tell.
 
-use super::outcomes::{Outcomes, Refusals};
+use super::outcomes::{Outcomes, demand};
 use super::reflex::Watch;
 use super::sizes::SizesPeriod;
 use super::tick::BackendTick;
@@ -143,7 +143,6 @@ pub struct GatewayTelemetry<'a> {
     gateway: &'a Handle,
     /// What was counted in lost periods: it comes with the next whole one.
     unused: Option<PeriodStats>,
-    refusals: Refusals,
 }
 
 impl<'a> GatewayTelemetry<'a> {
@@ -152,7 +151,6 @@ impl<'a> GatewayTelemetry<'a> {
         Self {
             gateway,
             unused: None,
-            refusals: Refusals::default(),
         }
     }
 }
@@ -187,9 +185,8 @@ impl Telemetry for GatewayTelemetry<'_> {
             })
             .collect();
         let counts = &stats.service;
-        let (arrivals, refused) = self.refusals.leave_out(counts.arrivals, counts.refused);
         Some(TrafficPeriod {
-            arrivals,
+            arrivals: demand(counts.arrivals, counts.refused),
             completions: stats.service.completions,
             failures: stats.service.failures,
             in_flight: Some(stats.service.in_flight),
@@ -203,7 +200,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             client_us: stats.service.client_us,
             sources: stats.sources,
             retries: RetryCounts::from(&stats.service),
-            refused,
+            refused: counts.refused,
             outcomes: Outcomes::of_gateway(&stats.service),
             sizes: SizesPeriod::of_gateway(self.gateway, stats.sizes),
         })

@@ -1,6 +1,6 @@
 //! What a gateway reports in a period, as the loop has it.
 
-use crate::live::{BackendTick, Outcomes, Refusals, ReportedLatency, TrafficPeriod, front};
+use crate::live::{BackendTick, Outcomes, ReportedLatency, TrafficPeriod, demand, front};
 use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, RetryCounts, SourceCounts};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::message::{Backend, BackendPeriod, GatewayPeriod};
@@ -22,7 +22,7 @@ pub(super) fn part(name: &str, sum: &TrafficPeriod, length: Duration) -> Part {
 }
 
 /// What a gateway reported, whose backends these are; without its latencies. What it refused is left out of the arrivals.
-pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend], refusals: &mut Refusals) -> TrafficPeriod {
+pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
     let connects = |reported: headroom_wire::message::ConnectCounts| ConnectCounts {
         opened: reported.opened,
         refused: reported.refused,
@@ -40,9 +40,8 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend], refusals: &mu
         healthy: period.healthy,
         connects: period.connects.map(connects),
     };
-    let (arrivals, refused) = refusals.leave_out(period.arrivals, period.refused);
     TrafficPeriod {
-        arrivals,
+        arrivals: demand(period.arrivals, period.refused),
         completions: period.completions,
         failures: period.failures,
         in_flight: Some(period.in_flight),
@@ -93,7 +92,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend], refusals: &mu
                 sent: retries.sent,
                 withheld: retries.withheld,
             }),
-        refused,
+        refused: period.refused,
         outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),
         // Added apart: of several gateways they are one only where all have the same classes.
         sizes: None,

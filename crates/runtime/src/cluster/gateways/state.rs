@@ -3,7 +3,7 @@
 use super::levers::LeverState;
 use super::membership::{Contact, Member, Standing};
 use super::report::traffic;
-use crate::live::{Refusals, SizesPeriod, TrafficPeriod};
+use crate::live::{SizesPeriod, TrafficPeriod};
 use hdrhistogram::Histogram;
 use headroom_gateway::service_histogram;
 use headroom_wire::client::{CallError, GatewayClient};
@@ -27,7 +27,6 @@ pub(super) struct GatewayState {
     pub periods: u64,
     pub length: Duration,
     pub sum: TrafficPeriod,
-    refusals: Refusals,
     pub histogram: Histogram<u64>,
     /// The sum is not whole: threads of the gateway did not answer, or the connection was lost.
     pub broken: bool,
@@ -52,7 +51,6 @@ impl Default for GatewayState {
             periods: 0,
             length: Duration::ZERO,
             sum: TrafficPeriod::default(),
-            refusals: Refusals::default(),
             histogram: service_histogram(),
             broken: true,
             trouble: None,
@@ -141,7 +139,7 @@ impl GatewayState {
         }
         // Of what is going on, the newest is the period's.
         self.sum.end_going_on();
-        self.sum.add(&traffic(period, backends, &mut self.refusals));
+        self.sum.add(&traffic(period, backends));
     }
 
     /// Ends the period; whether it was whole. What was added up stays until it is taken.
