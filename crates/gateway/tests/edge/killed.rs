@@ -10,7 +10,9 @@ use crate::common::{Backend, Client, Message, config, start, take};
 /// A backend that closes each connection when it has read a request.
 fn dies(requests: Arc<AtomicUsize>) -> Backend {
     Backend::raw(move |stream, _| {
-        if Message::read(&mut BufReader::new(stream), false).is_some() {
+        // It lives until the request is counted: the gateway answers as soon as the connection ends.
+        let mut reader = BufReader::new(stream);
+        if Message::read(&mut reader, false).is_some() {
             requests.fetch_add(1, SeqCst);
         }
     })
