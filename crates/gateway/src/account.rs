@@ -31,8 +31,6 @@ pub(crate) struct Account {
     /// since.
     head_us: u64,
     gaps_us: u64,
-    /// For how long the client was waited for before there was an answer.
-    excused: Duration,
     /// Since when more of the answer is waited for.
     waits_since: Option<Instant>,
     /// What gRPC says of its outcome.
@@ -97,7 +95,6 @@ impl Account {
             status: None,
             head_us: 0,
             gaps_us: 0,
-            excused: Duration::ZERO,
             waits_since: None,
             outcome: Outcome::NoCall,
             patience_ms: u32::MAX,
@@ -164,8 +161,8 @@ impl Account {
     /// The answer begins, with this status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         self.status = Some(status);
-        self.excused = self.watch.upload_waits();
-        self.head_us = micros(self.arrived).saturating_sub(in_micros(self.excused));
+        let waits_us = in_micros(self.watch.upload_waits());
+        self.head_us = micros(self.arrived).saturating_sub(waits_us);
     }
 
     /// The answer that has begun has no end but that its client leaves: that it does says nothing of how quick the service is.
@@ -238,7 +235,7 @@ impl Account {
         // What the service's requests took beyond it is their clients' time.
         let client_us = match (self.backend, self.at_once) {
             (Some(_), _) => 0,
-            (None, true) => in_micros(self.excused),
+            (None, true) => in_micros(self.watch.upload_waits()),
             (None, false) => micros(self.arrived).saturating_sub(served_us),
         };
         let status = self.status;
@@ -288,8 +285,8 @@ impl Account {
         }
     }
 
-    /// Whether the client has waited for the service longer than the SLO allows, until its answer or for the next piece of it, or for the end of a call of
-    /// gRPC until its deadline: that it goes away then is the service's doing. What the client was waited for, now too, is not counted,
+    /// Whether the client has waited for the service longer than the SLO allows, until its answer or for the next piece of it, or for the
+    /// end of a call of gRPC until its deadline: that it goes away then is the service's doing. What the client was waited for, now too, is not counted,
     /// but in the deadline, which is a time of the clock.
     fn waited_too_long(&self) -> bool {
         let elapsed_us = micros(self.arrived);

@@ -95,8 +95,7 @@ impl Body {
     pub(crate) fn unread(&self) -> usize {
         match self {
             Self::Upstream(body) => body.upstream.as_ref().map_or(0, Exchange::unread),
-            Self::Empty | Self::Memory(_) | Self::Whole(_) | Self::Fetched(_) => 0,
-            Self::Ahead(_) | Self::Tunnel(_) => 0,
+            _ => 0,
         }
     }
 

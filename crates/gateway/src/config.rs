@@ -105,7 +105,8 @@ pub struct GatewayConfig {
     /// `RESOURCE_EXHAUSTED`, `INTERNAL`, `UNAVAILABLE` and `DATA_LOSS`.
     pub failed_grpc_status: FailedGrpcStatus,
     /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer, or for the
-    /// rest of one, was failed by the backend; what the client itself was waited for is not counted. `headroom up` takes it from its own `slo.target_ms`; nothing where it is not known.
+    /// next piece of one, was failed by the backend; what the client itself was waited for is not counted. `headroom up` takes it from
+    /// its own `slo.target_ms`; nothing where it is not known.
     pub target_ms: Option<u64>,
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.
@@ -205,7 +206,7 @@ pub struct HealthConfig {
     pub eject_after_timeouts: u32,
     /// Failures in exchanges with a backend (an answer with a `failed_status`, none in time, a fresh connection that died, an answer that
     /// broke off), seen by one core within 5 to 10 seconds, after which it is ejected if it clearly stands out: at least
-    /// `eject_failure_percent` of its exchanges failed, twice the others' share, and more than chance makes once in a day. One request
+    /// `eject_failure_percent` of its exchanges failed, twice the others' share, and more than chance makes. One request
     /// at a time then shows whether it is back. 0 for never. Default 5.
     pub eject_after_failures: u32,
     /// A backend of whose exchanges fewer fail is not ejected for that, 0 to 100 percent: to do without it costs more.
@@ -265,7 +266,7 @@ pub struct TimeoutConfig {
     /// counts as taken. 0 for none. Default 240, as Kestrel's.
     pub min_client_rate_bytes_per_s: u64,
     /// The same of a client that holds a backend while other requests wait for one below its limit of requests in flight, after a
-    /// grace of a second at most: so few slow ones do not keep all others out. 0 for none. Default 16 384.
+    /// grace of a second at most where it sends: so few slow ones do not keep all others out. 0 for none. Default 16 384.
     pub pressed_client_rate_bytes_per_s: u64,
     /// How long a client may be waited for before its rate counts, in milliseconds. Default 5 000.
     pub client_grace_ms: u64,

@@ -65,8 +65,6 @@ pub(crate) struct Watch {
     started: Cell<Option<Instant>>,
     /// A backend is busy with the request in flight.
     holds_backend: Cell<bool>,
-    /// Others waited for it at the last look.
-    pressed: Cell<bool>,
     /// Both sides may be silent for as long as they like: a call of gRPC whose answer has begun.
     is_call: Cell<bool>,
     /// It is the client that is waited for: the next piece of its request, or that it takes the next of its answer.
@@ -79,6 +77,8 @@ pub(crate) struct Watch {
     moved: Cell<u64>,
     /// By how many seconds it is behind its least rate.
     late: Cell<f64>,
+    /// The same behind the rate that it must keep while others wait for its backend, of the time in which they did.
+    pressed_late: Cell<f64>,
     /// For how long the request in flight waited for its client while it was sent; without the wait that goes on.
     upload_waits: Cell<Duration>,
     /// Since when the client is waited for, before there is an answer.
@@ -104,6 +104,7 @@ impl Watch {
         self.client_time.set(Duration::ZERO);
         self.moved.set(0);
         self.late.set(0.0);
+        self.pressed_late.set(0.0);
         self.touch();
     }
 
@@ -206,18 +207,26 @@ impl Watch {
         Some(started + self.upload_waits.get())
     }
 
-    /// Whether its client sends, or takes, less than `rate` bytes a second while it is waited for, by more than `grace` allows; `passed`
-    /// since the last look. What it moved before, however much, gives it no more time than that.
-    fn is_too_slow(&self, passed: Duration, rate: u64, grace: Duration) -> bool {
-        let moved = self.moved.take();
+    /// Whether its client sends, or takes, fewer bytes a second than the `least` rate asks for while it is waited for, by more than that
+    /// one's grace allows, or than the `pressed` one asks for; `passed` since the last look. What it moved before, however much, gives it
+    /// no more time than that.
+    fn is_too_slow(&self, passed: Duration, least: Rate, pressed: Option<Rate>) -> bool {
+        let moved = self.moved.take() as f64;
         let owes_nothing = self.is_call.get() && self.phase.get() == Phase::Body;
-        if rate == 0 || !self.on_client.get() || owes_nothing {
+        if !self.on_client.get() || owes_nothing {
             return false;
         }
         self.client_time.set(self.client_time.get() + passed);
-        let late = self.late.get() + passed.as_secs_f64() - moved as f64 / rate as f64;
-        self.late.set(late.max(0.0));
-        late > grace.as_secs_f64()
+        let falls_behind = |late: &Cell<f64>, (rate, grace): Rate| {
+            if rate == 0 {
+                return false;
+            }
+            let now = late.get() + passed.as_secs_f64() - moved / rate as f64;
+            late.set(now.max(0.0));
+            now > grace.as_secs_f64()
+        };
+        let is_pressed_late = pressed.is_some_and(|rate| falls_behind(&self.pressed_late, rate));
+        falls_behind(&self.late, least) || is_pressed_late
     }
 
     /// Remembers which task to wake.
@@ -237,15 +246,17 @@ impl Watch {
     }
 }
 
+/// Bytes a second that a client must send or take; and after how long of waiting for it.
+type Rate = (u64, Duration);
+
 /// All watches of a core.
 pub(crate) struct Watches {
     entries: RefCell<Slab<Rc<Watch>>>,
     timeouts: [Option<Duration>; PHASES],
     sweep_every: Duration,
-    /// Bytes a second that a client must send or take; and after how long of waiting for it.
-    least_rate: (u64, Duration),
-    /// The same while others wait for the backend that its request holds.
-    pressed_rate: (u64, Duration),
+    least_rate: Rate,
+    /// While others wait for the backend that its request holds.
+    pressed_rate: Rate,
     /// The longest that a request may take.
     longest: Option<Duration>,
     swept: Cell<Instant>,
@@ -302,7 +313,7 @@ impl Watches {
             begun: Cell::new(None),
             started: Cell::new(None),
             holds_backend: Cell::new(false),
-            pressed: Cell::new(false),
+            pressed_late: Cell::new(0.0),
             is_call: Cell::new(false),
             on_client: Cell::new(false),
             client_time: Cell::new(Duration::ZERO),
@@ -343,15 +354,14 @@ impl Watches {
         }
     }
 
-    /// What its client must send or take, in bytes a second, and after how long; `pressed` tells whether requests wait for a backend.
-    fn least_rate(&self, watch: &Watch, pressed: bool) -> (u64, Duration) {
+    /// What the client of a request must keep beside the least rate: where it holds a backend while requests wait for one.
+    fn pressed_rate(&self, watch: &Watch, pressed: bool) -> Option<Rate> {
         let (rate, grace) = self.pressed_rate;
-        match (pressed && watch.holds_backend.get(), watch.phase.get()) {
-            (false, _) => self.least_rate,
-            (true, Phase::Upload) => (rate, grace),
+        (pressed && watch.holds_backend.get()).then_some(match watch.phase.get() {
+            Phase::Upload => (rate, grace),
             // The kernels on both sides take an answer in lumps, and its client's reading shows in these.
-            (true, _) => (rate, self.least_rate.1),
-        }
+            _ => (rate, self.least_rate.1),
+        })
     }
 
     /// Whether a client whose time is up takes its answer all the same: [`Watch::takes_slowly`].
@@ -362,7 +372,7 @@ impl Watches {
         most: u32,
         pressed: bool,
     ) -> bool {
-        let (rate, _) = self.least_rate(watch, pressed);
+        let (rate, _) = self.pressed_rate(watch, pressed).unwrap_or(self.least_rate);
         watch.takes_slowly(acknowledged, rate, most)
     }
 
@@ -377,12 +387,8 @@ impl Watches {
             if pressed && watch.on_client.get() && watch.ahead.borrow().is_some() {
                 watch.wake();
             }
-            let (rate, grace) = self.least_rate(watch, pressed);
-            if watch.pressed.replace(pressed) != pressed {
-                // By another rate it may be late already.
-                watch.late.set(0.0);
-            }
-            let is_too_slow = watch.is_too_slow(passed, rate, grace);
+            let pressed_rate = self.pressed_rate(watch, pressed);
+            let is_too_slow = watch.is_too_slow(passed, self.least_rate, pressed_rate);
             let is_overdue = longest.is_some_and(|longest| {
                 let begun = watch.begun.get();
                 begun.is_some_and(|begun| now.saturating_duration_since(begun) > longest)
@@ -484,7 +490,17 @@ mod tests {
         (0..10).for_each(|_| sweep(true, 100, 2_000));
         assert!(slow.expired());
         assert!(!quick.expired(), "20 kB/s are enough");
-        assert!(!free.expired(), "nobody waits for what it holds");
+        assert!(!free.expired(), "it holds nothing that others wait for");
+        // That others wait now and again does not let it off either rate.
+        for rate in [100, 10] {
+            slow.enter(Phase::Upload);
+            slow.set_on_client(true);
+            slow.set_holds_backend(rate == 100);
+            for sweep_number in 0..120 {
+                sweep(sweep_number % 2 == 0, rate, 2_000);
+            }
+            assert!(slow.expired(), "{rate} bytes each tenth of a second");
+        }
     }
 
     #[test]
