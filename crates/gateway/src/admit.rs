@@ -3,7 +3,6 @@
 //! Whatever answers (a backend, a layer between, this one), each request is counted here, once: that it came, what came of
 //! it, how long it took, who gave up first.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -12,9 +11,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri, Version, request};
+use http::{Method, Response, StatusCode, Uri, Version, request};
 use http_body::Body as _;
-use hyper::body::Incoming;
 
 use crate::account::is_endless;
 use crate::body::Body;
@@ -27,13 +25,14 @@ use crate::headers::{
     Refusal, bad_request, is_padded, join_cookies, join_lengths, may_tunnel, normalise_target,
     strip_hop_by_hop,
 };
+use crate::http1::Text;
 use crate::interim::InterimTo;
 use crate::layer::{Answer, Layer};
 use crate::max_forwards::count_down;
 use crate::request_head::BodyFraming;
 use crate::stats::Failure;
 use crate::ticket::{CountedBody, Ticket};
-use crate::upload::{RequestBody, UploadError};
+use crate::upload::{Incoming, RequestBody, UploadError};
 use crate::watch::Phase;
 
 /// Seconds after which a client that met a limit may come again.
@@ -54,20 +53,23 @@ impl<L: Layer> Admit<L> {
         &self.core
     }
 
-    /// Answers one request. It is checked at once, so that what is carried along is small.
+    /// Answers one request, of whose head `text` is what only its text tells. It is checked at once, so that what is carried along is
+    /// small.
     pub(crate) fn call(
         self: &Rc<Self>,
         client: &Rc<ClientConn>,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Result<Response<CountedBody>, Infallible>> + use<L> {
+        parts: request::Parts,
+        body: Incoming,
+        text: Text,
+    ) -> impl Future<Output = Response<CountedBody>> + use<L> {
         let this = self.clone();
-        let sized = self.core.sizes.as_ref().map(|sizes| sizes.of(&request));
-        let grpc = client.http2.then(|| GrpcCall::of(&request)).flatten();
+        let sized = self.core.sizes.as_ref().map(|sizes| sizes.of(&parts));
+        let grpc = client.http2.then(|| GrpcCall::of(&parts)).flatten();
         let mut ticket = Ticket::open(client, sized, grpc);
-        let head_only = request.method() == Method::HEAD;
-        let has_body = !request.body().is_end_stream();
-        let is_http_1_0 = request.version() == Version::HTTP_10;
-        let admitted = admit(&self.core, &ticket, request).map(|mut admitted| {
+        let head_only = parts.method == Method::HEAD;
+        let has_body = !body.is_nothing();
+        let is_http_1_0 = parts.version == Version::HTTP_10;
+        let admitted = admit(&self.core, &ticket, parts, body, text).map(|mut admitted| {
             if let (Some(_), Admitted::Call(call)) = (grpc, &mut admitted) {
                 call.grpc = grpc;
                 call.watch.set_call();
@@ -106,8 +108,8 @@ impl<L: Layer> Admit<L> {
                 Ok(Admitted::Answered(answer)) => Ok(*answer),
                 Err(refusal) => Err(Stop::Refuse(refusal)),
             };
-            if !is_http2 {
-                client.interims.out(ticket.watch()).await;
+            if let Some(http1) = &client.http1 {
+                http1.interims_out(ticket.watch()).await;
             }
             let (mut response, closes) = match outcome {
                 Ok(answer) => {
@@ -131,12 +133,8 @@ impl<L: Layer> Admit<L> {
                 response
                     .headers_mut()
                     .insert(header::CONNECTION, HeaderValue::from_static("close"));
-                if is_http_1_0 {
-                    // To an answer of 1.1 hyper would add a keep-alive.
-                    *response.version_mut() = Version::HTTP_10;
-                }
             }
-            Ok(response)
+            response
         }
     }
 }
@@ -171,15 +169,17 @@ enum Admitted {
 }
 
 /// Checks a request and removes from its head what ends here.
-fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Admitted, Refusal> {
+fn admit(
+    core: &Core,
+    ticket: &Ticket,
+    mut parts: request::Parts,
+    body: Incoming,
+    text: Text,
+) -> Result<Admitted, Refusal> {
     let client = ticket.client();
     let limits = &core.config.limits;
-    let (mut parts, body) = request.into_parts();
     let received = parts.version;
-    let interim = (received == Version::HTTP_11).then(|| InterimTo::new(client));
-    if !client.http2 {
-        client.raw_heads.borrow_mut().read_one();
-    }
+    let interim = (received == Version::HTTP_11).then(|| InterimTo::new(client)).flatten();
     let refuse = |status, reason| Err(Refusal { status, reason });
     // Before all else: what is malformed costs its source as much.
     if let Some(source) = &client.source
@@ -199,22 +199,20 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
             let reason = "the only transfer coding supported is chunked";
             return refuse(StatusCode::NOT_IMPLEMENTED, reason);
         }
-        Some(true) if client.raw_heads.borrow_mut().has_conflicting_length() => {
+        Some(true) if text.has_both_lengths => {
             return Err(bad_request("both Transfer-Encoding and Content-Length"));
         }
         _ => {}
     }
     let is_of_server = parts.method == Method::OPTIONS
-        && !client.http2
-        && parts.uri.scheme().is_some()
-        && client.raw_heads.borrow_mut().has_empty_path();
+        && text.has_empty_path;
     normalise_target(&mut parts)?;
     if is_of_server {
         // RFC 9112 section 3.2.4.
         parts.uri = Uri::from_static("*");
     }
     join_lengths(&mut parts.headers)?;
-    let has_body = !body.is_end_stream();
+    let has_body = !body.is_nothing();
     if parts.method == Method::TRACE && has_body {
         // RFC 9110 section 9.3.8.
         return Err(bad_request("a TRACE has no content"));
@@ -226,8 +224,8 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
         let reason = "this connection's certificate is not for this host: open another connection";
         return refuse(StatusCode::MISDIRECTED_REQUEST, reason);
     }
-    let size = body.size_hint();
-    if size.lower() > limits.request_body() {
+    let length = body.length();
+    if length.is_some_and(|length| length > limits.request_body()) {
         let reason = "the request body exceeds the limit";
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, reason);
     }
@@ -241,7 +239,7 @@ fn admit(core: &Core, ticket: &Ticket, request: Request<Incoming>) -> Result<Adm
         }
         join_cookies(&mut parts.headers);
     }
-    let framing = match size.exact() {
+    let framing = match length {
         _ if !has_body => BodyFraming::None,
         Some(_) if parts.headers.contains_key(header::CONTENT_LENGTH) => BodyFraming::Length,
         _ => BodyFraming::Chunked,

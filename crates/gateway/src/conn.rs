@@ -5,8 +5,7 @@ use std::rc::Rc;
 
 use crate::core::Core;
 use crate::headers::ClientIdentity;
-use crate::interim::Interims;
-use crate::raw_head::RawHeads;
+use crate::http1::Http1;
 use crate::sources::Source;
 use crate::upstream::Tunnel;
 use crate::watch::{Phase, Watch};
@@ -26,15 +25,8 @@ pub(crate) struct ClientConn {
     streams: Cell<usize>,
     /// HTTP/2 requests that were cancelled, less those that were answered.
     cancelled: Cell<u32>,
-    /// The raw bytes of the request heads since the connection was last idle, HTTP/1 only, bounded by
-    /// `limits.max_header_bytes`.
-    pub raw_heads: RefCell<RawHeads>,
-    /// Interim answers on their way to an HTTP/1.1 client.
-    pub interims: Interims,
-    /// A request line does not end within the limit.
-    pub overlong: Cell<bool>,
-    /// The first line of the first request was looked at.
-    pub looked: Cell<bool>,
+    /// The connection itself; `None` of HTTP/2.
+    pub http1: Option<Http1>,
     /// The backend's end of an upgraded connection, left here by the handler.
     pub tunnel: RefCell<Option<Tunnel>>,
     /// The answer did not wait for the whole request.
@@ -51,7 +43,7 @@ impl ClientConn {
         core: Rc<Core>,
         identity: ClientIdentity,
         source: Option<Rc<Source>>,
-        http2: bool,
+        http1: Option<Http1>,
         phase: Phase,
     ) -> Self {
         Self {
@@ -59,13 +51,10 @@ impl ClientConn {
             core,
             identity: Rc::new(identity),
             source,
-            http2,
+            http2: http1.is_none(),
             streams: Cell::new(0),
             cancelled: Cell::new(0),
-            raw_heads: RefCell::default(),
-            interims: Interims::default(),
-            overlong: Cell::new(false),
-            looked: Cell::new(false),
+            http1,
             tunnel: RefCell::new(None),
             linger: Cell::new(false),
             acknowledges: RefCell::default(),

@@ -18,7 +18,7 @@ use crate::descriptors::Descriptors;
 use crate::exchanges::Exchanges;
 use crate::failing::{Observed, may_eject};
 use crate::queue::Queue;
-use crate::response_head::Names;
+use crate::names::Names;
 use crate::shortage::Shortage;
 use crate::signs::Signs;
 use crate::sizes::{SharedRoutes, Sizes};
@@ -115,6 +115,8 @@ pub(crate) struct Core {
     pub scratch: RefCell<Box<[u8]>>,
     /// What the backends' answers before had for fields.
     pub names: RefCell<Names>,
+    /// What clients' requests before had for fields.
+    pub request_names: RefCell<Names>,
     /// Where the HTTP/2 stream that is being polled puts its watch.
     pub stream_watch: RefCell<Option<Rc<Watch>>>,
 }
@@ -166,6 +168,7 @@ impl Core {
             drain: Notify::new(),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
             names: RefCell::default(),
+            request_names: RefCell::default(),
             stream_watch: RefCell::new(None),
             backends,
             config,

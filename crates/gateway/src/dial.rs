@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::backend_stream::BackendStream;
+use crate::socket::Socket;
 use crate::backend_tls;
 use crate::config::{BackendConfig, BackendProtocol, ProxyVersion};
 use crate::error::GatewayError;
@@ -40,7 +40,7 @@ struct Tls {
 
 /// An open connection.
 pub(crate) struct Opened {
-    pub stream: BackendStream,
+    pub stream: Socket,
     /// It is to be spoken HTTP/2 on.
     pub http2: bool,
 }
@@ -125,7 +125,7 @@ impl Dial {
         }
         let Some(tls) = &self.tls else {
             return Ok(Opened {
-                stream: BackendStream::Plain(stream),
+                stream: Socket::Plain(stream),
                 http2: self.protocol == BackendProtocol::H2,
             });
         };
@@ -164,7 +164,7 @@ impl Dial {
             ));
         }
         Ok(Opened {
-            stream: BackendStream::Tls(Box::new(stream)),
+            stream: Socket::Tls(Box::new(stream.into())),
             http2,
         })
     }

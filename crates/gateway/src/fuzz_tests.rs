@@ -21,7 +21,8 @@ use crate::headers::{
 use crate::max_forwards::count_down;
 use crate::raw_head::RawHeads;
 use crate::request_head::{BodyFraming, RequestHead};
-use crate::response_head::{self, Framing, Names};
+use crate::names::Names;
+use crate::response_head::{self, Framing};
 
 use grammar::{BYTES, PIECES, Random, framing, lines, mutate, request};
 

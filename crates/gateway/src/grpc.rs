@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::header::{self, HeaderName, HeaderValue};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, StatusCode, request};
 use serde::{Deserialize, Serialize};
 
 use crate::deadline::grpc_deadline;
@@ -117,11 +117,11 @@ impl fmt::Debug for FailedGrpcStatus {
 }
 
 /// Whether a request is a call of gRPC: `application/grpc`, with a codec or without. gRPC-Web is not: its status is in the body.
-fn is_call<B>(request: &Request<B>) -> bool {
-    if request.method() != Method::POST {
+fn is_call(request: &request::Parts) -> bool {
+    if request.method != Method::POST {
         return false;
     }
-    let Some(kind) = request.headers().get(header::CONTENT_TYPE) else {
+    let Some(kind) = request.headers.get(header::CONTENT_TYPE) else {
         return false;
     };
     let rest = kind.as_bytes().strip_prefix(b"application/grpc");
@@ -137,9 +137,9 @@ pub(crate) struct GrpcCall {
 
 impl GrpcCall {
     /// `None` if it is none.
-    pub(crate) fn of<B>(request: &Request<B>) -> Option<Self> {
+    pub(crate) fn of(request: &request::Parts) -> Option<Self> {
         is_call(request).then(|| Self {
-            patience: grpc_deadline(request.headers()),
+            patience: grpc_deadline(&request.headers),
         })
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct HopByHop {
 /// The connection-specific fields, one bit each.
 pub(crate) const CONNECTION: u16 = 1;
 pub(crate) const TRANSFER_ENCODING: u16 = 1 << 1;
-const TE: u16 = 1 << 2;
+pub(crate) const TE: u16 = 1 << 2;
 pub(crate) const UPGRADE: u16 = 1 << 3;
 static SPECIFIC: [(u16, HeaderName); 10] = [
     (CONNECTION, header::CONNECTION),

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::addresses::first_open;
 use crate::backend::Backend;
-use crate::backend_stream::BackendStream;
+use crate::socket::Socket;
 use crate::config::{HealthConfig, ms};
 use crate::ejection::ConnectFailure;
 
@@ -82,7 +82,7 @@ async fn probe(
     }
 }
 
-async fn probe_http2(backend: &Backend, path: &str, stream: BackendStream) -> io::Result<u16> {
+async fn probe_http2(backend: &Backend, path: &str, stream: Socket) -> io::Result<u16> {
     let authority = backend.authority.to_str().unwrap_or(&backend.host);
     let request = Request::get(format!("{}://{authority}{path}", backend.dial.scheme()))
         .version(Version::HTTP_2)
@@ -103,7 +103,7 @@ async fn probe_http2(backend: &Backend, path: &str, stream: BackendStream) -> io
     }
 }
 
-async fn probe_http1(backend: &Backend, path: &str, mut stream: BackendStream) -> io::Result<u16> {
+async fn probe_http1(backend: &Backend, path: &str, mut stream: Socket) -> io::Result<u16> {
     let authority = backend.authority.to_str().unwrap_or(&backend.host);
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: headroom-health\r\nconnection: close\r\n\r\n"

@@ -6,14 +6,11 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
-use crate::headers::{CONNECTION, TRANSFER_ENCODING, UPGRADE, is_protected, specific};
+use crate::headers::{CONNECTION, TRANSFER_ENCODING, UPGRADE, is_protected};
+use crate::names::Names;
 
 /// Header fields parsed without allocating.
 const FIELDS_ON_STACK: usize = 100;
-
-/// Names of fields that are remembered, and how long one may be.
-const NAMES: usize = 128;
-const MAX_NAME_BYTES: usize = 64;
 
 /// How a response body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,54 +56,6 @@ pub(crate) enum HeadError {
     TooLarge,
     #[error("it breaks the rules of HTTP/2, or its head exceeds `limits.max_header_bytes`")]
     Http2,
-}
-
-/// A name as a head had it, and what it was read as.
-#[derive(Debug)]
-struct Known {
-    /// As it was spelt.
-    text: Box<[u8]>,
-    name: HeaderName,
-    /// [`specific`] of it.
-    bit: u16,
-}
-
-/// The names that fields had before: applications use few, and to compare a name costs a tenth of reading one. A name has one
-/// place, from which a later one with the same place puts it out.
-#[derive(Debug)]
-pub(crate) struct Names([Option<Known>; NAMES]);
-
-impl Default for Names {
-    fn default() -> Self {
-        Self([const { None }; NAMES])
-    }
-}
-
-impl Names {
-    /// The field's name, and [`specific`] of it.
-    fn read(&mut self, text: &[u8]) -> Result<(HeaderName, u16), HeadError> {
-        let known = &mut self.0[Self::place(text)];
-        if let Some(known) = known.as_ref().filter(|known| *known.text == *text) {
-            return Ok((known.name.clone(), known.bit));
-        }
-        let name = HeaderName::from_bytes(text).map_err(|_| HeadError::Field)?;
-        let bit = specific(&name);
-        if text.len() <= MAX_NAME_BYTES {
-            *known = Some(Known {
-                text: text.into(),
-                name: name.clone(),
-                bit,
-            });
-        }
-        Ok((name, bit))
-    }
-
-    fn place(text: &[u8]) -> usize {
-        let at = |index: usize| usize::from(text.get(index).copied().unwrap_or(0));
-        let half = text.len() / 2;
-        // By search: of 53 common names three have the place of another.
-        (text.len() * 5 + at(0) * 9 + at(half) * 15 + at(text.len().saturating_sub(1)) * 17) % NAMES
-    }
 }
 
 /// Parses the head at the front of `data`; `None` if its end is not there yet. The second value is its length.
@@ -157,7 +106,7 @@ fn parse_into<'b>(
     let (mut content_length, mut chunked, mut closes, mut named) = (None, None, false, Vec::new());
     let (mut wants_upgrade, mut protocol) = (false, None);
     for field in response.headers {
-        let (name, bit) = names.read(field.name.as_bytes())?;
+        let (name, bit) = names.read(field.name.as_bytes()).ok_or(HeadError::Field)?;
         match bit {
             0 if name == header::CONTENT_LENGTH => {
                 let length = parse_length(field.value).ok_or(HeadError::Length)?;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::conn::ClientConn;
 use crate::core::Core;
-use crate::io::ClientStream;
+use crate::socket::Socket;
 use crate::upstream::Tunnel;
 use crate::watch::{Phase, Watch};
 
@@ -24,12 +24,12 @@ impl Drop for Counting<'_> {
 }
 
 /// Runs a tunnel to its end: both directions closed, one broken, or neither used for too long.
-pub(crate) async fn run<S: ClientStream>(client: &ClientConn, stream: S, read: Bytes, tunnel: Tunnel) {
+pub(crate) async fn run(client: &ClientConn, socket: Socket, read: Bytes, tunnel: Tunnel) {
     let core = client.core();
     core.tunnels.set(core.tunnels.get() + 1);
     let _counted = Counting(core);
     client.watch.enter(Phase::Tunnel);
-    let (client_read, client_write) = tokio::io::split(stream);
+    let (client_read, client_write) = tokio::io::split(socket);
     let (backend_read, backend_write) = tokio::io::split(tunnel.stream);
     let both = async {
         tokio::try_join!(

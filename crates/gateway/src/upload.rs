@@ -8,14 +8,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use http_body::Body;
-use hyper::body::Incoming;
+use http_body::Body as _;
 
 use crate::buffered::Share;
 use crate::call::Stop;
 use crate::headers::Refusal;
+use crate::http1::{BrokenOff, Inbound};
 use crate::pieces::Pieces;
 use crate::stats::Failure;
+use crate::upstream::Piece;
 use crate::watch::{Phase, Watch};
 
 /// Why a request body failed.
@@ -24,7 +25,7 @@ pub(crate) enum UploadError {
     #[error("it exceeds the limit")]
     TooLarge,
     #[error("the client broke it off: {0}")]
-    Client(hyper::Error),
+    Client(BrokenOff),
     #[error("it did not come in time")]
     TooSlow,
 }
@@ -45,6 +46,56 @@ impl UploadError {
                 tracing::debug!(error = %self, "a request body failed");
                 Stop::Fail(Failure::AbortedByClient, "the request body broke off")
             }
+        }
+    }
+}
+
+/// A request's body as its client sends it.
+pub(crate) enum Incoming {
+    Nothing,
+    Http1(Inbound),
+    Http2(hyper::body::Incoming),
+}
+
+impl Incoming {
+    /// Whether there is nothing of it.
+    pub(crate) fn is_nothing(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Http1(_) => false,
+            Self::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    /// Its length, where its client has said it.
+    pub(crate) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Nothing => Some(0),
+            Self::Http1(body) => body.left(),
+            Self::Http2(body) => body.size_hint().exact(),
+        }
+    }
+
+    /// The next piece; `None` at the end.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BrokenOff>>> {
+        let body = match self {
+            Self::Nothing => return Poll::Ready(None),
+            Self::Http1(body) => return body.poll_piece(cx),
+            Self::Http2(body) => body,
+        };
+        loop {
+            let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)) else {
+                return Poll::Ready(None);
+            };
+            let piece = match frame?.into_data() {
+                Ok(data) => Piece::Data(data),
+                Err(frame) => match frame.into_trailers() {
+                    Ok(trailers) => Piece::Trailers(trailers),
+                    // A frame of a kind that nobody knows.
+                    Err(_) => continue,
+                },
+            };
+            return Poll::Ready(Some(Ok(piece)));
         }
     }
 }
@@ -169,7 +220,7 @@ impl RequestBody {
             if self.received {
                 return Poll::Ready(Ok(None));
             }
-            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+            let Poll::Ready(piece) = self.incoming.poll_piece(cx) else {
                 if !std::mem::replace(&mut self.waiting, true) {
                     self.waits_since = Some(Instant::now());
                     self.watch.set_on_client(true);
@@ -182,25 +233,19 @@ impl RequestBody {
                 self.watch.set_on_client(false);
             }
             self.watch.touch();
-            match frame {
+            match piece {
                 None => self.received = true,
                 Some(Err(error)) => return Poll::Ready(Err(UploadError::Client(error))),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) if data.is_empty() => {}
-                    Ok(data) => {
-                        self.watch.moved(data.len());
-                        let Some(left) = self.left.checked_sub(data.len() as u64) else {
-                            return Poll::Ready(Err(UploadError::TooLarge));
-                        };
-                        self.left = left;
-                        return Poll::Ready(Ok(Some(data)));
-                    }
-                    Err(frame) => {
-                        if let Ok(trailers) = frame.into_trailers() {
-                            self.trailers = trailers;
-                        }
-                    }
-                },
+                Some(Ok(Piece::Data(data))) if data.is_empty() => {}
+                Some(Ok(Piece::Data(data))) => {
+                    self.watch.moved(data.len());
+                    let Some(left) = self.left.checked_sub(data.len() as u64) else {
+                        return Poll::Ready(Err(UploadError::TooLarge));
+                    };
+                    self.left = left;
+                    return Poll::Ready(Ok(Some(data)));
+                }
+                Some(Ok(Piece::Trailers(trailers))) => self.trailers = trailers,
             }
         }
     }

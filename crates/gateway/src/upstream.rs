@@ -9,22 +9,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::backend_stream::BackendStream;
+use crate::socket::Socket;
 use crate::call::Call;
 use crate::chunked::{self, ChunkError, Decoder};
 use crate::connections::{Idle, Lease};
 use crate::core::Core;
+use crate::outgoing::{self, Outgoing};
+use crate::received;
 use crate::response_head::{self, Framing, HeadError, ResponseHead};
 use crate::tcp_info::retransmits;
 use crate::upload::{RequestBody, UploadError};
-
-/// What is read at a time where as much is held for slow clients as may be.
-const SHORT_READ_BYTES: usize = 4 * 1024;
 
 /// Interim answers passed on before other tasks have their turn.
 const INTERIMS_IN_A_ROW: u32 = 16;
@@ -34,12 +33,9 @@ const PIECES_IN_A_ROW: u32 = 32;
 
 /// One HTTP/1.1 connection to a backend.
 pub(crate) struct Upstream {
-    stream: BackendStream,
-    /// Bytes of the request not yet taken by the kernel: what is framed, then the piece of body, then the
-    /// chunk's end.
-    framed: Vec<u8>,
-    piece: Bytes,
-    chunk_end: bool,
+    stream: Socket,
+    /// Of the request, what the kernel has not taken yet.
+    outgoing: Outgoing,
     /// Bytes of the response read and not yet consumed.
     read: Bytes,
     response: BodyReader,
@@ -77,7 +73,7 @@ pub(crate) enum Piece {
 
 /// The backend's end of a connection that has switched protocols.
 pub(crate) struct Tunnel {
-    pub stream: BackendStream,
+    pub stream: Socket,
     /// What it sent right behind its response head.
     pub read: Bytes,
 }
@@ -111,12 +107,10 @@ pub(crate) enum ResponseError {
 
 impl Upstream {
     /// Over an open connection.
-    pub(crate) fn new(stream: BackendStream) -> Box<Self> {
+    pub(crate) fn new(stream: Socket) -> Box<Self> {
         Box::new(Self {
             stream,
-            framed: Vec::new(),
-            piece: Bytes::new(),
-            chunk_end: false,
+            outgoing: Outgoing::default(),
             read: Bytes::new(),
             response: BodyReader::Done,
             sent_any: false,
@@ -150,9 +144,7 @@ impl Upstream {
     pub(crate) fn is_clean(&self) -> bool {
         matches!(self.response, BodyReader::Done)
             && self.read.is_empty()
-            && self.framed.is_empty()
-            && self.piece.is_empty()
-            && !self.chunk_end
+            && self.outgoing.is_empty()
             && self.stream.is_flushed()
     }
 
@@ -172,43 +164,16 @@ impl Upstream {
             _ => 0,
         };
         self.sent_any = taken > 0;
-        self.framed.clear();
-        self.framed.extend_from_slice(&head[taken..]);
+        self.outgoing.framed.clear();
+        self.outgoing.framed.extend_from_slice(&head[taken..]);
     }
 
     /// Sends what is waiting to be sent.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            let slices = [
-                io::IoSlice::new(&self.framed),
-                io::IoSlice::new(&self.piece),
-                io::IoSlice::new(if self.chunk_end { b"\r\n" } else { b"" }),
-            ];
-            if slices.iter().all(|slice| slice.is_empty()) {
-                return match self.stream.is_flushed() {
-                    true => Poll::Ready(Ok(())),
-                    false => Pin::new(&mut self.stream).poll_flush(cx),
-                };
-            }
-            let mut taken = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices))?;
-            if taken == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.sent_any = true;
-            let framed = taken.min(self.framed.len());
-            self.framed.drain(..framed);
-            taken -= framed;
-            let piece = taken.min(self.piece.len());
-            self.piece.advance(piece);
-            taken -= piece;
-            if taken > 0 {
-                // One byte of the CRLF may be left over.
-                self.chunk_end = false;
-                if taken == 1 {
-                    self.framed.push(b'\n');
-                }
-            }
-        }
+        let mut taken = 0;
+        let sent = self.outgoing.poll_send(cx, &mut self.stream, &mut taken);
+        self.sent_any |= taken > 0;
+        sent
     }
 
     /// Sends the request body; ready once all of it is with the kernel.
@@ -219,18 +184,17 @@ impl Upstream {
                 None if body.is_over() => return Poll::Ready(Ok(())),
                 None => {
                     if body.is_chunked() {
-                        chunked::encode_end(&body.take_trailers(), &mut self.framed);
+                        chunked::encode_end(&body.take_trailers(), &mut self.outgoing.framed);
                     }
                     body.set_over();
                 }
-                Some(data) => {
-                    if body.is_chunked() {
-                        // Writing to a Vec cannot fail.
-                        let _ = io::Write::write_fmt(&mut self.framed, format_args!("{:x}\r\n", data.len()));
-                        self.chunk_end = true;
-                    }
-                    self.piece = data;
-                }
+                Some(data) => self.outgoing.add(
+                    data,
+                    match body.is_chunked() {
+                        true => outgoing::Piece::Chunk,
+                        false => outgoing::Piece::Plain,
+                    },
+                ),
             }
         }
         cx.waker().wake_by_ref();
@@ -413,29 +377,12 @@ impl Upstream {
 
     /// Reads once, behind what is still unconsumed.
     fn poll_fill(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<usize>> {
-        let mut scratch = core.scratch.borrow_mut();
-        // Where no more may be held for slow clients, little is read ahead of them here too.
-        let most = match core.buffered.is_full() {
-            true => SHORT_READ_BYTES,
-            false => scratch.len(),
-        };
-        let mut buffer = ReadBuf::new(&mut scratch[..most]);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
-        let fresh = buffer.filled();
-        self.read = if self.read.is_empty() {
-            Bytes::copy_from_slice(fresh)
-        } else {
-            let mut both = BytesMut::with_capacity(self.read.len() + fresh.len());
-            both.extend_from_slice(&self.read);
-            both.extend_from_slice(fresh);
-            both.freeze()
-        };
-        Poll::Ready(Ok(fresh.len()))
+        received::poll_fill(cx, &mut self.stream, &mut self.read, core, usize::MAX)
     }
 
     /// An idle connection as another core can take it; `None` where none can, because of TLS, and it is closed.
     pub(crate) fn into_idle(self) -> Option<(Idle, Lease)> {
-        let (BackendStream::Plain(stream), Some(lease)) = (self.stream, self.lease) else {
+        let (Socket::Plain(stream), Some(lease)) = (self.stream, self.lease) else {
             return None;
         };
         let stream = stream.into_std().ok()?;
@@ -451,7 +398,7 @@ impl Upstream {
         let Ok(stream) = TcpStream::from_std(idle.stream) else {
             return Err(lease);
         };
-        let mut upstream = Self::new(BackendStream::Plain(stream));
+        let mut upstream = Self::new(Socket::Plain(stream));
         upstream.reused = true;
         upstream.generation = idle.generation;
         upstream.lease = Some(lease);

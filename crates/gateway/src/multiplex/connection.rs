@@ -15,7 +15,7 @@ use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::MissedTickBehavior;
 
-use crate::backend_stream::BackendStream;
+use crate::socket::Socket;
 use crate::config::{LimitConfig, TimeoutConfig, ms};
 
 /// Requests at a time over one connection, where the backend takes as many (RFC 9113 section 6.5.2 recommends to take 100).
@@ -53,7 +53,7 @@ pub(crate) struct Driver {
 
 /// A stream of bytes that counts when something comes.
 struct Heard {
-    inner: BackendStream,
+    inner: Socket,
     count: Rc<Cell<u64>>,
 }
 
@@ -73,7 +73,7 @@ fn as_io(error: h2::Error) -> io::Error {
 /// # Errors
 /// What the backend answered is not HTTP/2 (`InvalidData`), or it closed the connection.
 pub(crate) async fn connect(
-    stream: BackendStream,
+    stream: Socket,
     limits: &LimitConfig,
 ) -> io::Result<(Rc<Connection>, Driver)> {
     let heard = Rc::new(Cell::new(0));

@@ -14,7 +14,7 @@ mod table;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use http::{Method, Request, StatusCode, header};
+use http::{Method, StatusCode, header, request};
 
 use crate::config::SizesConfig;
 pub use counts::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, CoarseHistogram};
@@ -70,12 +70,12 @@ impl Sizes {
     }
 
     /// The hashes of a request's route and group.
-    fn keys<B>(&self, request: &Request<B>) -> (u64, u64) {
-        let uri = request.uri();
+    fn keys(&self, request: &request::Parts) -> (u64, u64) {
+        let uri = &request.uri;
         let host = match uri.authority() {
             Some(authority) => authority.as_str().as_bytes(),
             None => request
-                .headers()
+                .headers
                 .get(header::HOST)
                 .map_or(&b""[..], |host| host.as_bytes()),
         };
@@ -83,7 +83,7 @@ impl Sizes {
         let (directory, file) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
         let extension = file.rfind('.').map_or("", |dot| &file[dot..]);
         let mut hasher = self.secret.build_hasher();
-        for part in [request.method().as_str().as_bytes(), host, directory.as_bytes()] {
+        for part in [request.method.as_str().as_bytes(), host, directory.as_bytes()] {
             hasher.write(part);
             // What ends one part and begins another is told apart.
             hasher.write_u8(0xff);
@@ -96,7 +96,7 @@ impl Sizes {
     }
 
     /// What is known of a request that came.
-    pub(crate) fn of<B>(&self, request: &Request<B>) -> Sized {
+    pub(crate) fn of(&self, request: &request::Parts) -> Sized {
         let (route, group) = self.keys(request);
         let known = &mut *self.known.borrow_mut();
         let by_route = known
@@ -115,7 +115,7 @@ impl Sizes {
             route,
             group,
             class: by_route.or_else(by_group).unwrap_or(unknown),
-            has_content: *request.method() != Method::HEAD,
+            has_content: request.method != Method::HEAD,
         }
     }
 

@@ -1,28 +1,43 @@
-//! The byte stream under a connection to a backend: a socket, with or without TLS.
+//! The byte stream under a connection, to a client or to a backend: a socket, with or without TLS.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
+use tokio_rustls::TlsStream;
+
+use crate::tcp_info::acknowledged;
 
 /// A connection's bytes. An end of a TLS stream without its `close_notify` is an error of the read, not an end: whoever cuts a
 /// connection could else cut a body.
-pub(crate) enum BackendStream {
+pub(crate) enum Socket {
     Plain(TcpStream),
     /// Boxed, because it is large, and the plain one is the common one.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl BackendStream {
+impl Socket {
     /// The socket itself.
     pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
         }
+    }
+
+    /// Makes the close a reset, which no client can take for a body's regular end.
+    pub(crate) fn reset_on_close(&self) {
+        if let Err(error) = socket2::SockRef::from(self.tcp()).set_linger(Some(Duration::ZERO)) {
+            tracing::debug!(%error, "a connection could not be reset");
+        }
+    }
+
+    /// Bytes that the other end's machine has acknowledged; `None` where the kernel does not say.
+    pub(crate) fn acknowledged(&self) -> Option<u64> {
+        acknowledged(self.tcp())
     }
 
     /// Whether all that was written is with the kernel: TLS holds records that the kernel did not take.
@@ -34,7 +49,7 @@ impl BackendStream {
     }
 }
 
-impl AsyncRead for BackendStream {
+impl AsyncRead for Socket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -47,7 +62,7 @@ impl AsyncRead for BackendStream {
     }
 }
 
-impl AsyncWrite for BackendStream {
+impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
