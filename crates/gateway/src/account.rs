@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 
 use crate::call::Stop;
 use crate::core::Core;
@@ -60,9 +60,8 @@ const ENDLESS: [&[u8]; 6] = [
     b"application/grpc-web-text",
 ];
 
-/// Whether these are the fields of an answer that has no end of its own.
-pub(crate) fn is_endless(fields: &HeaderMap) -> bool {
-    let kind = fields.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
+/// Whether an answer of this Content-Type has no end of its own.
+pub(crate) fn is_endless(kind: Option<&[u8]>) -> bool {
     let essence = kind.and_then(|kind| kind.split(|byte| matches!(byte, b';' | b'+')).next());
     essence.is_some_and(|essence| {
         let essence = essence.trim_ascii();

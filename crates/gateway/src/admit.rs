@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Method, Response, StatusCode, Uri, Version, request};
+use http::{HeaderMap, Method, StatusCode, Uri, Version, request};
 use http_body::Body as _;
 
 use crate::account::is_endless;
@@ -20,6 +20,7 @@ use crate::buffered::Share;
 use crate::call::{Call, Stop};
 use crate::conn::ClientConn;
 use crate::core::Core;
+use crate::fields::Fields;
 use crate::grpc::{self, GrpcCall};
 use crate::headers::{
     Refusal, bad_request, is_padded, join_cookies, join_lengths, may_tunnel, normalise_target,
@@ -44,6 +45,27 @@ pub(crate) struct Admit<L> {
     inner: L,
 }
 
+/// What a client is sent.
+pub(crate) struct Reply {
+    pub status: StatusCode,
+    /// No connection-specific one, but those of a switch of protocols.
+    pub fields: Fields,
+    /// Of HTTP/1: no other request may follow.
+    pub closes: bool,
+    pub body: CountedBody,
+}
+
+impl Reply {
+    fn new(status: StatusCode, fields: Fields, body: CountedBody) -> Self {
+        Self {
+            status,
+            fields,
+            closes: false,
+            body,
+        }
+    }
+}
+
 impl<L: Layer> Admit<L> {
     pub(crate) fn new(core: Rc<Core>, inner: L) -> Self {
         Self { core, inner }
@@ -61,7 +83,7 @@ impl<L: Layer> Admit<L> {
         parts: request::Parts,
         body: Incoming,
         text: Text,
-    ) -> impl Future<Output = Response<CountedBody>> + use<L> {
+    ) -> impl Future<Output = Reply> + use<L> {
         let this = self.clone();
         let sized = self.core.sizes.as_ref().map(|sizes| sizes.of(&parts));
         let grpc = client.http2.then(|| GrpcCall::of(&parts)).flatten();
@@ -111,11 +133,11 @@ impl<L: Layer> Admit<L> {
             if let Some(http1) = &client.http1 {
                 http1.interims_out(ticket.watch()).await;
             }
-            let (mut response, closes) = match outcome {
+            let (mut reply, closes) = match outcome {
                 Ok(answer) => {
                     // A layer that answers by itself may have left the request's body unread; where the client holds it back it
                     // may come or not (RFC 9110 section 10.1.1).
-                    let body = answer.body();
+                    let body = &answer.body;
                     let unread = body.is_withheld() || has_body && !matches!(body, Body::Upstream(_));
                     (deliver(ticket, answer, unread), unread)
                 }
@@ -127,14 +149,9 @@ impl<L: Layer> Admit<L> {
                 }
             };
             // A client of HTTP/1.0 is told of no length but by the end of the connection.
-            let until_close = is_http_1_0 && response.body().size_hint().exact().is_none();
-            let closes = closes || until_close || this.core.draining.get();
-            if closes && !is_http2 && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                response
-                    .headers_mut()
-                    .insert(header::CONNECTION, HeaderValue::from_static("close"));
-            }
-            response
+            let until_close = is_http_1_0 && reply.body.size_hint().exact().is_none();
+            reply.closes = closes || until_close || this.core.draining.get();
+            reply
         }
     }
 }
@@ -310,11 +327,17 @@ async fn until_deadline(
 }
 
 /// Turns an answer into what the client is sent.
-fn deliver(mut ticket: Box<Ticket>, answer: Answer, unread: bool) -> Response<CountedBody> {
-    let (head, body) = answer.into_parts();
-    ticket.answered(head.status);
-    ticket.read(&head.headers);
-    if !matches!(body, Body::Empty | Body::Memory(_)) && is_endless(&head.headers) {
+fn deliver(mut ticket: Box<Ticket>, answer: Answer, unread: bool) -> Reply {
+    let Answer {
+        status,
+        mut fields,
+        body,
+    } = answer;
+    ticket.answered(status);
+    if ticket.is_call() {
+        ticket.read(fields.map());
+    }
+    if !matches!(body, Body::Empty | Body::Memory(_)) && is_endless(fields.kind()) {
         ticket.is_endless();
     }
     let client = ticket.client();
@@ -331,11 +354,11 @@ fn deliver(mut ticket: Box<Ticket>, answer: Answer, unread: bool) -> Response<Co
     if !ticket.client().http2 && body.is_one_piece() {
         ticket.at_once();
     }
-    Response::from_parts(head, CountedBody::new(body, ticket))
+    Reply::new(status, fields, CountedBody::new(body, ticket))
 }
 
 /// The gateway's own answer, with the account closed to match.
-fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Response<CountedBody> {
+fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Reply {
     let (status, reason) = match stop {
         Stop::Refuse(refusal) => (refusal.status, refusal.reason),
         Stop::Fail(failure, reason) => {
@@ -354,9 +377,8 @@ fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Response<Coun
     // Of a call too it is counted as what it would be without gRPC: to HTTP each is a 200.
     ticket.stop(stop, status);
     if is_call {
-        let mut response = Response::new(CountedBody::new(Body::Empty, ticket));
-        *response.headers_mut() = grpc::refusal(status, reason);
-        return response;
+        let body = CountedBody::new(Body::Empty, ticket);
+        return Reply::new(StatusCode::OK, grpc::refusal(status, reason).into(), body);
     }
     let text = format!("{reason}\n");
     let length = HeaderValue::from(text.len());
@@ -365,9 +387,7 @@ fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Response<Coun
     } else {
         Body::Memory(Bytes::from(text))
     };
-    let mut response = Response::new(CountedBody::new(body, ticket));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
+    let mut headers = HeaderMap::new();
     headers.insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("text/plain; charset=utf-8"),
@@ -379,5 +399,5 @@ fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Response<Coun
     ) {
         headers.insert(header::RETRY_AFTER, RETRY_AFTER_S);
     }
-    response
+    Reply::new(status, headers.into(), CountedBody::new(body, ticket))
 }

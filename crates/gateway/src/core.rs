@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub waiting: Arc<Waiting>,
     /// Some backend is to be told of each connection's client (PROXY protocol).
     pub names_clients: bool,
+    /// Answers may be stored, so that a layer looks at their fields.
+    pub stores: bool,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
     /// Requests that wait for a descriptor.
@@ -133,7 +135,7 @@ impl Core {
             waiting,
             sources,
             descriptors,
-            cache: _,
+            cache,
             batch,
             routes,
         } = common;
@@ -142,6 +144,7 @@ impl Core {
             cores,
             part_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
             names_clients: backends.iter().any(|backend| backend.dial.names_client()),
+            stores: cache.is_some(),
             queue: Queue::new(index, Arc::clone(&waiting)),
             waiting,
             shortage: Shortage::default(),

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use http::header::{self, HeaderValue};
-use http::{Response, StatusCode};
+use http::StatusCode;
 
 use crate::account::{Account, is_endless};
 use crate::addresses::Addresses;
@@ -22,7 +22,6 @@ use crate::connections::{Lease, Taken};
 use crate::core::Core;
 use crate::ejection::{Census, ConnectFailure, EjectionCause, Verdict};
 use crate::exchange::Exchange;
-use crate::headers::add_via;
 use crate::layer::Answer;
 use crate::multiplex::{self, Connection, Lines, Stream, Turn};
 use crate::pool::Pools;
@@ -352,13 +351,13 @@ impl Endpoint {
     /// Turns what a backend answered into an answer.
     fn deliver(&self, mut attempt: Attempt, exchange: Exchange, head: ResponseHead) -> Result<Answer, Stop> {
         attempt.account.answered(head.status);
-        attempt.account.read(&head.headers);
         self.core.heard(attempt.backend);
-        let mut answer = Response::new(Body::Empty);
-        *answer.status_mut() = head.status;
-        *answer.headers_mut() = head.headers;
+        let mut fields = head.fields;
+        if attempt.call.grpc.is_some() {
+            attempt.account.read(fields.map());
+        }
         if self.core.config.forwarding.via {
-            add_via(answer.headers_mut(), matches!(exchange, Exchange::Http2(_)));
+            fields.add_via(matches!(exchange, Exchange::Http2(_)));
         }
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             // RFC 9110 section 7.8: to what the client did not name nobody switches.
@@ -369,13 +368,15 @@ impl Endpoint {
                 let reason = "the backend switched protocols without being asked";
                 return Err(attempt.stop(Stop::Fail(Failure::Unreachable, reason)));
             };
-            answer
-                .headers_mut()
-                .insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-            answer.headers_mut().insert(header::UPGRADE, protocol);
-            *answer.body_mut() = Body::Tunnel(upstream.into_tunnel());
+            let map = fields.map();
+            map.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            map.insert(header::UPGRADE, protocol);
             attempt.account.complete();
-            return Ok(answer);
+            return Ok(Answer {
+                status: head.status,
+                fields,
+                body: Body::Tunnel(upstream.into_tunnel()),
+            });
         }
         let Attempt {
             mut call,
@@ -385,7 +386,7 @@ impl Endpoint {
         call.forget_head();
         call.body.take_if(|body| body.is_over());
         let over = exchange.is_response_over();
-        if !over && is_endless(answer.headers()) {
+        if !over && is_endless(fields.kind()) {
             account.is_endless();
         }
         let mut body = Box::new(UpstreamBody {
@@ -399,8 +400,11 @@ impl Endpoint {
         if over {
             body.finish();
         }
-        *answer.body_mut() = Body::Upstream(body);
-        Ok(answer)
+        Ok(Answer {
+            status: head.status,
+            fields,
+            body: Body::Upstream(body),
+        })
     }
 
     /// Opens a connection; what comes of it counts for or against the backend.

@@ -53,7 +53,13 @@ pub(crate) async fn serve<L: Layer + 'static>(
     let service = service_fn(|request: http::Request<_>| {
         let (parts, body) = request.into_parts();
         let answer = stack.call(&client, parts, Incoming::Http2(body), Text::default());
-        async { Ok::<_, Infallible>(answer.await) }
+        async {
+            let reply = answer.await;
+            let mut response = http::Response::new(reply.body);
+            *response.status_mut() = reply.status;
+            *response.headers_mut() = reply.fields.into_map();
+            Ok::<_, Infallible>(response)
+        }
     });
     client.watch.enter(Phase::Idle);
     let mut connection = pin!(builder.serve_connection(io, service));

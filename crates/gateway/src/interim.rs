@@ -5,11 +5,8 @@
 
 use std::rc::Rc;
 
-use http::header;
-
 use crate::call::Call;
 use crate::conn::ClientConn;
-use crate::headers::add_via;
 use crate::response_head::ResponseHead;
 use crate::watch::Phase;
 
@@ -31,22 +28,15 @@ impl InterimTo {
     }
 
     /// Sends the client this interim head; one for which there is no room, because the client does not read, is dropped.
-    fn send(&self, head: &ResponseHead, via: bool) {
-        let mut headers = head.headers.clone();
-        // RFC 9110 section 8.6: none of them has content.
-        headers.remove(header::CONTENT_LENGTH);
+    fn send(&self, mut head: ResponseHead, via: bool) {
         if via {
-            add_via(&mut headers, false);
+            head.fields.add_via(false);
         }
         let mut text = format!("HTTP/1.1 {} ", head.status.as_str()).into_bytes();
         text.extend_from_slice(head.status.canonical_reason().unwrap_or_default().as_bytes());
         text.extend_from_slice(b"\r\n");
-        for (name, value) in &headers {
-            text.extend_from_slice(name.as_str().as_bytes());
-            text.extend_from_slice(b": ");
-            text.extend_from_slice(value.as_bytes());
-            text.extend_from_slice(b"\r\n");
-        }
+        // RFC 9110 section 8.6: none of them has content.
+        head.fields.write(&mut text, false);
         text.extend_from_slice(b"\r\n");
         self.say(&text);
     }
@@ -64,7 +54,7 @@ impl InterimTo {
 
 impl Call {
     /// A backend sent this interim head. A 100 is the word that the client waits for, where it waits for one.
-    pub(crate) fn interim(&mut self, head: &ResponseHead, via: bool) {
+    pub(crate) fn interim(&mut self, head: ResponseHead, via: bool) {
         let is_continue = head.status == http::StatusCode::CONTINUE;
         match &self.body {
             Some(body) if is_continue && body.held => self.ask_for_body(),

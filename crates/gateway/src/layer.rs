@@ -11,13 +11,29 @@
 //!
 //! [`Admit`]: crate::admit::Admit
 
-use http::Response;
+use http::{HeaderMap, StatusCode};
 
 use crate::body::Body;
 use crate::call::{Call, Stop};
+use crate::fields::Fields;
 
-/// What a layer answers. Its head has no connection-specific field but those of a switch of protocols.
-pub(crate) type Answer = Response<Body>;
+/// What a layer answers.
+pub(crate) struct Answer {
+    pub status: StatusCode,
+    /// No connection-specific one, but those of a switch of protocols.
+    pub fields: Fields,
+    pub body: Body,
+}
+
+impl Answer {
+    pub(crate) fn new(status: StatusCode, fields: HeaderMap, body: Body) -> Self {
+        Self {
+            status,
+            fields: fields.into(),
+            body,
+        }
+    }
+}
 
 /// One layer of the request path.
 ///

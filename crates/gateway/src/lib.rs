@@ -65,6 +65,7 @@ mod error;
 mod exchange;
 mod exchanges;
 mod failing;
+mod fields;
 mod files;
 #[cfg(test)]
 mod fuzz_tests;

@@ -1,7 +1,7 @@
 //! `Max-Forwards`: how many more intermediaries a TRACE or OPTIONS may pass (RFC 9110 section 7.6.2).
 
 use http::header::{self, HeaderValue};
-use http::{Method, Response, StatusCode, request};
+use http::{HeaderMap, Method, StatusCode, request};
 
 use crate::body::Body;
 use crate::headers::{Refusal, bad_request};
@@ -36,14 +36,13 @@ pub(crate) fn count_down(parts: &mut request::Parts) -> Result<Option<Answer>, R
             .insert(header::MAX_FORWARDS, HeaderValue::from(left));
         return Ok(None);
     }
-    let mut answer = Response::new(Body::Empty);
-    let headers = answer.headers_mut();
+    let (mut status, mut headers) = (StatusCode::OK, HeaderMap::new());
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(0));
     if parts.method == Method::TRACE {
         headers.insert(header::ALLOW, HeaderValue::from_static("OPTIONS"));
-        *answer.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        status = StatusCode::METHOD_NOT_ALLOWED;
     }
-    Ok(Some(answer))
+    Ok(Some(Answer::new(status, headers, Body::Empty)))
 }
 
 #[cfg(test)]
@@ -62,7 +61,7 @@ mod tests {
                 .headers
                 .get("max-forwards")
                 .map(|value| value.to_str().unwrap().to_owned())),
-            Ok(Some(answer)) => Err(answer.status().as_u16()),
+            Ok(Some(Answer::new(status, headers, Body::Empty))) => Err(answer.status().as_u16()),
             Err(refusal) => Err(refusal.status.as_u16()),
         }
     }

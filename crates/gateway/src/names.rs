@@ -21,31 +21,37 @@ struct Known {
 /// The names that fields had before: applications use few, and to compare a name costs a tenth of reading one. A name has one
 /// place, from which a later one with the same place puts it out.
 #[derive(Debug)]
-pub(crate) struct Names([Option<Known>; NAMES]);
+pub(crate) struct Names {
+    known: [Option<Known>; NAMES],
+    /// The last of those that are too long to be remembered.
+    long: Option<Known>,
+}
 
 impl Default for Names {
     fn default() -> Self {
-        Self([const { None }; NAMES])
+        Self {
+            known: [const { None }; NAMES],
+            long: None,
+        }
     }
 }
 
 impl Names {
     /// The field's name, and [`specific`] of it; `None` where it is no name.
-    pub(crate) fn read(&mut self, text: &[u8]) -> Option<(HeaderName, u16)> {
-        let known = &mut self.0[Self::place(text)];
-        if let Some(known) = known.as_ref().filter(|known| *known.text == *text) {
-            return Some((known.name.clone(), known.bit));
-        }
-        let name = HeaderName::from_bytes(text).ok()?;
-        let bit = specific(&name);
-        if text.len() <= MAX_NAME_BYTES {
+    pub(crate) fn read(&mut self, text: &[u8]) -> Option<(&HeaderName, u16)> {
+        let known = match text.len() > MAX_NAME_BYTES {
+            true => &mut self.long,
+            false => &mut self.known[Self::place(text)],
+        };
+        if known.as_ref().is_none_or(|known| *known.text != *text) {
+            let name = HeaderName::from_bytes(text).ok()?;
             *known = Some(Known {
                 text: text.into(),
-                name: name.clone(),
-                bit,
+                bit: specific(&name),
+                name,
             });
         }
-        Some((name, bit))
+        known.as_ref().map(|known| (&known.name, known.bit))
     }
 
     fn place(text: &[u8]) -> usize {

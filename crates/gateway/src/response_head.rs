@@ -7,6 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
 use crate::headers::{CONNECTION, TRANSFER_ENCODING, UPGRADE, is_protected};
+use crate::fields::{Fields, Lines};
 use crate::names::Names;
 
 /// Header fields parsed without allocating.
@@ -29,7 +30,7 @@ pub(crate) enum Framing {
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub status: StatusCode,
-    pub headers: HeaderMap,
+    pub fields: Fields,
     pub framing: Framing,
     /// The connection may carry another request.
     pub keep_alive: bool,
@@ -58,19 +59,29 @@ pub(crate) enum HeadError {
     Http2,
 }
 
+/// What a head is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Whoever it is for looks at its fields.
+    Fields,
+    /// It is passed on, its fields as lines where they can be.
+    Lines,
+}
+
 /// Parses the head at the front of `data`; `None` if its end is not there yet. The second value is its length.
 pub(crate) fn parse(
     data: &Bytes,
     request_method: &Method,
     max_headers: usize,
+    reading: Reading,
     names: &mut Names,
 ) -> Result<Option<(ResponseHead, usize)>, HeadError> {
     if max_headers <= FIELDS_ON_STACK {
         let mut fields = [const { MaybeUninit::uninit() }; FIELDS_ON_STACK];
-        parse_into(data, request_method, &mut fields[..max_headers], names)
+        parse_into(data, request_method, &mut fields[..max_headers], reading, names)
     } else {
         let mut fields = vec![MaybeUninit::uninit(); max_headers];
-        parse_into(data, request_method, &mut fields, names)
+        parse_into(data, request_method, &mut fields, reading, names)
     }
 }
 
@@ -78,6 +89,7 @@ fn parse_into<'b>(
     data: &'b Bytes,
     request_method: &Method,
     fields: &mut [MaybeUninit<httparse::Header<'b>>],
+    reading: Reading,
     names: &mut Names,
 ) -> Result<Option<(ResponseHead, usize)>, HeadError> {
     let mut response = httparse::Response::new(&mut []);
@@ -95,32 +107,28 @@ fn parse_into<'b>(
         .and_then(|code| StatusCode::from_u16(code).ok())
         .ok_or(HeadError::Syntax(httparse::Error::Status))?;
     let http_1_1 = response.version == Some(1);
-    let mut head = ResponseHead {
-        status,
-        // One more for Via.
-        headers: HeaderMap::with_capacity(response.headers.len() + 1),
-        framing: Framing::None,
-        keep_alive: http_1_1,
-        upgrade: None,
-    };
+    let mut lines = (reading == Reading::Lines).then(|| Lines::new(data));
+    let mut keep_alive = http_1_1;
     let (mut content_length, mut chunked, mut closes, mut named) = (None, None, false, Vec::new());
     let (mut wants_upgrade, mut protocol) = (false, None);
-    for field in response.headers {
+    for field in response.headers.iter() {
         let (name, bit) = names.read(field.name.as_bytes()).ok_or(HeadError::Field)?;
         match bit {
-            0 if name == header::CONTENT_LENGTH => {
-                let length = parse_length(field.value).ok_or(HeadError::Length)?;
-                match content_length.replace(length) {
-                    None => drop(head.headers.append(name, value(data, field.value)?)),
-                    Some(earlier) if earlier == length => {}
-                    Some(_) => return Err(HeadError::Length),
+            0 => {
+                lines = lines.and_then(|mut lines| lines.add(name, field).then_some(lines));
+                if *name == header::CONTENT_LENGTH {
+                    let length = parse_length(field.value).ok_or(HeadError::Length)?;
+                    match content_length.replace(length) {
+                        None => {}
+                        Some(earlier) if earlier == length => lines = None,
+                        Some(_) => return Err(HeadError::Length),
+                    }
                 }
             }
-            0 => drop(head.headers.append(name, value(data, field.value)?)),
             CONNECTION => {
                 for option in field.value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
                     if option.eq_ignore_ascii_case(b"keep-alive") {
-                        head.keep_alive = true;
+                        keep_alive = true;
                     } else if option.eq_ignore_ascii_case(b"close") {
                         closes = true;
                     } else if option.eq_ignore_ascii_case(b"upgrade") {
@@ -138,26 +146,60 @@ fn parse_into<'b>(
             _ => {}
         }
     }
-    for name in named.iter().filter(|name| !is_protected(name.as_str())) {
-        head.headers.remove(name);
-    }
-    head.keep_alive &= !closes;
-    head.upgrade = protocol.filter(|_| wants_upgrade);
+    let fields = match lines.filter(|_| named.is_empty()) {
+        Some(mut lines) => {
+            if let Some(length) = content_length {
+                lines.set_length(length);
+            }
+            Fields::lines(lines)
+        }
+        None => map(data, response.headers, &named, names)?.into(),
+    };
+    keep_alive &= !closes;
     let bodiless = *request_method == Method::HEAD
         || status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    head.framing = match (chunked, content_length) {
+    let framing = match (chunked, content_length) {
         (Some(false), _) | (Some(true), Some(_)) => return Err(HeadError::TransferEncoding),
         _ if bodiless => Framing::None,
         (Some(true), None) => Framing::Chunked,
         (None, Some(0)) => Framing::None,
         (None, Some(length)) => Framing::Length(length),
         (None, None) => {
-            head.keep_alive = false;
+            keep_alive = false;
             Framing::UntilClose
         }
     };
+    let head = ResponseHead {
+        status,
+        fields,
+        framing,
+        keep_alive,
+        upgrade: protocol.filter(|_| wants_upgrade),
+    };
     Ok(Some((head, length)))
+}
+
+/// The fields but those that are connection-specific or `named` so; one Content-Length, for all are the same.
+fn map(
+    data: &Bytes,
+    fields: &[httparse::Header<'_>],
+    named: &[HeaderName],
+    names: &mut Names,
+) -> Result<HeaderMap, HeadError> {
+    // One more for Via.
+    let mut map = HeaderMap::with_capacity(fields.len() + 1);
+    for field in fields {
+        let (name, bit) = names.read(field.name.as_bytes()).ok_or(HeadError::Field)?;
+        if bit != 0 || *name == header::CONTENT_LENGTH && map.contains_key(name) {
+            continue;
+        }
+        map.append(name.clone(), value(data, field.value)?);
+    }
+    for name in named.iter().filter(|name| !is_protected(name.as_str())) {
+        map.remove(name);
+    }
+    Ok(map)
 }
 
 /// A field value that shares the memory of the head.

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -21,7 +21,7 @@ use crate::connections::{Idle, Lease};
 use crate::core::Core;
 use crate::outgoing::{self, Outgoing};
 use crate::received;
-use crate::response_head::{self, Framing, HeadError, ResponseHead};
+use crate::response_head::{self, Framing, HeadError, Reading, ResponseHead};
 use crate::tcp_info::retransmits;
 use crate::upload::{RequestBody, UploadError};
 
@@ -228,11 +228,15 @@ impl Upstream {
     ) -> Poll<Result<ResponseHead, ExchangeError>> {
         self.poll_send(cx, &mut call.body)?;
         let limits = &core.config.limits;
+        let reading = match core.stores || call.parts.version == Version::HTTP_2 {
+            true => Reading::Fields,
+            false => Reading::Lines,
+        };
         let mut interims = 0;
         loop {
             if !self.read.is_empty() {
                 let names = &mut *core.names.borrow_mut();
-                match response_head::parse(&self.read, &call.parts.method, limits.max_headers, names) {
+                match response_head::parse(&self.read, &call.parts.method, limits.max_headers, reading, names) {
                     Err(error) => return Poll::Ready(Err(ExchangeError::Invalid(error))),
                     Ok(Some((_, length))) if length > limits.max_header_bytes => {
                         return Poll::Ready(Err(ExchangeError::Invalid(HeadError::TooLarge)));
@@ -248,7 +252,7 @@ impl Upstream {
                         if self.interims > limits.max_interim {
                             return Poll::Ready(Err(ExchangeError::Invalid(HeadError::TooManyInterim)));
                         }
-                        call.interim(&head, core.config.forwarding.via);
+                        call.interim(head, core.config.forwarding.via);
                         self.poll_send(cx, &mut call.body)?;
                         interims += 1;
                         if interims == INTERIMS_IN_A_ROW {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap};
-use http::{Method, Response, StatusCode, request};
+use http::{Method, StatusCode, request};
 use tokio::sync::oneshot;
 
 use super::fetched::{Fate, Fetch};
@@ -143,7 +143,7 @@ impl<L: Layer> Errand<L> {
                 // Nobody is answered: the backend is not kept busy for it.
                 () = first.gone(&self.ticket) => return,
             };
-            let answer = match answer {
+            let mut answer = match answer {
                 Ok(answer) => answer,
                 Err(stop) => {
                     self.failed(None);
@@ -153,17 +153,17 @@ impl<L: Layer> Errand<L> {
                 }
             };
             let exchange = Exchange::since(asked);
-            if fails(answer.status())
+            if fails(answer.status)
                 && let Some(stale) = self.usable(exchange.answered)
             {
-                self.failed(Some(answer.status()));
-                first.say(Ok(Fetched::Stale(stale.clone(), Some(answer.status()))));
+                self.failed(Some(answer.status));
+                first.say(Ok(Fetched::Stale(stale.clone(), Some(answer.status))));
                 return;
             }
-            if answer.status() == StatusCode::NOT_MODIFIED
+            if answer.status == StatusCode::NOT_MODIFIED
                 && let Some(stale) = self.stale.take()
             {
-                match self.validated(&stale, answer.headers(), exchange) {
+                match self.validated(&stale, answer.fields.map(), exchange) {
                     Some(stored) => {
                         first.say(Ok(Fetched::Stored(stored)));
                         return;
@@ -286,10 +286,11 @@ impl<L: Layer> Errand<L> {
 
     /// Stores an answer while it is sent, where it may be stored.
     async fn keep(self, answer: Answer, exchange: Exchange, first: First) {
-        let (head, body) = answer.into_parts();
+        let Answer { status, fields, body } = answer;
+        let fields = fields.into_map();
         self.watch.watch.enter(Phase::Body);
-        let terms = Terms::of(self.asked(), head.status, &head.headers, exchange);
-        let selection = Selection::of(&head.headers, &self.parts.headers);
+        let terms = Terms::of(self.asked(), status, &fields, exchange);
+        let selection = Selection::of(&fields, &self.parts.headers);
         // Whoever asks with longer fields than are kept says nothing of what others would be answered.
         let is_own = terms.is_some() && selection.is_none();
         let fits = http_body::Body::size_hint(&body).lower() <= self.ticket.store_of().max_object_bytes();
@@ -303,7 +304,7 @@ impl<L: Layer> Errand<L> {
             (_, body) => {
                 match is_own {
                     true => self.changed_nothing(),
-                    false => self.is_not_stored(head.status),
+                    false => self.is_not_stored(status),
                 }
                 let body = match (body, &self.client_watch) {
                     // From here on its client reads it, and its client's watch times it.
@@ -313,30 +314,28 @@ impl<L: Layer> Errand<L> {
                     }
                     (body, _) => body,
                 };
-                first.say(Ok(Fetched::Answer(Response::from_parts(head, body))));
+                first.say(Ok(Fetched::Answer(Answer::new(status, fields, body))));
                 return;
             }
         };
         // Its fields are copied now: those that came are in a buffer with much else.
-        let stored = |body, head: &http::response::Parts| {
-            Arc::new(Stored::new(head.status, &head.headers, body, terms, selection))
+        let stored = |body, fields: &HeaderMap| {
+            Arc::new(Stored::new(status, fields, body, terms, selection))
         };
         let body = match body {
             Body::Upstream(body) if !body.is_over() => body,
             _ => {
-                self.store(&stored(Bytes::new(), &head));
-                first.say(Ok(Fetched::Answer(Response::from_parts(head, Body::Empty))));
+                self.store(&stored(Bytes::new(), &fields));
+                first.say(Ok(Fetched::Answer(Answer::new(status, fields, Body::Empty))));
                 return;
             }
         };
         let (fetch, client) = Fetch::new(body, self.ticket.store_of().clone());
-        let mut answer = Response::new(Body::Fetched(client));
-        *answer.status_mut() = head.status;
-        answer.headers_mut().clone_from(&head.headers);
+        let answer = Answer::new(status, fields.clone(), Body::Fetched(client));
         first.say(Ok(Fetched::Answer(answer)));
         match fetch.run(self.client_watch.clone()).await {
-            Fate::Whole(body) => self.store(&stored(body, &head)),
-            Fate::Unfit => self.is_not_stored(head.status),
+            Fate::Whole(body) => self.store(&stored(body, &fields)),
+            Fate::Unfit => self.is_not_stored(status),
             Fate::NoRoom => self.changed_nothing(),
             Fate::Broken => self.failed(None),
         }

@@ -85,7 +85,7 @@ impl<L: Layer + 'static> Cache<L> {
         let parts = usable.is_some().then(|| call.parts.clone());
         let mut answer = self.inner.call(call).await;
         let failed = match &answer {
-            Ok(answer) => fails(answer.status()).then(|| Some(answer.status())),
+            Ok(answer) => fails(answer.status).then_some(Some(answer.status)),
             Err(_) => Some(None),
         };
         if let (Some(status), Some(stored), Some(parts)) = (failed, usable, parts) {
@@ -93,7 +93,7 @@ impl<L: Layer + 'static> Cache<L> {
             return Ok(stored.answer(&parts, Instant::now(), how.answered(status)));
         }
         if let Ok(answer) = &mut answer {
-            answer.headers_mut().append(CACHE_STATUS, how.value(None));
+            answer.fields.map().append(CACHE_STATUS, how.value(None));
         }
         answer
     }
@@ -118,12 +118,13 @@ impl<L: Layer + 'static> Cache<L> {
             watch: call.watch.clone(),
             is_answered: false,
         };
-        let answer = self.pass(call, How::forwarded(why), None).await?;
+        let mut answer = self.pass(call, How::forwarded(why), None).await?;
         change.is_answered = true;
-        let status = answer.status();
+        let status = answer.status;
         if status.is_success() || status.is_redirection() {
             let named = [header::LOCATION, header::CONTENT_LOCATION];
-            let named = named.iter().filter_map(|name| answer.headers().get(name));
+            let fields = answer.fields.map();
+            let named = named.iter().filter_map(|name| fields.get(name));
             for key in named.filter_map(|place| place_key(proto, &parts, place.as_bytes())) {
                 change.invalidate(&key);
             }
@@ -263,7 +264,7 @@ impl<L: Layer + 'static> Cache<L> {
                 stored.answer(request, now, how.answered(status))
             }
             Fetched::Answer(mut answer) => {
-                answer.headers_mut().append(CACHE_STATUS, how.value(None));
+                answer.fields.map().append(CACHE_STATUS, how.value(None));
                 answer
             }
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName};
-use http::{HeaderValue, Method, Response, StatusCode, request};
+use http::{HeaderValue, Method, StatusCode, request};
 
 use super::how::How;
 use super::range::{Part, part};
@@ -171,9 +171,9 @@ impl Stored {
             _ => self.whole(),
         };
         if request.method == Method::HEAD {
-            *answer.body_mut() = Body::Empty;
+            answer.body = Body::Empty;
         }
-        let headers = answer.headers_mut();
+        let headers = answer.fields.map();
         let age = self.terms.age(now).as_secs();
         headers.insert(header::AGE, HeaderValue::from(age));
         // Behind what caches nearer to the origin said (RFC 9211 section 2).
@@ -190,10 +190,7 @@ impl Stored {
     }
 
     fn with(&self, status: StatusCode, headers: HeaderMap, body: Body) -> Answer {
-        let mut answer = Response::new(body);
-        *answer.status_mut() = status;
-        *answer.headers_mut() = headers;
-        answer
+        Answer::new(status, headers, body)
     }
 
     fn not_modified(&self) -> Answer {

@@ -3,7 +3,10 @@
 use std::io::Write;
 use std::time::SystemTime;
 
-use http::{StatusCode, header, response};
+use http::StatusCode;
+use http_body::Body as _;
+
+use crate::admit::Reply;
 
 /// What the request says of how it is answered.
 #[derive(Debug, Clone, Copy)]
@@ -36,59 +39,50 @@ pub(super) struct Written {
     pub keep_alive: bool,
 }
 
-/// Appends the head of an answer to `out`; `length` is that of its body, where it is known.
-pub(super) fn write(head: &response::Parts, asked: Asked, length: Option<u64>, out: &mut Vec<u8>) -> Written {
-    let status = head.status;
+/// Appends the head of an answer to `out`.
+pub(super) fn write(reply: &mut Reply, asked: Asked, out: &mut Vec<u8>) -> Written {
+    let status = reply.status;
     let has_no_content = status.is_informational() || status == StatusCode::NO_CONTENT;
     // RFC 9112 section 6.3.
     let is_bodiless = asked.head_only || has_no_content || status == StatusCode::NOT_MODIFIED;
-    out.extend_from_slice(if asked.http_1_0 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
-    out.extend_from_slice(status.as_str().as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
-    out.extend_from_slice(b"\r\n");
-    let (mut closes, mut dated, mut told) = (false, false, None);
-    for (name, value) in &head.headers {
-        let value = value.as_bytes();
-        if *name == header::CONTENT_LENGTH {
-            // RFC 9110 section 8.6.
-            if has_no_content {
-                continue;
-            }
-            told = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-        } else if *name == header::DATE {
-            dated = true;
-        } else if *name == header::CONNECTION {
-            closes |= value.eq_ignore_ascii_case(b"close");
-        }
-        field(out, name.as_str().as_bytes(), value);
+    if !asked.http_1_0 && status == StatusCode::OK {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        out.extend_from_slice(if asked.http_1_0 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+        out.extend_from_slice(status.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+        out.extend_from_slice(b"\r\n");
     }
-    let ending = match told.or(length) {
+    // RFC 9110 section 8.6.
+    let told = reply.fields.write(out, !has_no_content);
+    let ending = match told.length {
         _ if is_bodiless => Ending::Nothing,
-        Some(length) => {
-            if told.is_none() {
+        Some(length) => Ending::Length(length),
+        None => match reply.body.size_hint().exact() {
+            Some(length) => {
                 // Writing to a Vec cannot fail.
                 let _ = write!(out, "content-length: {length}\r\n");
+                Ending::Length(length)
             }
-            Ending::Length(length)
-        }
-        None if asked.http_1_0 => Ending::Close,
-        None => {
-            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            Ending::Chunked
-        }
+            None if asked.http_1_0 => Ending::Close,
+            None => {
+                out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+                Ending::Chunked
+            }
+        },
     };
-    let keep_alive = asked.keep_alive && !closes && ending != Ending::Close;
+    let keep_alive = asked.keep_alive && !reply.closes && ending != Ending::Close;
     if status != StatusCode::SWITCHING_PROTOCOLS {
         match keep_alive {
             true if asked.http_1_0 => out.extend_from_slice(b"connection: keep-alive\r\n"),
-            false if !closes => out.extend_from_slice(b"connection: close\r\n"),
-            _ => {}
+            true => {}
+            false => out.extend_from_slice(b"connection: close\r\n"),
         }
     }
-    if !dated && !status.is_informational() {
+    if !told.has_date && !status.is_informational() {
         // RFC 9110 section 6.6.1.
-        field(out, b"date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
+        let _ = write!(out, "date: {}\r\n", httpdate::fmt_http_date(SystemTime::now()));
     }
     out.extend_from_slice(b"\r\n");
     Written { ending, keep_alive }
@@ -106,11 +100,4 @@ pub(super) fn write_refusal(status: StatusCode, reason: &str, out: &mut Vec<u8>)
         reason.len() + 1,
         httpdate::fmt_http_date(SystemTime::now()),
     );
-}
-
-pub(super) fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
 }

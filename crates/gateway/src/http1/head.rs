@@ -142,7 +142,7 @@ fn parse<'b>(
         let bad = || bad_request("a header field is not valid");
         let (name, bit) = names.read(field.name.as_bytes()).ok_or_else(bad)?;
         match bit {
-            0 if name == header::CONTENT_LENGTH => {
+            0 if *name == header::CONTENT_LENGTH => {
                 let number = number(field.value)?;
                 match length_of_body.replace(number) {
                     // RFC 9110 section 8.6: several that are equal are one.
@@ -160,7 +160,7 @@ fn parse<'b>(
             _ => {}
         }
         let value = HeaderValue::from_maybe_shared(received.slice_ref(field.value)).map_err(|_| bad())?;
-        parts.headers.append(name, value);
+        parts.headers.append(name.clone(), value);
     }
     let coming = match (last_is_chunked, length_of_body) {
         (Some(_), _) if version == 0 => {

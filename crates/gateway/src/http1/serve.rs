@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version};
 use http_body::Body as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -15,7 +15,7 @@ use super::answer::{self, Asked, Ending};
 use super::head::{self, Bounds, Head};
 use super::inbound::Inbound;
 use super::{Http1, Side};
-use crate::admit::Admit;
+use crate::admit::{Admit, Reply};
 use crate::chunked;
 use crate::client::read_ahead;
 use crate::conn::ClientConn;
@@ -201,24 +201,21 @@ async fn exchange<L: Layer + 'static>(
         Some(body) => Incoming::Http1(body),
     };
     http1.has_rest.set(!matches!(body, Incoming::Nothing));
-    let response = {
+    let reply = {
         let mut answering = pin!(stack.call(client, head.parts, body, head.text));
         poll_fn(|cx| {
             let watch = &client.watch;
             watch.wake_by(cx);
             let phase = watch.phase();
-            if answers(phase) && half_closed.is_gone(http1, core, cx) {
-                return Poll::Ready(Err(End::Gone));
-            }
             if phase == Phase::Body && watch.expired() && !takes_slowly(client, http1) {
                 client.reset.set(true);
                 return Poll::Ready(Err(End::Silent(phase)));
             }
-            if let Poll::Ready(response) = answering.as_mut().poll(cx) {
-                return Poll::Ready(Ok(response));
+            if let Poll::Ready(reply) = answering.as_mut().poll(cx) {
+                return Poll::Ready(Ok(reply));
             }
             // The request may be held for long: from here on its client's end wakes this task.
-            if !answers(phase) && answers(watch.phase()) && half_closed.is_gone(http1, core, cx) {
+            if answers(watch.phase()) && half_closed.is_gone(http1, core, cx) {
                 return Poll::Ready(Err(End::Gone));
             }
             // Interim answers.
@@ -229,8 +226,8 @@ async fn exchange<L: Layer + 'static>(
         })
         .await
     };
-    match response {
-        Ok(response) => send(client, http1, response, asked, half_closed).await,
+    match reply {
+        Ok(reply) => send(client, http1, reply, asked, half_closed).await,
         Err(end) => Some(end),
     }
 }
@@ -247,17 +244,16 @@ fn takes_slowly(client: &ClientConn, http1: &Http1) -> bool {
 async fn send(
     client: &ClientConn,
     http1: &Http1,
-    response: Response<CountedBody>,
+    mut reply: Reply,
     asked: Asked,
     half_closed: &mut HalfClosed,
 ) -> Option<End> {
     let core = client.core();
     let watch = &client.watch;
-    let (head, mut body) = response.into_parts();
-    let length = body.size_hint().exact();
-    let written = answer::write(&head, asked, length, &mut http1.outgoing.borrow_mut().framed);
-    let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
-    drop(head);
+    let written = answer::write(&mut reply, asked, &mut http1.outgoing.borrow_mut().framed);
+    let switches = reply.status == StatusCode::SWITCHING_PROTOCOLS;
+    drop(reply.fields);
+    let mut body = reply.body;
     let mut sending = Sending::new(written.ending, asked.takes_trailers);
     if body.is_end_stream() {
         sending.end(client, http1, None);
@@ -265,9 +261,6 @@ async fn send(
     let ended = poll_fn(|cx| {
         watch.wake_by(cx);
         let phase = watch.phase();
-        if answers(phase) && half_closed.is_gone(http1, core, cx) {
-            return Poll::Ready(Some(End::Gone));
-        }
         let mut gives_up = false;
         if watch.expired() {
             match phase {
@@ -284,6 +277,9 @@ async fn send(
             return Poll::Ready(Some(End::Silent(phase)));
         }
         if polled.is_pending() {
+            if answers(watch.phase()) && half_closed.is_gone(http1, core, cx) {
+                return Poll::Ready(Some(End::Gone));
+            }
             read_ahead(core, watch, cx);
         }
         polled

@@ -91,7 +91,7 @@ pub(super) fn response(
     }
     let head = ResponseHead {
         status: parts.status,
-        headers,
+        fields: headers.into(),
         framing: Framing::None,
         keep_alive: true,
         upgrade: None,
