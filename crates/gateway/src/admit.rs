@@ -196,7 +196,9 @@ fn admit(
     let client = ticket.client();
     let limits = &core.config.limits;
     let received = parts.version;
-    let interim = (received == Version::HTTP_11).then(|| InterimTo::new(client)).flatten();
+    let interim = (received == Version::HTTP_11)
+        .then(|| InterimTo::new(client))
+        .flatten();
     let refuse = |status, reason| Err(Refusal { status, reason });
     // Before all else: what is malformed costs its source as much.
     if let Some(source) = &client.source
@@ -221,8 +223,7 @@ fn admit(
         }
         _ => {}
     }
-    let is_of_server = parts.method == Method::OPTIONS
-        && text.has_empty_path;
+    let is_of_server = parts.method == Method::OPTIONS && text.has_empty_path;
     normalise_target(&mut parts)?;
     if is_of_server {
         // RFC 9112 section 3.2.4.

@@ -11,11 +11,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::socket::Socket;
 use crate::backend_tls;
 use crate::config::{BackendConfig, BackendProtocol, ProxyVersion};
 use crate::error::GatewayError;
 use crate::send_proxy::{self, Ends};
+use crate::socket::Socket;
 
 const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";

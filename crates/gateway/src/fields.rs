@@ -103,7 +103,8 @@ impl Lines {
             let value = line[colon + 1..].trim_ascii();
             let name = HeaderName::from_bytes(&line[..colon]);
             // They were read before, so that both are what they are.
-            if let (Ok(name), Ok(value)) = (name, HeaderValue::from_maybe_shared(self.head.slice_ref(value))) {
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::from_maybe_shared(self.head.slice_ref(value)))
+            {
                 map.append(name, value);
             }
         }
@@ -205,3 +206,7 @@ impl From<HeaderMap> for Fields {
         Self(Form::Map(map))
     }
 }
+
+#[cfg(test)]
+#[path = "fields_tests.rs"]
+mod tests;

@@ -10,19 +10,19 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue};
-use http::{Method, Version};
+use http::Method;
+use http::header::HeaderValue;
 
 use crate::chunked::{self, ChunkError, Decoder, Piece};
 use crate::config::ForwardingConfig;
 use crate::headers::{
     ClientIdentity, bad_request, join_lengths, normalise_target, specific, strip_hop_by_hop,
 };
+use crate::http1::{Bounds, Coming, Head, take};
 use crate::max_forwards::count_down;
-use crate::raw_head::RawHeads;
-use crate::request_head::{BodyFraming, RequestHead};
 use crate::names::Names;
-use crate::response_head::{self, Framing};
+use crate::request_head::{BodyFraming, RequestHead};
+use crate::response_head::{self, Framing, Reading};
 
 use grammar::{BYTES, PIECES, Random, framing, lines, mutate, request};
 
@@ -76,33 +76,59 @@ fn response_heads(random: &mut Random) {
     );
     let names = RefCell::new(Names::default());
     // What the heads before had for fields changes nothing.
-    let parse = |bytes: &[u8]| {
+    let read_as = |bytes: &[u8], reading| {
         let names = &mut *names.borrow_mut();
-        response_head::parse(&Bytes::copy_from_slice(bytes), &Method::GET, 64, names)
+        response_head::parse(&Bytes::copy_from_slice(bytes), &Method::GET, 64, reading, names)
     };
+    let parse = |bytes: &[u8]| read_as(bytes, Reading::Fields);
     let mut input = text.into_bytes();
     let is_clean = !input.iter().any(|byte| matches!(byte, 0x01 | 0x7f));
     if is_clean && !random.once_in(4) {
         let read = parse(&input);
         match framing_by_rfc(&fields, status, http_1_1) {
             Some(framing) => {
-                let (head, length) = read.expect("it is valid").expect("it is whole");
+                let (mut head, length) = read.expect("it is valid").expect("it is whole");
                 assert_eq!(
                     (head.framing, head.status.as_u16(), length),
                     (framing, status, input.len())
                 );
-                assert!(head.headers.keys().all(|name| specific(name) == 0));
+                assert!(head.fields.map().keys().all(|name| specific(name) == 0));
             }
             None => assert!(read.is_err(), "{:?}", String::from_utf8_lossy(&input)),
         }
     }
     input.extend_from_slice(b"rest");
     mutate(&mut input, random);
-    if let Ok(Some((head, length))) = parse(&input) {
+    let as_lines = read_as(&input, Reading::Lines);
+    let as_fields = parse(&input);
+    let outcome = |read: &Result<Option<_>, _>| read.as_ref().map(Option::is_some).map_err(|error| *error);
+    assert_eq!(outcome(&as_lines), outcome(&as_fields));
+    if let (Ok(Some((head, length))), Ok(Some((mut lines, _)))) = (as_fields, as_lines) {
+        let map = head.fields.into_map();
         assert!(length <= input.len());
-        assert!(head.headers.get_all("content-length").iter().count() <= 1);
-        let again = parse(&input[..length]).unwrap().unwrap();
-        assert_eq!((again.0.framing, again.0.headers), (head.framing, head.headers));
+        assert!(map.get_all("content-length").iter().count() <= 1);
+        let again = parse(&input[..length]).unwrap().unwrap().0;
+        assert_eq!(
+            (again.framing, again.fields.into_map()),
+            (head.framing, map.clone())
+        );
+        // What goes on as it came is what was read.
+        let kind = lines.fields.kind().map(<[u8]>::to_vec);
+        assert_eq!(
+            kind.as_deref(),
+            map.get("content-type").map(HeaderValue::as_bytes)
+        );
+        let mut written = b"HTTP/1.1 200 OK\r\n".to_vec();
+        let told = lines.fields.write(&mut written, true);
+        written.extend_from_slice(b"\r\n");
+        assert_eq!(told.has_date, map.contains_key("date"));
+        let length_told = map
+            .get("content-length")
+            .map(|length| length.to_str().unwrap().parse().unwrap());
+        assert_eq!(told.length, length_told);
+        let (sent, _) = parse(&written).expect("it can be read").expect("it is whole");
+        assert_eq!(sent.fields.into_map(), map);
+        assert_eq!(lines.fields.into_map(), map);
         // No part of it is a head, or refused before the rest is there.
         for end in [length - 1, random.below(length), random.below(length)] {
             assert!(
@@ -198,27 +224,20 @@ fn chunked_bodies(random: &mut Random) {
     }
 }
 
+/// Heads that may be so long and have so many fields.
+const BOUNDS: Bounds = Bounds {
+    bytes: 1 << 16,
+    fields: 64,
+};
+
 /// What is sent to a backend of a request's head, if it passes.
 fn sent(input: &[u8], random: &mut Random) -> Option<Vec<u8>> {
-    let mut fields = [httparse::EMPTY_HEADER; 64];
-    let mut parsed = httparse::Request::new(&mut fields);
-    let Ok(httparse::Status::Complete(_)) = parsed.parse(input) else {
+    let mut received = Bytes::copy_from_slice(input);
+    let head = take(&mut received, BOUNDS, &mut Names::default()).ok()??;
+    if head.text.has_both_lengths {
         return None;
-    };
-    let (mut parts, ()) = http::Request::new(()).into_parts();
-    parts.method = Method::from_bytes(parsed.method?.as_bytes()).ok()?;
-    parts.uri = http::Uri::try_from(parsed.path?.as_bytes()).ok()?;
-    parts.version = if parsed.version == Some(1) {
-        Version::HTTP_11
-    } else {
-        Version::HTTP_10
-    };
-    for field in parsed.headers.iter() {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
-        parts
-            .headers
-            .append(name, HeaderValue::from_bytes(field.value).ok()?);
     }
+    let mut parts = head.parts;
     let hop = strip_hop_by_hop(&mut parts.headers);
     if hop.transfer_encoding == Some(false) {
         return None;
@@ -319,8 +338,63 @@ fn request_heads(random: &mut Random) {
     }
 }
 
-/// Requests behind each other, read in any pieces: each head is judged by itself, and what is changed does no harm.
-fn raw_heads(random: &mut Random) {
+/// The requests of a stream that comes in these pieces: each head with what follows it, and why the rest is none.
+fn requests(pieces: &[&[u8]], names: &mut Names) -> (Vec<String>, Option<u16>) {
+    let (mut received, mut came, mut read) = (Bytes::new(), pieces.iter(), Vec::new());
+    let mut decoder: Option<Decoder> = None;
+    let mut left = 0;
+    loop {
+        let waits = match &mut decoder {
+            Some(decoding) => match decoding.next(&mut received) {
+                Ok(Piece::Data(_)) => false,
+                Ok(Piece::More) => true,
+                Ok(Piece::Trailers(_) | Piece::End) => {
+                    decoder = None;
+                    false
+                }
+                Err(_) => return (read, None),
+            },
+            None if left > 0 => {
+                let some = left.min(received.len());
+                left -= some;
+                received = received.slice(some..);
+                left > 0
+            }
+            None => match take(&mut received, BOUNDS, names) {
+                Err(refusal) => return (read, Some(refusal.status.as_u16())),
+                Ok(None) => true,
+                Ok(Some(Head {
+                    parts,
+                    coming,
+                    text,
+                    keep_alive,
+                    ..
+                })) => {
+                    match coming {
+                        Coming::Nothing => {}
+                        Coming::Length(length) => left = usize::try_from(length).unwrap(),
+                        Coming::Chunked => decoder = Some(Decoder::new()),
+                    }
+                    read.push(format!(
+                        "{} {} {:?} {coming:?} {text:?} {keep_alive}",
+                        parts.method, parts.uri, parts.headers
+                    ));
+                    false
+                }
+            },
+        };
+        if waits {
+            let Some(piece) = came.next() else {
+                return (read, None);
+            };
+            received = [&received[..], piece].concat().into();
+        }
+    }
+}
+
+/// Requests behind each other are the same in whatever pieces they come; of those that a grammar made each is read, and told whether it
+/// has two lengths.
+fn streams(random: &mut Random) {
     let mut stream = Vec::new();
     let mut conflicts = Vec::new();
     for _ in 0..=random.below(4) {
@@ -340,34 +414,31 @@ fn raw_heads(random: &mut Random) {
             }
         };
         conflicts.push(fields.len() == 2);
-        stream.extend_from_slice(request(random, &fields, false).as_bytes());
+        let head = request(random, &fields, false);
+        // HTTP/1.0 knows no transfer coding, and what is no target is none.
+        stream.extend_from_slice(
+            head.replace("HTTP/1.0", "HTTP/1.1")
+                .replace("/%zz", "/")
+                .as_bytes(),
+        );
         stream.extend_from_slice(&body);
     }
-    let mut raw = RawHeads::default();
-    for piece in stream.chunks(1 + random.below(60)) {
-        raw.note(piece, 1 << 16);
-    }
-    for conflict in conflicts {
-        raw.read_one();
-        assert_eq!(
-            raw.has_conflicting_length(),
-            conflict,
-            "{:?}",
-            String::from_utf8_lossy(&stream)
-        );
+    let mut names = Names::default();
+    let told = || String::from_utf8_lossy(&stream).into_owned();
+    let (read, refused) = requests(&[&stream], &mut names);
+    assert_eq!((read.len(), refused), (conflicts.len(), None), "{}", told());
+    for (read, conflict) in read.iter().zip(&conflicts) {
+        assert_eq!(read.contains("has_both_lengths: true"), *conflict, "{}", told());
     }
     mutate(&mut stream, random);
-    let mut raw = RawHeads::default();
-    for piece in stream.chunks(1 + random.below(60)) {
-        if random.once_in(3) {
-            raw.begin();
-        }
-        raw.note(piece, 200);
-        assert!(raw.bytes().len() <= 200);
-        raw.read_one();
-        raw.has_conflicting_length();
-        raw.has_empty_path();
-    }
+    let whole = requests(&[&stream], &mut names);
+    let pieces: Vec<&[u8]> = stream.chunks(1 + random.below(60)).collect();
+    assert_eq!(
+        requests(&pieces, &mut Names::default()),
+        whole,
+        "{}",
+        String::from_utf8_lossy(&stream)
+    );
 }
 
 /// What an input is made for and given to.
@@ -378,7 +449,7 @@ const TARGETS: [(&str, Target); 4] = [
     ("heads of answers", response_heads),
     ("chunked bodies", chunked_bodies),
     ("heads of requests", request_heads),
-    ("raw heads", raw_heads),
+    ("streams of requests", streams),
 ];
 
 /// Runs a target on the input that this seed makes; says which it was, should it fail.

@@ -73,8 +73,10 @@ fn trailers_overrule_the_head() {
 #[test]
 fn calls_are_told_by_their_content_type() {
     let call = |method: &str, kind: &str| {
-        let request = Request::builder().method(method).header("content-type", kind);
-        is_call(&request.body(()).unwrap())
+        let request = http::Request::builder()
+            .method(method)
+            .header("content-type", kind);
+        is_call(&request.body(()).unwrap().into_parts().0)
     };
     for kind in [
         "application/grpc",
@@ -92,7 +94,9 @@ fn calls_are_told_by_their_content_type() {
         assert!(!call("POST", kind), "{kind}");
     }
     assert!(!call("GET", "application/grpc"));
-    assert!(!is_call(&Request::post("/").body(()).unwrap()));
+    assert!(!is_call(
+        &http::Request::post("/").body(()).unwrap().into_parts().0
+    ));
 }
 
 #[test]

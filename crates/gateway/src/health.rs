@@ -10,9 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::addresses::first_open;
 use crate::backend::Backend;
-use crate::socket::Socket;
 use crate::config::{HealthConfig, ms};
 use crate::ejection::ConnectFailure;
+use crate::socket::Socket;
 
 /// `HTTP/1.x NNN`
 const STATUS_LINE_BYTES: usize = 12;

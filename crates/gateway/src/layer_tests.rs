@@ -44,19 +44,15 @@ struct Copied {
 
 impl Copied {
     async fn of(answer: Answer) -> Self {
-        let (head, body) = answer.into_parts();
         Self {
-            status: head.status,
-            headers: head.headers,
-            body: body.collect().await.unwrap().to_bytes(),
+            status: answer.status,
+            headers: answer.fields.into_map(),
+            body: answer.body.collect().await.unwrap().to_bytes(),
         }
     }
 
     fn answer(self) -> Answer {
-        let mut answer = Answer::new(Body::Memory(self.body));
-        *answer.status_mut() = self.status;
-        *answer.headers_mut() = self.headers;
-        answer
+        Answer::new(self.status, self.headers, Body::Memory(self.body))
     }
 }
 
@@ -71,9 +67,8 @@ impl<L: Layer> Layer for Memory<L> {
         let Some((status, body)) = self.known.get(call.parts.uri.path()) else {
             return self.inner.call(call).await;
         };
-        let mut answer = Answer::new(Body::Memory(body.clone()));
-        *answer.status_mut() = StatusCode::from_u16(*status).unwrap();
-        Ok(answer)
+        let status = StatusCode::from_u16(*status).unwrap();
+        Ok(Answer::new(status, HeaderMap::new(), Body::Memory(body.clone())))
     }
 }
 

@@ -61,7 +61,7 @@ mod tests {
                 .headers
                 .get("max-forwards")
                 .map(|value| value.to_str().unwrap().to_owned())),
-            Ok(Some(Answer::new(status, headers, Body::Empty))) => Err(answer.status().as_u16()),
+            Ok(Some(answer)) => Err(answer.status.as_u16()),
             Err(refusal) => Err(refusal.status.as_u16()),
         }
     }

@@ -44,13 +44,11 @@ fn append(received: &mut Bytes, fresh: &[u8]) {
         *received = Bytes::copy_from_slice(fresh);
         return;
     }
-    let mut both = std::mem::take(received)
-        .try_into_mut()
-        .unwrap_or_else(|shared| {
-            let mut copy = BytesMut::with_capacity(shared.len() + fresh.len());
-            copy.extend_from_slice(&shared);
-            copy
-        });
+    let mut both = std::mem::take(received).try_into_mut().unwrap_or_else(|shared| {
+        let mut copy = BytesMut::with_capacity(shared.len() + fresh.len());
+        copy.extend_from_slice(&shared);
+        copy
+    });
     both.extend_from_slice(fresh);
     *received = both.freeze();
 }

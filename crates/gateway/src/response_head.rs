@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
-use crate::headers::{CONNECTION, TRANSFER_ENCODING, UPGRADE, is_protected};
 use crate::fields::{Fields, Lines};
+use crate::headers::{CONNECTION, TRANSFER_ENCODING, UPGRADE, is_protected};
 use crate::names::Names;
 
 /// Header fields parsed without allocating.

@@ -14,7 +14,6 @@ use http::{HeaderMap, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::socket::Socket;
 use crate::call::Call;
 use crate::chunked::{self, ChunkError, Decoder};
 use crate::connections::{Idle, Lease};
@@ -22,6 +21,7 @@ use crate::core::Core;
 use crate::outgoing::{self, Outgoing};
 use crate::received;
 use crate::response_head::{self, Framing, HeadError, Reading, ResponseHead};
+use crate::socket::Socket;
 use crate::tcp_info::retransmits;
 use crate::upload::{RequestBody, UploadError};
 
@@ -236,7 +236,8 @@ impl Upstream {
         loop {
             if !self.read.is_empty() {
                 let names = &mut *core.names.borrow_mut();
-                match response_head::parse(&self.read, &call.parts.method, limits.max_headers, reading, names) {
+                match response_head::parse(&self.read, &call.parts.method, limits.max_headers, reading, names)
+                {
                     Err(error) => return Poll::Ready(Err(ExchangeError::Invalid(error))),
                     Ok(Some((_, length))) if length > limits.max_header_bytes => {
                         return Poll::Ready(Err(ExchangeError::Invalid(HeadError::TooLarge)));

@@ -319,9 +319,7 @@ impl<L: Layer> Errand<L> {
             }
         };
         // Its fields are copied now: those that came are in a buffer with much else.
-        let stored = |body, fields: &HeaderMap| {
-            Arc::new(Stored::new(status, fields, body, terms, selection))
-        };
+        let stored = |body, fields: &HeaderMap| Arc::new(Stored::new(status, fields, body, terms, selection));
         let body = match body {
             Body::Upstream(body) if !body.is_over() => body,
             _ => {

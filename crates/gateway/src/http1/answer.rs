@@ -48,7 +48,11 @@ pub(super) fn write(reply: &mut Reply, asked: Asked, out: &mut Vec<u8>) -> Writt
     if !asked.http_1_0 && status == StatusCode::OK {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     } else {
-        out.extend_from_slice(if asked.http_1_0 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+        out.extend_from_slice(if asked.http_1_0 {
+            b"HTTP/1.0 "
+        } else {
+            b"HTTP/1.1 "
+        });
         out.extend_from_slice(status.as_str().as_bytes());
         out.push(b' ');
         out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());

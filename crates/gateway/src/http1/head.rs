@@ -55,11 +55,7 @@ pub(crate) struct Bounds {
 ///
 /// # Errors
 /// It is not one that can be read, so that where the next one begins is not known either.
-pub(crate) fn take(
-    received: &mut Bytes,
-    bounds: Bounds,
-    names: &mut Names,
-) -> Result<Option<Head>, Refusal> {
+pub(crate) fn take(received: &mut Bytes, bounds: Bounds, names: &mut Names) -> Result<Option<Head>, Refusal> {
     // Mostly more than may be are read, so that a request that has too many is counted as one.
     let most = bounds.fields.max(FIELDS_ON_STACK);
     if most <= FIELDS_ON_STACK {
@@ -99,6 +95,15 @@ fn too_many() -> Refusal {
     }
 }
 
+/// Whether the first line ends with a version of HTTP, and one whose messages may be other ones (RFC 9110 section 2.5).
+fn is_of_another_version(received: &[u8]) -> bool {
+    let line = received.trim_ascii_start();
+    let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
+    let word = line[..end].trim_ascii_end().rsplit(|byte| *byte == b' ').next();
+    matches!(word, Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+        if *major != b'1' && major.is_ascii_digit() && minor.is_ascii_digit())
+}
+
 fn parse<'b>(
     received: &'b Bytes,
     bounds: Bounds,
@@ -111,10 +116,10 @@ fn parse<'b>(
         Ok(httparse::Status::Partial) if received.len() < bounds.bytes => return Ok(None),
         Ok(_) => return Err(too_large(&received[..bounds.bytes.min(received.len())])),
         Err(httparse::Error::TooManyHeaders) => return Err(too_many()),
-        Err(httparse::Error::Version) => {
+        Err(httparse::Error::Version) if is_of_another_version(received) => {
             return Err(Refusal {
                 status: StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-                reason: "the version of HTTP is neither 1.1 nor 1.0",
+                reason: "the version of HTTP is not 1",
             });
         }
         Err(_) => return Err(bad_request("the request head is not valid HTTP")),
@@ -152,7 +157,9 @@ fn parse<'b>(
                 }
             }
             CONNECTION => connection.read(field.value),
-            TE => takes_trailers |= options(field.value).any(|coding| coding.eq_ignore_ascii_case(b"trailers")),
+            TE => {
+                takes_trailers |= options(field.value).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
+            }
             TRANSFER_ENCODING => {
                 let last = options(field.value).last();
                 last_is_chunked = Some(last.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked")));

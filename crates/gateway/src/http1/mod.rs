@@ -23,9 +23,9 @@ use crate::received;
 use crate::socket::Socket;
 use crate::watch::{Phase, Watch};
 
+pub(crate) use head::Text;
 #[cfg(test)]
 pub(crate) use head::{Bounds, Coming, Head, take};
-pub(crate) use head::Text;
 pub(crate) use inbound::{BrokenOff, Inbound};
 pub(crate) use serve::serve;
 

@@ -15,8 +15,8 @@ use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::MissedTickBehavior;
 
-use crate::socket::Socket;
 use crate::config::{LimitConfig, TimeoutConfig, ms};
+use crate::socket::Socket;
 
 /// Requests at a time over one connection, where the backend takes as many (RFC 9113 section 6.5.2 recommends to take 100).
 const MAX_STREAMS: u32 = 100;
@@ -72,10 +72,7 @@ fn as_io(error: h2::Error) -> io::Error {
 ///
 /// # Errors
 /// What the backend answered is not HTTP/2 (`InvalidData`), or it closed the connection.
-pub(crate) async fn connect(
-    stream: Socket,
-    limits: &LimitConfig,
-) -> io::Result<(Rc<Connection>, Driver)> {
+pub(crate) async fn connect(stream: Socket, limits: &LimitConfig) -> io::Result<(Rc<Connection>, Driver)> {
     let heard = Rc::new(Cell::new(0));
     let stream = Heard {
         inner: stream,

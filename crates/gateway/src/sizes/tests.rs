@@ -8,16 +8,17 @@ fn sizes(bounds: &[u64]) -> Sizes {
     Sizes::new(&config).unwrap()
 }
 
-fn request(method: &str, host: &str, target: &str) -> Request<()> {
-    let builder = Request::builder().method(method).uri(target);
-    builder.header(header::HOST, host).body(()).unwrap()
+fn request(method: &str, host: &str, target: &str) -> request::Parts {
+    let builder = http::Request::builder().method(method).uri(target);
+    let request = builder.header(header::HOST, host).body(());
+    request.unwrap().into_parts().0
 }
 
-fn get(target: &str) -> Request<()> {
+fn get(target: &str) -> request::Parts {
     request("GET", "a", target)
 }
 
-fn learn(sizes: &Sizes, request: &Request<()>, bytes: u64) {
+fn learn(sizes: &Sizes, request: &request::Parts, bytes: u64) {
     sizes.learn(sizes.of(request), StatusCode::OK, bytes);
 }
 
@@ -129,7 +130,7 @@ fn a_route_that_changes_is_learned_again() {
 }
 
 /// Nanoseconds for each of these requests, looked up and learned.
-fn cost_ns(sizes: &Sizes, requests: &[Request<()>], rounds: usize) -> f64 {
+fn cost_ns(sizes: &Sizes, requests: &[request::Parts], rounds: usize) -> f64 {
     let begun = std::time::Instant::now();
     for _ in 0..rounds {
         for request in requests {
@@ -144,7 +145,7 @@ fn cost_ns(sizes: &Sizes, requests: &[Request<()>], rounds: usize) -> f64 {
 #[ignore = "a measurement, of an optimised build"]
 fn what_a_request_costs() {
     let sizes = sizes(&[4096, 65_536]);
-    let paths = |from: usize, count: usize| -> Vec<Request<()>> {
+    let paths = |from: usize, count: usize| -> Vec<request::Parts> {
         let path = |number| {
             get(&format!(
                 "/wiki/articles/{}/page-{number}.html?session=17",

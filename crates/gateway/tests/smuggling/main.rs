@@ -85,7 +85,7 @@ fn every_case_is_refused_or_forwarded_unambiguously() {
                 assert!(start.contains(&target), "{name}: {start}");
                 assert_eq!(String::from_utf8_lossy(&body), expected, "{name}");
             }
-            Some(400 | 413 | 414 | 417 | 431 | 501) | None => {
+            Some(400 | 413 | 414 | 417 | 431 | 501 | 505) | None => {
                 assert!(
                     !matches!(verdict, Forward(_)),
                     "{name}: it was refused with {status:?}"
