@@ -286,7 +286,7 @@ async fn send(
     })
     .await;
     // A rest of the request that nobody has read is not to be read as another one.
-    let follows = written.keep_alive && !http1.has_rest.get() && !switches;
+    let follows = written.keep_alive && !http1.has_rest.get() && !switches && !client.reset.get();
     ended.or((!follows).then_some(End::Over))
 }
 
