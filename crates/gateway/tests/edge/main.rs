@@ -9,6 +9,7 @@ mod http2;
 mod killed;
 mod leaving;
 mod lifecycle;
+mod pieces;
 mod protocol;
 mod proxying;
 mod slow;
