@@ -107,7 +107,8 @@ impl Http1 {
             Some(socket) => {
                 let mut taken = 0;
                 let sent = outgoing.poll_send(cx, socket, &mut taken);
-                if taken > 0 {
+                // That an interim answer goes out is no progress of the service.
+                if taken > 0 && self.answered.get() {
                     watch.moved(taken);
                 }
                 sent
@@ -116,15 +117,21 @@ impl Http1 {
         }
     }
 
+    /// Whether all is with the kernel.
+    fn is_sent(&self) -> bool {
+        let is_flushed = self.socket.borrow().as_ref().is_none_or(Socket::is_flushed);
+        is_flushed && self.outgoing.borrow().is_empty()
+    }
+
     /// Ready once the interim answers to the request in hand are out; from here on there are no more of them. A client that does not read
     /// them is given up as one that does not read a body.
     pub(crate) async fn interims_out(&self, watch: &Watch) {
         self.answered.set(true);
-        let is_flushed = self.socket.borrow().as_ref().is_none_or(Socket::is_flushed);
-        if is_flushed && self.outgoing.borrow().is_empty() {
+        if self.is_sent() {
             return;
         }
         watch.enter(Phase::Body);
+        watch.set_on_client(true);
         poll_fn(|cx| match self.poll_send(cx, watch) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
             // The connection's task meets the same error, and ends.

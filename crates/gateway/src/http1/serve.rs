@@ -261,22 +261,19 @@ async fn send(
     let ended = poll_fn(|cx| {
         watch.wake_by(cx);
         let phase = watch.phase();
-        let mut gives_up = false;
-        if watch.expired() {
-            match phase {
-                // The client does not read; nothing asks the body for more.
-                Phase::Body => gives_up = !takes_slowly(client, http1),
-                // Nor the end of an answer that was handed over.
-                Phase::Idle => return Poll::Ready(Some(End::Silent(phase))),
-                _ => {}
-            }
-        }
+        // The client does not read; nothing asks the body for more.
+        let gives_up = phase == Phase::Body && watch.expired() && !takes_slowly(client, http1);
         let polled = sending.poll(client, http1, &mut body, cx);
         if gives_up && (polled.is_ready() || watch.expired()) {
             client.reset.set(true);
             return Poll::Ready(Some(End::Silent(phase)));
         }
         if polled.is_pending() {
+            if watch.phase() == Phase::Idle {
+                // The request is over, all of its answer handed over; its client has still to take the end of it.
+                watch.enter(Phase::Body);
+                watch.set_on_client(true);
+            }
             if answers(watch.phase()) && half_closed.is_gone(http1, core, cx) {
                 return Poll::Ready(Some(End::Gone));
             }
@@ -285,6 +282,9 @@ async fn send(
         polled
     })
     .await;
+    if ended.is_none() && watch.phase() == Phase::Body {
+        watch.enter(Phase::Idle);
+    }
     // A rest of the request that nobody has read is not to be read as another one.
     let follows = written.keep_alive && !http1.has_rest.get() && !switches && !client.reset.get();
     ended.or((!follows).then_some(End::Over))
@@ -428,6 +428,16 @@ async fn finish(client: &ClientConn, http1: &Http1, end: End) {
         socket.reset_on_close();
         return;
     }
+    // Whoever does not read takes neither a refusal nor the goodbye of TLS.
+    match tokio::time::timeout(LINGER, part(client, &mut socket, end)).await {
+        Ok(false) => {}
+        Ok(true) => drop(tokio::time::timeout(LINGER, discard(&mut socket)).await),
+        Err(_) => socket.reset_on_close(),
+    }
+}
+
+/// Says why, where that is to be said, and ends our side; whether what the client still sends is to be read.
+async fn part(client: &ClientConn, socket: &mut Socket, end: End) -> bool {
     let refusal = match end {
         End::Malformed(refusal) => Some(refusal),
         End::Silent(Phase::Head) => Some(Refusal {
@@ -436,7 +446,7 @@ async fn finish(client: &ClientConn, http1: &Http1, end: End) {
         }),
         _ => None,
     };
-    let linger = match (refusal, end) {
+    let lingers = match (refusal, end) {
         (Some(Refusal { status, reason }), _) => {
             let mut answer = Vec::new();
             answer::write_refusal(status, reason, &mut answer);
@@ -446,9 +456,7 @@ async fn finish(client: &ClientConn, http1: &Http1, end: End) {
         (None, _) => false,
     };
     let _ = socket.shutdown().await;
-    if linger {
-        let _ = tokio::time::timeout(LINGER, discard(&mut socket)).await;
-    }
+    lingers
 }
 
 async fn discard(socket: &mut Socket) {

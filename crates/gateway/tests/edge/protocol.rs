@@ -140,6 +140,28 @@ fn a_client_that_does_not_read_its_interim_answers_is_given_up() {
     });
 }
 
+#[test]
+fn interim_answers_give_a_backend_no_more_time() {
+    let backend = Backend::raw(|mut stream, _| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        Message::read(&mut reader, false).unwrap();
+        for _ in 0..30 {
+            std::thread::sleep(Duration::from_millis(100));
+            if stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_err() {
+                return;
+            }
+        }
+        let _ = stream.write_all(&ok("late"));
+    });
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.timeouts.response_header_timeout_ms = 500;
+    });
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    let (interims, last) = answers(&mut client);
+    assert_eq!(last.status(), 504, "after {} interim answers", interims.len());
+}
+
 const EXPECTS: &str = "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n";
 
 #[test]

@@ -314,6 +314,27 @@ fn who_reads_slowly_is_kept_though_the_kernel_holds_more_than_it_reads_in_the_pa
 }
 
 #[test]
+fn who_reads_slowly_is_kept_to_the_end_of_an_answer_that_was_handed_over() {
+    const ANSWERS: usize = 1_500;
+    let small = "z".repeat(4_000);
+    let backend = Backend::http(move |_| ok(&small));
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.timeouts.idle_timeout_ms = 300;
+        config.timeouts.body_timeout_ms = 300;
+    });
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n".repeat(ANSWERS));
+    // Each is handed over at once, and then the kernel has no room for it for longer than that, as it has some only in lumps.
+    let (mut read, mut buffer) = (0, vec![0; 32 * 1024]);
+    while read < ANSWERS * 4_000 {
+        let length = client.stream.read(&mut buffer).unwrap();
+        assert!(length > 0, "cut off after {read} bytes");
+        read += length;
+        std::thread::sleep(Duration::from_micros(length as u64));
+    }
+}
+
+#[test]
 fn no_request_takes_longer_than_it_may() {
     let backend = Backend::http(|_| {
         std::thread::sleep(Duration::from_secs(5));

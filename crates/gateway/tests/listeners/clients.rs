@@ -1,8 +1,9 @@
 //! Mutual TLS: who may connect, what backends learn, which hosts a connection may be asked for.
 
+use std::io::Write;
 use std::sync::Arc;
 
-use crate::common::{Backend, Client, Message, config, ok, start, take};
+use crate::common::{Backend, Client, Message, config, eventually, ok, start, take};
 use crate::tls::{Authority, ask, connect, is_resumed};
 use headroom_gateway::{ForwardPolicy, GatewayConfig, Handle};
 use rustls::ClientConfig;
@@ -164,4 +165,35 @@ fn who_is_revoked_is_out_with_the_next_handshake_and_no_ticket_helps() {
     gateway.reload_certificates().unwrap();
     assert!(answer(&mallory, address).is_err());
     assert_eq!(answer(&alice, address).unwrap().status(), 200);
+}
+
+/// rustls has records of an answer that the kernel does not take, and a goodbye behind them.
+#[test]
+fn clients_of_tls_that_do_not_read_are_given_up() {
+    let authority = Authority::new("unread");
+    authority.issue("first", &["a.example"], 1);
+    let small = "z".repeat(4_000);
+    let backend = Backend::http(move |_| ok(&small));
+    let mut config = config(&[&backend]);
+    config.listen.clear();
+    config.tls = vec![authority.listener(&["first"])];
+    config.timeouts.idle_timeout_ms = 300;
+    config.timeouts.body_timeout_ms = 300;
+    let (gateway, address) = start(config);
+    let with = authority.client(None);
+    let requests = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n".repeat(2_000);
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let mut client = connect(&with, address, "a.example").unwrap();
+            client.write_all(requests.as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    let mut most = 0;
+    eventually("they are let go", || {
+        let connections = take(&gateway).connections;
+        most = most.max(connections);
+        most > 0 && connections == 0
+    });
+    drop(clients);
 }
