@@ -143,7 +143,11 @@ impl<L: Layer> Admit<L> {
                 }
                 // What follows a malformed request, or the rest of one, is not read as another request.
                 Err(stop) => {
-                    let closes = has_body || stop.leaves_connection_unknown();
+                    let has_rest = match &client.http1 {
+                        Some(http1) => http1.has_rest(),
+                        None => has_body,
+                    };
+                    let closes = has_rest || stop.leaves_connection_unknown();
                     client.linger.set(closes);
                     (speak(ticket, &stop, head_only), closes)
                 }

@@ -101,6 +101,7 @@ impl Ahead {
     /// Reads on where the client does not take what is there; at most `bound` bytes are held.
     pub(crate) fn read_on(&mut self, cx: &mut Context<'_>, bound: usize) {
         while self.is_blocked
+            && self.body.may_be_read_ahead()
             && self.end.is_none()
             && self.trailers.is_none()
             && !self.body.is_end_stream()

@@ -11,7 +11,7 @@ use crate::call::{Call, Stop};
 use crate::config::ms;
 use crate::core::Core;
 use crate::ejection::ConnectFailure;
-use crate::endpoint::{Attempt, Endpoint, Fault};
+use crate::endpoint::{Attempt, Endpoint, Fault, OVERDUE};
 use crate::layer::{Answer, Layer};
 use crate::retry::Budget;
 use crate::shortage;
@@ -146,7 +146,10 @@ impl Balance {
         };
         core.stats.borrow_mut().queue.waited += 1;
         call.watch.enter(Phase::Untimed);
-        let patience = ms(core.config.timeouts.queue_timeout_ms);
+        let (patience, left) = (
+            ms(core.config.timeouts.queue_timeout_ms),
+            core.watches.left(&call.watch),
+        );
         let turn = place.turn(|| {
             let picked = match self.pick(call, tried) {
                 Err(NoBackend::Unavailable) if !tried.is_empty() => self.pick(call, &[]),
@@ -157,8 +160,9 @@ impl Balance {
             }
             (picked != Err(NoBackend::OverLimit)).then_some(picked)
         });
-        match tokio::time::timeout(patience, turn).await {
+        match tokio::time::timeout(left.map_or(patience, |left| left.min(patience)), turn).await {
             Ok(picked) => Ok(picked),
+            Err(_) if left.is_some_and(|left| left < patience) => Err(OVERDUE),
             Err(_) => {
                 core.stats.borrow_mut().queue.expired += 1;
                 Err(Stop::Fail(

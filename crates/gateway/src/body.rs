@@ -120,23 +120,34 @@ impl Body {
 
 impl Body {
     /// The same body for a client that may be slow: what has come whole is held as that, what comes is read ahead as its `watch` says.
-    pub(crate) fn for_client(self, watch: &Watch, buffered: &Rc<Buffered>, http2: bool) -> Self {
-        match self {
-            Self::Upstream(mut body) => {
-                let mut share = Share::new(buffered);
-                let most = match http2 {
-                    true => H2_PIECE_BYTES,
-                    false => MAX_PIECE_BYTES,
-                };
+    pub(crate) fn for_client(mut self, watch: &Watch, buffered: &Rc<Buffered>, http2: bool) -> Self {
+        let mut share = Share::new(buffered);
+        let most = match http2 {
+            true => H2_PIECE_BYTES,
+            false => MAX_PIECE_BYTES,
+        };
+        match &mut self {
+            Self::Upstream(body) => {
                 if let Some(bytes) = share.has_room().then(|| body.take_whole()).flatten() {
                     share.take(bytes.len());
                     return Self::Whole(Whole { bytes, share, most });
                 }
-                let ahead = Rc::new(RefCell::new(Ahead::new(Self::Upstream(body), share, most)));
-                watch.ahead.replace(Some(ahead.clone()));
-                Self::Ahead(ahead)
             }
-            other => other,
+            // What the cache does not take after all is its client's to read.
+            Self::Fetched(_) => {}
+            _ => return self,
+        }
+        let ahead = Rc::new(RefCell::new(Ahead::new(self, share, most)));
+        watch.ahead.replace(Some(ahead.clone()));
+        Self::Ahead(ahead)
+    }
+
+    /// Whether more of it may be read than its client has asked for: what the cache fetches is held there, until the rest of it is left to
+    /// its client.
+    pub(crate) fn may_be_read_ahead(&self) -> bool {
+        match self {
+            Self::Fetched(body) => body.is_left_to_client(),
+            _ => true,
         }
     }
 }
@@ -268,7 +279,8 @@ impl UpstreamBody {
             return Poll::Ready(None);
         };
         let piece = match upstream.poll_response(cx, self.account.core(), &mut self.call.body) {
-            Poll::Pending if !self.call.watch.expired() => {
+            // The time of a client that does not take what is there is not the backend's.
+            Poll::Pending if !self.call.watch.expired() || self.call.watch.is_of_client() => {
                 if self.call.body.as_ref().is_none_or(|body| !body.waiting) {
                     self.account.waits();
                 }

@@ -172,22 +172,26 @@ impl Ejection {
         }
     }
 
-    /// A connection was opened, or an active check passed: nothing is held against the backend any more.
-    pub(crate) fn connected(&self) {
+    /// A connection was opened, or an active check passed: nothing is held against the backend any more. Whether anything was.
+    pub(crate) fn connected(&self) -> bool {
         // Read first: nearly always there is nothing to forget, and a write would take the line from the other cores.
         for count in [&self.refusals, &self.timeouts] {
             if count.load(Relaxed) != 0 {
                 count.store(0, Relaxed);
             }
         }
-        if self.until_ms.load(Relaxed) != 0 {
-            self.lift();
-        }
+        self.until_ms.load(Relaxed) != 0 && self.lift()
     }
 
-    fn lift(&self) {
+    /// Whether there was anything to be lifted, and no other core has lifted it.
+    fn lift(&self) -> bool {
         self.in_a_row.store(0, Relaxed);
-        self.until_ms.store(0, Relaxed);
+        self.until_ms.swap(0, Relaxed) != 0
+    }
+
+    /// Whether it is passed over, and was not before.
+    pub(crate) fn is_first(&self) -> bool {
+        self.in_a_row.load(Relaxed) == 1
     }
 
     /// A connection that was `begun` failed: whether the backend is passed over for it. `others` are those of the service

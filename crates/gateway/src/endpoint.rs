@@ -35,6 +35,12 @@ use crate::watch::Phase;
 /// A probe that takes longer has failed as far as others are concerned: another one may be sent.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// A request that has taken as long as any may, and has no answer.
+pub(crate) const OVERDUE: Stop = Stop::Fail(
+    Failure::TimedOut,
+    "the request took longer than any may (timeouts.request_timeout_ms)",
+);
+
 /// A request on its way to one backend, in flight there until its account is settled.
 pub(crate) struct Attempt {
     pub call: Box<Call>,
@@ -173,6 +179,15 @@ impl Endpoint {
             && (attempt.call.upgrade.is_none() || dial.protocol() == BackendProtocol::H2)
     }
 
+    /// The same within what is left of the longest that a request may take; `None` where that is over.
+    async fn open_in_time(&self, attempt: &Attempt) -> Option<Result<Way, ConnectFailure>> {
+        let opened = self.open(attempt);
+        match self.core.watches.left(&attempt.call.watch) {
+            None => Some(opened.await),
+            Some(left) => tokio::time::timeout(left, opened).await.ok(),
+        }
+    }
+
     /// Opens a connection, or waits for one that another request opens.
     async fn open(&self, attempt: &Attempt) -> Result<Way, ConnectFailure> {
         while self.is_multiplexed(attempt) {
@@ -199,11 +214,15 @@ impl Endpoint {
         let way = match self.ready(&attempt, fresh) {
             Some(way) => way,
             // Boxed, because it is rare and large: the request path does not carry it along.
-            None => match Box::pin(self.open(&attempt)).await {
-                Ok(way) => way,
-                Err(failure) => return Err(Fault::Unconnected(attempt, failure)),
+            None => match Box::pin(self.open_in_time(&attempt)).await {
+                Some(Ok(way)) => way,
+                Some(Err(failure)) => return Err(Fault::Unconnected(attempt, failure)),
+                None => return Err(Fault::Final(attempt.stop(OVERDUE))),
             },
         };
+        if attempt.call.watch.is_overdue() {
+            return Err(Fault::Final(attempt.stop(OVERDUE)));
+        }
         if matches!(way, Way::Http2(_)) {
             // Interim answers are not passed on from HTTP/2: the client is asked for its body at once.
             attempt.call.ask_for_body();
@@ -447,9 +466,12 @@ impl Endpoint {
             Ok(Way::Http1(upstream))
         };
         let opened = self.addresses[backend].connect(patience, open).await;
+        let mut why = format!("no connection within {} ms", patience.as_millis());
         let failure = match opened {
             Ok(Ok(way)) => {
-                to.ejection.connected();
+                if to.ejection.connected() {
+                    tracing::info!(backend = to.url, "it can be connected to again");
+                }
                 core.heard(backend);
                 core.stats.borrow_mut().backends[backend].connects.opened += 1;
                 return Ok(way);
@@ -459,6 +481,7 @@ impl Endpoint {
                     exchanges.failed();
                 }
                 tracing::debug!(backend = to.url, %error, "a connection could not be opened");
+                why = error.to_string();
                 ConnectFailure::of(&error, core.signs_of(backend) != signs)
             }
             Err(_) => {
@@ -481,7 +504,14 @@ impl Endpoint {
                 connects.ejections_withheld += 1;
             }
             Verdict::Ejected(cause) => {
-                tracing::debug!(backend = to.url, ?cause, "passed over for a while");
+                // Once, until it is back: there may be a probe each second.
+                if to.ejection.is_first() {
+                    tracing::warn!(
+                        backend = to.url,
+                        why,
+                        "it cannot be connected to: passed over for a while"
+                    );
+                }
                 *match cause {
                     EjectionCause::Refused => &mut connects.ejected_refused,
                     EjectionCause::TimedOut => &mut connects.ejected_timed_out,

@@ -103,8 +103,10 @@ fn had(address: &SocketAddr, other: &SocketAddr) -> String {
 fn bind_remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => {
-            "; another process has this port, which `ss -ltnp` names: stop it or choose another `listen`. The gateway \
-             of a killed `up` serves on; the next `up` with the same `--run-dir` takes it over"
+            "; another process has this port, which `ss -ltnp` names: stop it or choose another `listen`. From a \
+             `headroom gateway` another one takes it over without a lost connection with `--takeover` (beside one, `--check \
+             --takeover` checks a file). The gateway of a killed `up` serves on; the next `up` with the same `--run-dir` takes \
+             it over"
         }
         io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",

@@ -18,7 +18,15 @@ pub(crate) fn unreadable(error: &io::Error) -> String {
 pub(crate) fn not_pem(error: &Error, kind: &str) -> String {
     match error {
         Error::Io(error) => format!("cannot be read: {}", unreadable(error)),
-        Error::NoItemsFound => format!("it holds no {kind} in PEM"),
+        Error::NoItemsFound => format!(
+            "it holds no {kind} in PEM, or an encrypted one, for which nobody could give a passphrase here (`openssl pkey -in FILE -out \
+             NEW` decrypts a key)"
+        ),
+        // What the headers of an encrypted key of the old form (RFC 1421) look like to who expects base64.
+        Error::Base64Decode(_) if kind.contains("key") => format!(
+            "not a {kind} in PEM: {error}; where it is encrypted, `openssl pkey -in FILE -out NEW` decrypts it, for nobody could give a \
+             passphrase here"
+        ),
         error => format!("not a {kind} in PEM: {error}"),
     }
 }
@@ -81,7 +89,7 @@ mod tests {
         assert_eq!(key(folder.path()), "cannot be read: it is a folder");
         let empty = folder.path().join("empty");
         std::fs::write(&empty, "").unwrap();
-        assert_eq!(key(&empty), "it holds no private key in PEM");
+        assert!(key(&empty).starts_with("it holds no private key in PEM, or an encrypted one"));
         std::fs::write(
             &empty,
             "-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----\n",

@@ -182,7 +182,7 @@ pub(crate) fn bad_request(reason: &'static str) -> Refusal {
 }
 
 /// Makes the request's target and Host one and the same truth (RFC 9112 section 3.2, RFC 9113 section 8.3.1):
-/// afterwards the URI is in origin form (or `*`), and there is exactly one Host, which is also returned.
+/// afterwards the URI is in origin form (or `*`), and there is exactly one Host, or of HTTP/1.0 at most one.
 ///
 /// # Errors
 /// What is wrong with them.

@@ -91,9 +91,14 @@ pub(crate) async fn serve<L: Layer + 'static>(
 }
 
 impl ClientConn {
+    /// What the client's machine has acknowledged of all its streams.
+    fn acknowledged(&self) -> Option<u64> {
+        self.acknowledges.borrow().as_ref().and_then(|ask| ask())
+    }
+
     /// Whether a client takes a stream's answer, if slowly, as far as its connection tells.
     fn takes_slowly(&self, stream: &Watch) -> bool {
-        let acknowledged = self.acknowledges.borrow().as_ref().and_then(|ask| ask());
+        let acknowledged = self.acknowledged();
         let core = self.core();
         core.watches
             .takes_slowly(stream, acknowledged, MORE_TIME, core.waiting.is_any())
@@ -132,6 +137,9 @@ impl<F: Future> Future for StreamTask<F> {
         };
         if let Some(watch) = &this.watch {
             watch.wake_by(cx);
+            if watch.wants_acknowledged() {
+                watch.note_acknowledged(this.client.acknowledged());
+            }
         }
         let polled = stream.as_mut().poll(cx);
         if let (true, Some(watch)) = (polled.is_pending(), &this.watch) {

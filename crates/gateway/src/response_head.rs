@@ -41,7 +41,9 @@ pub(crate) struct ResponseHead {
 /// Why a backend's response cannot be passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeadError {
-    #[error("it is not HTTP/1.x: {0}")]
+    #[error(
+        "it is not HTTP/1.x: {0}; of a backend that has HTTP/2 alone, as gRPC servers do, say `protocol = \"h2\"` (--backend-protocol h2)"
+    )]
     Syntax(httparse::Error),
     #[error("a header field is not valid")]
     Field,

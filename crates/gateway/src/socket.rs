@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use crate::tcp_info::acknowledged;
+use crate::tcp_info::{acknowledged, is_acknowledged};
 
 /// A connection's bytes. An end of a TLS stream without its `close_notify` is an error of the read, not an end: whoever cuts a
 /// connection could else cut a body.
@@ -38,6 +38,11 @@ impl Socket {
     /// Bytes that the other end's machine has acknowledged; `None` where the kernel does not say.
     pub(crate) fn acknowledged(&self) -> Option<u64> {
         acknowledged(self.tcp())
+    }
+
+    /// Whether the other end's machine has acknowledged all that was written; `None` where the kernel does not say.
+    pub(crate) fn is_acknowledged(&self) -> Option<bool> {
+        is_acknowledged(self.tcp())
     }
 
     /// Whether all that was written is with the kernel: TLS holds records that the kernel did not take.

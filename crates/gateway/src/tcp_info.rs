@@ -19,6 +19,34 @@ pub(crate) fn acknowledged(socket: impl AsFd) -> Option<u64> {
     info(socket, end).map(|info| info.tcpi_bytes_acked)
 }
 
+/// What the other end has done to a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Open,
+    /// It sends no more.
+    Ended,
+    Reset,
+}
+
+/// The same of this one (`tcpi_state`); `None` where the kernel does not say.
+pub(crate) fn state(socket: impl AsFd) -> Option<State> {
+    // `TCP_CLOSE` and `TCP_CLOSE_WAIT` of the kernel's include/net/tcp_states.h.
+    const CLOSE: u8 = 7;
+    const CLOSE_WAIT: u8 = 8;
+    let end = offset_of!(libc::tcp_info, tcpi_state) + size_of::<u8>();
+    info(socket, end).map(|info| match info.tcpi_state {
+        CLOSE => State::Reset,
+        CLOSE_WAIT => State::Ended,
+        _ => State::Open,
+    })
+}
+
+/// Whether all that was sent is acknowledged (`tcpi_unacked`, `tcpi_notsent_bytes`); `None` where the kernel does not say.
+pub(crate) fn is_acknowledged(socket: impl AsFd) -> Option<bool> {
+    let end = offset_of!(libc::tcp_info, tcpi_notsent_bytes) + size_of::<u32>();
+    info(socket, end).map(|info| info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0)
+}
+
 /// What it knows, where that is at least so many bytes.
 fn info(socket: impl AsFd, needed: usize) -> Option<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
@@ -74,6 +102,23 @@ mod tests {
             begun.elapsed()
         );
         assert!(retransmits(&second).unwrap() >= 1);
+    }
+
+    #[test]
+    fn what_the_other_end_has_done_shows_behind_what_it_has_sent() {
+        use std::io::Write;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        client.write_all(b"unread").unwrap();
+        assert_eq!(state(&server), Some(State::Open));
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(state(&server), Some(State::Ended));
+        socket2::SockRef::from(&client)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(client);
+        assert_eq!(state(&server), Some(State::Reset));
     }
 
     #[test]

@@ -205,7 +205,8 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.over {
             if self.client.http2 {
-                self.client.ended(true);
+                // One whose time was up was not cancelled.
+                self.client.ended(!self.watch.expired());
             }
             self.fail(Failure::AbortedByClient);
         }
@@ -245,10 +246,12 @@ impl http_body::Body for CountedBody {
             return Poll::Ready(Some(Ok(Frame::trailers(grpc::deadline_exceeded()))));
         }
         let polled = Pin::new(&mut *body).poll_frame(cx);
-        // Where the rest of the request is waited for, that is the client's doing too.
-        ticket
-            .watch
-            .set_on_client(polled.is_ready() || body.waits_for_client());
+        // Where the rest of the request is waited for, that is the client's doing too. The gateway's own answers have left it to the next
+        // request already.
+        if !ticket.over {
+            let on_client = polled.is_ready() || body.waits_for_client();
+            ticket.watch.set_on_client(on_client);
+        }
         let Poll::Ready(frame) = polled else {
             if !body.waits_for_client() {
                 ticket.account().waits();

@@ -19,6 +19,9 @@ use crate::config::{TimeoutConfig, ms};
 /// After so long without a request a connection gives back what only its next one needs.
 const REST_AFTER: Duration = Duration::from_millis(200);
 
+/// A client that is sent more than it takes has filled what the kernels on both sides hold after so long at most.
+const KERNELS_SETTLE: Duration = Duration::from_secs(1);
+
 /// A client whose request holds a backend that others wait for has at most so long before its rate counts.
 const PRESSED_GRACE: Duration = Duration::from_secs(1);
 
@@ -71,10 +74,14 @@ pub(crate) struct Watch {
     on_client: Cell<bool>,
     /// For how long it has been, in this phase, as far as the sweep saw.
     client_time: Cell<Duration>,
-    /// What the client's machine had acknowledged when its time was last up, and how often it was given more time for that.
-    acknowledged: Cell<(u64, u32)>,
+    /// What the client's machine had acknowledged when it was first waited for, or last given more time; `None` until that was asked.
+    acknowledged: Cell<Option<u64>>,
+    /// How often it was given more time.
+    given: Cell<u32>,
     /// Bytes that the client sent or took since the last sweep.
     moved: Cell<u64>,
+    /// In the last interval between two sweeps it did neither, and was waited for: it is to be noted what its machine has acknowledged.
+    wants_acknowledged: Cell<bool>,
     /// By how many seconds it is behind its least rate.
     late: Cell<f64>,
     /// The same behind the rate that it must keep while others wait for its backend, of the time in which they did.
@@ -100,8 +107,11 @@ impl Watch {
 
     /// The phase goes on, its deadline starting anew.
     pub(crate) fn go_on(&self) {
-        self.expired.set(false);
+        // For a request that has had all its time nothing begins anew.
+        self.expired.set(self.overdue.get());
         self.client_time.set(Duration::ZERO);
+        self.acknowledged.set(None);
+        self.wants_acknowledged.set(false);
         self.moved.set(0);
         self.late.set(0.0);
         self.pressed_late.set(0.0);
@@ -112,17 +122,30 @@ impl Watch {
     /// is at least what its rate asks for. The kernel's buffers can hold more than it takes in the whole time, so that nothing was
     /// written. It is given more time for that, `most` times.
     fn takes_slowly(&self, acknowledged: Option<u64>, rate: u64, most: u32) -> bool {
-        let now = acknowledged.unwrap_or(0);
-        let (before, given) = self.acknowledged.get();
-        self.acknowledged.set((now, given.saturating_add(1)));
+        let taken = match (acknowledged, self.acknowledged.get()) {
+            (Some(now), Some(before)) => now.saturating_sub(before),
+            _ => 0,
+        };
         let waited = self.client_time.get().max(Duration::from_secs(1));
         let least = (rate as f64 * waited.as_secs_f64()).max(1.0);
-        let takes = now.saturating_sub(before) as f64 >= least;
-        let may = self.on_client.get() && !self.overdue.get() && given < most && takes;
+        let given = self.given.replace(self.given.get().saturating_add(1));
+        let may = self.on_client.get() && !self.overdue.get() && given < most && taken as f64 >= least;
         if may {
             self.go_on();
+            self.acknowledged.set(acknowledged);
         }
         may
+    }
+
+    /// Whether it is to be noted what the client's machine has acknowledged: between two sweeps nothing was taken, so that the kernels are
+    /// full, or so soon after that they still hand on what they have.
+    pub(crate) fn wants_acknowledged(&self) -> bool {
+        self.wants_acknowledged.take()
+    }
+
+    /// Notes it; from here on the client is to take more.
+    pub(crate) fn note_acknowledged(&self, acknowledged: Option<u64>) {
+        self.acknowledged.set(Some(acknowledged.unwrap_or(0)));
     }
 
     /// The client sent, or took, so many bytes.
@@ -138,7 +161,11 @@ impl Watch {
 
     /// Whether it is the client that is waited for now.
     pub(crate) fn set_on_client(&self, on_client: bool) {
-        self.on_client.set(on_client);
+        if self.on_client.replace(on_client) && !on_client && self.expired.get() && !self.overdue.get() {
+            // It was the client whose time was up, just when it went on: the service has all of its own.
+            self.expired.set(false);
+            self.touch();
+        }
         // Of an answer its account has the times; the clock is not read for each of its pieces.
         let waits = on_client && self.phase.get() != Phase::Body;
         self.upload_waits_since.set(match waits {
@@ -175,7 +202,7 @@ impl Watch {
     /// Notes when the head of the request in flight came, or that there is none.
     pub(crate) fn set_begun(&self, begun: Option<Instant>) {
         self.begun.set(begun);
-        self.acknowledged.set((self.acknowledged.get().0, 0));
+        self.given.set(0);
         self.overdue.set(false);
         self.holds_backend.set(false);
     }
@@ -183,6 +210,16 @@ impl Watch {
     /// Notes whether a backend is busy with the request in flight.
     pub(crate) fn set_holds_backend(&self, holds_backend: bool) {
         self.holds_backend.set(holds_backend);
+    }
+
+    /// Whether the request in flight has taken longer than any may.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.get()
+    }
+
+    /// Whether the time that is up, if it is, is the client's.
+    pub(crate) fn is_of_client(&self) -> bool {
+        self.on_client.get() && !self.overdue.get()
     }
 
     /// The request in flight is a call of gRPC: once its answer has begun, its client owes nothing.
@@ -210,8 +247,11 @@ impl Watch {
     /// Whether its client sends, or takes, fewer bytes a second than the `least` rate asks for while it is waited for, by more than that
     /// one's grace allows, or than the `pressed` one asks for; `passed` since the last look. What it moved before, however much, gives it
     /// no more time than that.
-    fn is_too_slow(&self, passed: Duration, least: Rate, pressed: Option<Rate>) -> bool {
+    fn is_too_slow(&self, passed: Duration, settle: Duration, least: Rate, pressed: Option<Rate>) -> bool {
         let moved = self.moved.take() as f64;
+        let still = moved == 0.0 && self.on_client.get() && self.phase.get() == Phase::Body;
+        let settles = self.acknowledged.get().is_none() || self.client_time.get() < settle;
+        self.wants_acknowledged.set(still && settles);
         let owes_nothing = self.is_call.get() && self.phase.get() == Phase::Body;
         if !self.on_client.get() || owes_nothing {
             return false;
@@ -255,6 +295,8 @@ pub(crate) struct Watches {
     timeouts: [Option<Duration>; PHASES],
     sweep_every: Duration,
     least_rate: Rate,
+    /// For so long the kernels fill, and what a client's machine acknowledges is not its reading.
+    settle: Duration,
     /// While others wait for the backend that its request holds.
     pressed_rate: Rate,
     /// The longest that a request may take.
@@ -286,6 +328,7 @@ impl Watches {
             entries: RefCell::new(Slab::new()),
             timeouts,
             sweep_every,
+            settle: (ms(config.client_grace_ms.min(config.body_timeout_ms)) / 4).min(KERNELS_SETTLE),
             least_rate: (config.min_client_rate_bytes_per_s, ms(config.client_grace_ms)),
             pressed_rate: (
                 config
@@ -317,8 +360,10 @@ impl Watches {
             is_call: Cell::new(false),
             on_client: Cell::new(false),
             client_time: Cell::new(Duration::ZERO),
-            acknowledged: Cell::new((0, 0)),
+            acknowledged: Cell::new(None),
+            given: Cell::new(0),
             moved: Cell::new(0),
+            wants_acknowledged: Cell::new(false),
             late: Cell::new(0.0),
             upload_waits: Cell::new(Duration::ZERO),
             upload_waits_since: Cell::new(None),
@@ -352,6 +397,12 @@ impl Watches {
         for (_, watch) in self.entries.borrow().iter() {
             watch.wake();
         }
+    }
+
+    /// How much of the longest that a request may take is left to the one in flight; `None` where it may take as long as it likes.
+    pub(crate) fn left(&self, watch: &Watch) -> Option<Duration> {
+        let (longest, begun) = self.longest.zip(watch.begun.get())?;
+        Some(longest.saturating_sub(begun.elapsed()))
     }
 
     /// What the client of a request must keep beside the least rate: where it holds a backend while requests wait for one.
@@ -388,7 +439,10 @@ impl Watches {
                 watch.wake();
             }
             let pressed_rate = self.pressed_rate(watch, pressed);
-            let is_too_slow = watch.is_too_slow(passed, self.least_rate, pressed_rate);
+            let is_too_slow = watch.is_too_slow(passed, self.settle, self.least_rate, pressed_rate);
+            if watch.wants_acknowledged.get() {
+                watch.wake();
+            }
             let is_overdue = longest.is_some_and(|longest| {
                 let begun = watch.begun.get();
                 begun.is_some_and(|begun| now.saturating_duration_since(begun) > longest)

@@ -81,6 +81,12 @@ impl FetchedBody {
         }
     }
 
+    /// Whether the cache reads no more of it, and nothing that it has read is left.
+    pub(crate) fn is_left_to_client(&self) -> bool {
+        let shared = self.shared.borrow();
+        matches!(shared.source, Source::Rest(_)) && shared.ready.is_empty()
+    }
+
     /// Whether nothing is left of it.
     pub(crate) fn is_over(&self) -> bool {
         let shared = self.shared.borrow();

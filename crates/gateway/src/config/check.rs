@@ -113,7 +113,7 @@ impl GatewayConfig {
     pub fn mistakes(&self) -> Vec<GatewayError> {
         let mut wrong = Wrong::default();
         let listens = self.listeners().next().is_some();
-        let allowed = "at least one address in `listen` or one `[[http]]` or `[[tls]]` table";
+        let allowed = "at least one address in `listen` or one `[[gateway.http]]` or `[[gateway.tls]]` table";
         wrong.need(listens, "listen", "[]", allowed);
         self.check_edge(&mut wrong);
         wrong.0.extend(self.listened_twice());

@@ -21,6 +21,7 @@ use crate::core::Core;
 use crate::outgoing::Outgoing;
 use crate::received;
 use crate::socket::Socket;
+use crate::tcp_info::{State, state};
 use crate::watch::{Phase, Watch};
 
 pub(crate) use head::Text;
@@ -34,6 +35,8 @@ pub(crate) use serve::serve;
 enum Side {
     /// It may send more.
     Open,
+    /// The same, and it has sent what nobody reads yet: nothing tells of its end behind that.
+    Unread,
     /// It sends no more, and may still read.
     Ended,
     /// The connection is reset.
@@ -79,6 +82,11 @@ impl Http1 {
         if framed.len() + interim.len() <= most {
             framed.extend_from_slice(interim);
         }
+    }
+
+    /// Whether the request in hand has a body that has not come to its end.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.has_rest.get()
     }
 
     /// The body of the request in hand has come to its end.
@@ -152,7 +160,7 @@ impl Http1 {
     }
 
     /// What the client's side of the connection is while it waits for an answer. It costs a system call only when something has
-    /// arrived. After a [`Side::Ended`] nothing wakes the task any more: it has to ask again by itself.
+    /// arrived. After a [`Side::Ended`] or [`Side::Unread`] nothing wakes the task any more: it has to ask again by itself.
     fn side(&self, cx: &mut Context<'_>) -> Side {
         let socket = self.socket.borrow();
         let Some(tcp) = socket.as_ref().map(Socket::tcp) else {
@@ -169,7 +177,13 @@ impl Http1 {
                 Ok(None) => Side::Ended,
                 Ok(Some(_)) | Err(_) => Side::Gone,
             },
-            Poll::Ready(Ok(_)) | Poll::Pending => Side::Open,
+            // It is the next request, or the goodbye of TLS: what is behind it the state of the connection tells.
+            Poll::Ready(Ok(_)) => match state(tcp) {
+                Some(State::Reset) => Side::Gone,
+                Some(State::Ended) => Side::Ended,
+                Some(State::Open) | None => Side::Unread,
+            },
+            Poll::Pending => Side::Open,
         }
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode, Version};
 use http_body::Body as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,8 +34,8 @@ use crate::watch::Phase;
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;
 
-/// A client that has ended its side, and waits for an answer or not, is asked so often whether its connection still is: no
-/// event tells.
+/// A client that has ended its side, or has sent what is not read yet, and waits for an answer or not, is asked so often whether its
+/// connection still is: no event tells.
 const HALF_CLOSED_CHECK: Duration = Duration::from_millis(250);
 
 /// A head that is not there whole is looked at again as it comes, as long as it is this short...
@@ -134,7 +134,11 @@ fn poll_head(
             return Poll::Ready(Err(End::Over));
         }
         let received = &mut *http1.received.borrow_mut();
-        if received.len() > *looked {
+        if *looked == 0 {
+            skip_empty_lines(received);
+        }
+        // Half an empty line is no begin of a request.
+        if received.len() > *looked && **received != *b"\r" {
             // ...and else where it may have come to its end: who sends it byte by byte does not have all of it read for each.
             let is_worth_it = received.len() <= SHORT_HEAD_BYTES
                 || received.len() >= bounds.bytes
@@ -165,6 +169,19 @@ fn poll_head(
             }
         }
     }
+}
+
+/// Takes out the empty lines before a request, which are none of it (RFC 9112 section 2.2).
+fn skip_empty_lines(received: &mut Bytes) {
+    let mut lines = 0;
+    loop {
+        match &received[lines..] {
+            [b'\n', ..] => lines += 1,
+            [b'\r', b'\n', ..] => lines += 2,
+            _ => break,
+        }
+    }
+    received.advance(lines);
 }
 
 /// Whether what came first may be HTTP, by its first line.
@@ -261,6 +278,9 @@ async fn send(
     let ended = poll_fn(|cx| {
         watch.wake_by(cx);
         let phase = watch.phase();
+        if watch.wants_acknowledged() {
+            watch.note_acknowledged(http1.acknowledged());
+        }
         // The client does not read; nothing asks the body for more.
         let gives_up = phase == Phase::Body && watch.expired() && !takes_slowly(client, http1);
         let polled = sending.poll(client, http1, &mut body, cx);
@@ -402,7 +422,7 @@ impl HalfClosed {
             Side::Open => false,
             Side::Gone => true,
             Side::Ended if core.config.cancel_on_fin => true,
-            Side::Ended => {
+            Side::Ended | Side::Unread => {
                 let pause = self
                     .0
                     .get_or_insert_with(|| Box::pin(tokio::time::sleep(HALF_CLOSED_CHECK)));
@@ -429,15 +449,35 @@ async fn finish(client: &ClientConn, http1: &Http1, end: End) {
         return;
     }
     // Whoever does not read takes neither a refusal nor the goodbye of TLS.
-    match tokio::time::timeout(LINGER, part(client, &mut socket, end)).await {
+    let has_unread = !http1.received.borrow().is_empty();
+    match tokio::time::timeout(LINGER, part(client, &mut socket, has_unread, end)).await {
         Ok(false) => {}
-        Ok(true) => drop(tokio::time::timeout(LINGER, discard(&mut socket)).await),
+        Ok(true) => linger(client, &mut socket).await,
         Err(_) => socket.reset_on_close(),
     }
 }
 
+/// Reads on, as long as the client sends or takes what it was sent: for a second, and then for as long as it takes it.
+async fn linger(client: &ClientConn, socket: &mut Socket) {
+    let rate = client.core().config.timeouts.min_client_rate_bytes_per_s.max(1);
+    let mut left = LINGER_BYTES;
+    loop {
+        let before = socket.acknowledged().unwrap_or(0);
+        if tokio::time::timeout(LINGER, discard(socket, &mut left))
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        let taken = socket.acknowledged().unwrap_or(0).saturating_sub(before);
+        if taken < rate || socket.is_acknowledged() != Some(false) {
+            return;
+        }
+    }
+}
+
 /// Says why, where that is to be said, and ends our side; whether what the client still sends is to be read.
-async fn part(client: &ClientConn, socket: &mut Socket, end: End) -> bool {
+async fn part(client: &ClientConn, socket: &mut Socket, has_unread: bool, end: End) -> bool {
     let refusal = match end {
         End::Malformed(refusal) => Some(refusal),
         End::Silent(Phase::Head) => Some(Refusal {
@@ -452,19 +492,21 @@ async fn part(client: &ClientConn, socket: &mut Socket, end: End) -> bool {
             answer::write_refusal(status, reason, &mut answer);
             socket.write_all(&answer).await.is_ok()
         }
-        (None, End::Over) => client.linger.get(),
+        // What the client sends while its answer is on its way, the kernel would answer with a reset, and throw the answer away
+        // (RFC 9112 section 9.6).
+        (None, End::Over) => client.linger.get() || has_unread || socket.is_acknowledged() == Some(false),
         (None, _) => false,
     };
     let _ = socket.shutdown().await;
     lingers
 }
 
-async fn discard(socket: &mut Socket) {
+/// Reads to the end of what the client sends, or so many bytes of it.
+async fn discard(socket: &mut Socket, left: &mut usize) {
     let mut buffer = [0; 4096];
-    let mut left = LINGER_BYTES;
-    while left > 0 {
+    while *left > 0 {
         match socket.read(&mut buffer).await {
-            Ok(read) if read > 0 => left = left.saturating_sub(read),
+            Ok(read) if read > 0 => *left = left.saturating_sub(read),
             _ => return,
         }
     }

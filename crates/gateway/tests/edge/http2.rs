@@ -73,6 +73,18 @@ fn tls_gateway(
     rustls::pki_types::CertificateDer<'static>,
     tempfile::TempDir,
 ) {
+    tls_gateway_with(backend, |_| {})
+}
+
+fn tls_gateway_with(
+    backend: &Backend,
+    change: impl FnOnce(&mut headroom_gateway::GatewayConfig),
+) -> (
+    Handle,
+    SocketAddr,
+    rustls::pki_types::CertificateDer<'static>,
+    tempfile::TempDir,
+) {
     let directory = tempfile::tempdir().unwrap();
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let path = |name: &str| -> PathBuf { directory.path().join(name) };
@@ -84,6 +96,7 @@ fn tls_gateway(
         path("cert.pem"),
         path("key.pem"),
     )];
+    change(&mut config);
     let (gateway, _) = start(config);
     let address = gateway.local_addrs()[1];
     (gateway, address, certified.cert.der().clone(), directory)
@@ -514,4 +527,69 @@ fn a_client_that_cancels_its_requests_again_and_again_is_left() {
         }
     });
     assert!(take(&gateway).service.aborted_by_client >= 20);
+}
+
+/// Who reads slowly, and not less than the least rate, is kept while its backend pauses: its time is not the backend's.
+#[test]
+fn a_slow_reader_is_not_taken_for_a_backend_that_pauses() {
+    const BEFORE: usize = 40_000;
+    const BEHIND: usize = 8_000;
+    let backend = Backend::raw(|mut stream, _| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        if Message::read(&mut reader, false).is_none() {
+            return;
+        }
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", BEFORE + BEHIND);
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&vec![b'x'; BEFORE]).unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        let _ = stream.write_all(&vec![b'y'; BEHIND]);
+        let _ = stream.read(&mut [0]);
+    });
+    let (gateway, address) = gateway_with(&backend, |config| config.timeouts.client_grace_ms = 700);
+    block_on(async {
+        let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(2_000)
+            .handshake(io)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let mut body = sender.send_request(get("/")).await.unwrap().into_body();
+        let mut read = 0;
+        while let Some(frame) = body.frame().await {
+            read += frame.expect("it is not broken off").into_data().unwrap().len();
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+        assert_eq!(read, BEFORE + BEHIND);
+    });
+    let counts = take(&gateway).service;
+    assert_eq!((counts.completions, counts.aborted_by_backend), (1, 0));
+}
+
+#[test]
+fn a_client_that_says_goodbye_in_tls_has_left() {
+    let backend = Backend::http(|request| {
+        if request.start.contains("slow") {
+            std::thread::sleep(Duration::from_secs(6));
+        }
+        ok("well")
+    });
+    let (gateway, address, certificate, _directory) = tls_gateway_with(&backend, |config| {
+        config.cancel_on_fin = true;
+        config.limits.max_in_flight_per_backend = 1;
+        config.timeouts.queue_timeout_ms = 10_000;
+    });
+    block_on(async {
+        let mut stream = tls(address, &certificate, b"http/1.1").await;
+        let request = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        tokio::io::AsyncWriteExt::write_all(&mut stream, request)
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::io::AsyncWriteExt::shutdown(&mut stream).await.unwrap();
+    });
+    let begun = std::time::Instant::now();
+    eventually("it is gone", || take(&gateway).service.in_flight == 0);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }

@@ -250,3 +250,38 @@ fn who_reads_slowly_and_leaves_was_not_kept_waiting() {
     // Some of it is read ahead; whether its backend was done by then is not what is asked here.
     assert_eq!(of_backend.0, 0);
 }
+
+/// What a client has sent behind its request hides neither its reset nor, where that counts, its end: its place is free.
+#[test]
+fn who_leaves_behind_what_nobody_has_read_leaves_its_place() {
+    const SLOW: Duration = Duration::from_secs(6);
+    for (behind, cancel_on_fin) in [
+        ("GET /next HTTP/1.1\r\nHost: t\r\n\r\n", false),
+        ("\r\n", false),
+        ("\r\n", true),
+    ] {
+        let backend = Backend::http(|request| {
+            if request.start.contains("slow") {
+                std::thread::sleep(SLOW);
+            }
+            ok("well")
+        });
+        let mut config = config(&[&backend]);
+        config.cancel_on_fin = cancel_on_fin;
+        config.limits.max_in_flight_per_backend = 1;
+        config.timeouts.queue_timeout_ms = 10_000;
+        let (_gateway, address) = start(config);
+        let mut client = Client::connect(address);
+        client.send("GET /slow HTTP/1.1\r\nHost: t\r\n\r\n");
+        std::thread::sleep(Duration::from_millis(200));
+        client.send(behind);
+        std::thread::sleep(Duration::from_millis(100));
+        match cancel_on_fin {
+            true => client.stream.shutdown(Shutdown::Both).unwrap(),
+            false => client.reset(),
+        }
+        let begun = Instant::now();
+        assert_eq!(Client::connect(address).get("/other").status(), 200);
+        assert!(begun.elapsed() < SLOW / 2, "{behind:?}: {:?}", begun.elapsed());
+    }
+}

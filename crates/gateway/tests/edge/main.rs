@@ -1,6 +1,7 @@
 //! The gateway before real servers and raw clients.
 
 mod backends;
+mod closing;
 #[path = "../common/mod.rs"]
 mod common;
 mod failing;

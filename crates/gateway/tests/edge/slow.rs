@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::common::{Backend, Client, PATIENCE, eventually, gateway, gateway_with, ok, take};
+use crate::common::{Backend, Client, PATIENCE, config, eventually, gateway, gateway_with, ok, start, take};
 
 /// Sends the rest of a request's body one piece after another, so far apart.
 fn drip(client: &mut Client, pieces: usize, piece: &str, apart: Duration) {
@@ -319,8 +319,8 @@ fn who_reads_slowly_is_kept_to_the_end_of_an_answer_that_was_handed_over() {
     let small = "z".repeat(4_000);
     let backend = Backend::http(move |_| ok(&small));
     let (_gateway, address) = gateway_with(&backend, |config| {
-        config.timeouts.idle_timeout_ms = 300;
-        config.timeouts.body_timeout_ms = 300;
+        config.timeouts.idle_timeout_ms = 700;
+        config.timeouts.body_timeout_ms = 700;
     });
     let mut client = Client::connect(address);
     client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n".repeat(ANSWERS));
@@ -350,4 +350,112 @@ fn no_request_takes_longer_than_it_may() {
     drip(&mut client, 30, "x", Duration::from_millis(25));
     assert_eq!(client.receive().status(), 408);
     assert_eq!(take(&gateway).service.timed_out, 1);
+}
+
+#[test]
+fn nor_does_connecting_or_waiting_for_a_place() {
+    // A queue that is full: nobody accepts.
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
+        .unwrap();
+    full.listen(0).unwrap();
+    let to_full = full.local_addr().unwrap().as_socket().unwrap();
+    let _fills: Vec<_> = (0..2)
+        .map(|_| std::net::TcpStream::connect_timeout(&to_full, Duration::from_millis(200)).ok())
+        .collect();
+    let mut to_nobody = config(&[]);
+    to_nobody.backends = vec![headroom_gateway::BackendConfig::new(format!("http://{to_full}"))];
+    to_nobody.timeouts.request_timeout_ms = 400;
+    to_nobody.timeouts.connect_timeout_ms = 10_000;
+    let (gateway, address) = start(to_nobody);
+    let begun = Instant::now();
+    assert_eq!(Client::connect(address).get("/").status(), 504);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(
+        take(&gateway).backends[0].connects.timed_out,
+        0,
+        "it is not the backend's time that was up"
+    );
+
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let backend = Backend::http(move |_| {
+        counted.fetch_add(1, SeqCst);
+        std::thread::sleep(Duration::from_secs(2));
+        ok("late")
+    });
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 1;
+        config.timeouts.request_timeout_ms = 400;
+        config.timeouts.queue_timeout_ms = 10_000;
+    });
+    let begun = Instant::now();
+    let others: Vec<_> = (0..6)
+        .map(|_| std::thread::spawn(move || Client::connect(address).get("/").status()))
+        .collect();
+    for other in others {
+        assert_eq!(other.join().unwrap(), 504);
+    }
+    assert!(
+        begun.elapsed() < Duration::from_millis(1_900),
+        "{:?}",
+        begun.elapsed()
+    );
+    // Those that waited for the place were not sent when their time was up.
+    assert!(asked.load(SeqCst) <= 2, "{asked:?}");
+}
+
+/// A client that takes nothing once the kernels are full is cut off when its grace is over, not when it is over a second time.
+#[test]
+fn what_the_kernels_took_at_once_is_no_reading() {
+    let large = "z".repeat(32 << 20);
+    let backend = Backend::http(move |request| match request.start.contains("large") {
+        true => ok(&large),
+        false => ok("well"),
+    });
+    let (gateway, address) = gateway_with(&backend, |config| config.timeouts.client_grace_ms = 2_000);
+    for before in [0, 3] {
+        let mut deaf = Client::connect(address);
+        (0..before).for_each(|_| assert_eq!(deaf.get("/").status(), 200));
+        let begun = Instant::now();
+        deaf.send("GET /large HTTP/1.1\r\nHost: t\r\n\r\n");
+        eventually("it is cut off", || take(&gateway).service.aborted_by_client == 1);
+        let passed = begun.elapsed();
+        assert!(
+            passed < Duration::from_millis(3_700),
+            "{passed:?} behind {before} requests"
+        );
+    }
+}
+
+/// A body that the cache asked for and does not take after all is read ahead as any other.
+#[test]
+fn what_the_cache_does_not_take_holds_no_backend_either() {
+    let backend = Backend::http(|request| match request.start.contains("large") {
+        true => {
+            let mut answer =
+                b"HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ntransfer-encoding: chunked\r\n\r\n"
+                    .to_vec();
+            for _ in 0..48 {
+                answer.extend_from_slice(format!("10000\r\n{}\r\n", "z".repeat(0x10000)).as_bytes());
+            }
+            answer.extend_from_slice(b"0\r\n\r\n");
+            answer
+        }
+        false => ok("well"),
+    });
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 1;
+        config.timeouts.client_grace_ms = 60_000;
+        config.timeouts.queue_timeout_ms = 10_000;
+        config.cache.bytes = 8 << 20;
+        config.cache.max_object_bytes = 256 * 1024;
+    });
+    let mut deaf = Client::narrow(address);
+    deaf.send("GET /large HTTP/1.1\r\nHost: t\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    assert_eq!(Client::connect(address).get("/other").status(), 200);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(deaf.receive().body.len(), 48 * 0x10000);
 }

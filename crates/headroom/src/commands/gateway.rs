@@ -178,6 +178,11 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     };
     // Before any thread: each would keep what this one gives up.
     if let Some(user) = &user {
+        if !door::is_root() {
+            say::note!(
+                "--user {user} changes nothing: only root can become another user, and this process is not root's"
+            );
+        }
         door::give_up(Some(user)).map_err(|error| Failure::Usage(error.context("--user")))?;
     }
     let serving = Arc::new(OnceLock::<Weak<Handle>>::new());
@@ -231,6 +236,11 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         false => Duration::ZERO,
     };
     let report = gateway.hand_over_blocking(drain, idle);
+    if report.connections_cut > 0 {
+        let seconds = drain.as_secs_f64();
+        let cut = report.connections_cut;
+        say::note!("{cut} connections were cut, which were not done within {seconds} s (--drain)");
+    }
     tracing::info!(?report, "drained");
     Ok(())
 }
@@ -371,6 +381,11 @@ fn notes(config: &GatewayConfig, has_control: bool) -> Vec<String> {
             "health.interval_ms, timeout_ms, rise, fall and panic_percent are of active checks, and without health.path (--health) there \
              are none"
                 .to_owned(),
+        );
+    }
+    if !config.backends.is_empty() && config.backends.iter().all(|backend| backend.weight == 0) {
+        notes.push(
+            "every backend has weight 0, which takes no new requests: each is answered 502 until one is given another weight".to_owned(),
         );
     }
     let mut seen = HashSet::new();

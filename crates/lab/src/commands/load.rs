@@ -81,7 +81,7 @@ Exit status:
   0   at least one request was completed, and no --fail-if was true
   1   no request was completed, or all were answered with a status from 400 to 499; or the load broke
   2   what was asked for makes no sense; nothing was sent
-  99  a --fail-if was true, or could not be judged";
+  99  a --fail-if was true, or could not be judged (where nothing was completed it is 1 all the same)";
 
 /// Who sends no trace. `requires` does not see it: what is required is in one group with these, of which one is enough.
 const NOT_A_TRACE: [&str; 4] = ["users", "replay", "write_files", "closed"];

@@ -17,7 +17,7 @@ mod privileges;
 pub use activation::passed;
 pub use child::serve_launched;
 pub use keeper::{Door, OpenError, Watched, end_now, end_strangers};
-pub use privileges::{give_up, whom};
+pub use privileges::{give_up, is_root, whom};
 
 use headroom_gateway::{GatewayConfig, GatewayError};
 use serde::{Deserialize, Serialize};

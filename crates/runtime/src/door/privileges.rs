@@ -11,6 +11,11 @@ use rustix::thread::{
 /// Whom the gateway runs as where nobody says: the first of these that there is.
 const USUAL: [&str; 2] = ["headroom", "nobody"];
 
+/// Whether this process is root's, so that it can become another user's.
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
 /// Makes this process one of a user without any privilege: no groups, no capabilities, no way to new ones. A process that
 /// is not root's keeps its user.
 ///

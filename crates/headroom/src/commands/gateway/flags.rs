@@ -358,7 +358,7 @@ pub enum Balance {
 #[command(next_help_heading = "Limits and timeouts")]
 pub struct LimitFlags {
     /// The largest request body, as 2GiB; a larger one is answered 413. It passes as it comes. By default
-    /// 1GiB; none: no limit.
+    /// 1GiB; none, or 0: no limit.
     #[arg(long, value_name = "SIZE", value_parser = size_or_none)]
     max_request_body: Option<ByteSize>,
     /// The largest head of a request, as 32KiB (8KiB to 1MiB); a larger one is answered 431. By default 32KiB.
