@@ -35,6 +35,12 @@ use crate::watch::Phase;
 /// A probe that takes longer has failed as far as others are concerned: another one may be sent.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// A backend that is not connected to within this is as one within `timeouts.connect_timeout_ms`, where the request has no more time.
+const TELLING_CONNECT: Duration = Duration::from_millis(100);
+
+/// The end of a connection attempt comes so long before that of the request for which it is made.
+const END_FIRST: Duration = Duration::from_millis(20);
+
 /// A request that has taken as long as any may, and has no answer.
 pub(crate) const OVERDUE: Stop = Stop::Fail(
     Failure::TimedOut,
@@ -184,7 +190,9 @@ impl Endpoint {
         let opened = self.open(attempt);
         match self.core.watches.left(&attempt.call.watch) {
             None => Some(opened.await),
-            Some(left) => tokio::time::timeout(left, opened).await.ok(),
+            Some(Duration::ZERO) => None,
+            // What it waits for a connection itself has its end first, so that the backend is charged for it.
+            Some(left) => tokio::time::timeout(left + END_FIRST, opened).await.ok(),
         }
     }
 
@@ -432,7 +440,7 @@ impl Endpoint {
         let backend = attempt.backend;
         let to = &core.backends[backend];
         attempt.call.watch.enter(Phase::Untimed);
-        let patience = ms(core.config.timeouts.connect_timeout_ms);
+        let timeout = ms(core.config.timeouts.connect_timeout_ms);
         let taken = Lease::take(to, core.config.limits.max_in_flight_per_backend, &core.waiting).await;
         let lease = match taken {
             Taken::Room(lease) => lease,
@@ -441,7 +449,12 @@ impl Endpoint {
                 Err(lease) => lease,
             },
         };
-        let begun = to.ejection.begin_connect(patience);
+        // The request's own time may be up before. Whom a connection takes that long is charged for it all the same, unless it had next
+        // to none.
+        let left = core.watches.left(&attempt.call.watch);
+        let patience = left.map_or(timeout, |left| left.min(timeout));
+        let tells = patience >= timeout.min(TELLING_CONNECT);
+        let begun = to.ejection.begin_connect(timeout);
         let signs = core.signs_of(backend);
         let among = core.exchanges.as_ref().map(|_| core.in_flight());
         let lease = Cell::new(Some(lease));
@@ -484,6 +497,8 @@ impl Endpoint {
                 why = error.to_string();
                 ConnectFailure::of(&error, core.signs_of(backend) != signs)
             }
+            // The end of the request comes next.
+            Err(_) if !tells => return std::future::pending().await,
             Err(_) => {
                 if let (Some(exchanges), Some(among)) = (&core.exchanges, among) {
                     exchanges.overran(among);

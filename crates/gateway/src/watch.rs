@@ -121,15 +121,35 @@ impl Watch {
     /// Whether a client whose time is up takes its answer all the same, if slowly: what its machine has `acknowledged` since the last time
     /// is at least what its rate asks for. The kernel's buffers can hold more than it takes in the whole time, so that nothing was
     /// written. It is given more time for that, `most` times.
-    fn takes_slowly(&self, acknowledged: Option<u64>, rate: u64, most: u32) -> bool {
+    ///
+    /// A machine acknowledges in lumps of up to 128 KB, half a minute apart where it is read at 4 KB/s: one that has acknowledged nothing yet
+    /// is waited for as long as the `silence` that is allowed.
+    fn takes_slowly(
+        &self,
+        acknowledged: Option<u64>,
+        rate: u64,
+        most: u32,
+        silence: Option<Duration>,
+    ) -> bool {
+        if !self.is_of_client() {
+            return false;
+        }
         let taken = match (acknowledged, self.acknowledged.get()) {
             (Some(now), Some(before)) => now.saturating_sub(before),
             _ => 0,
         };
-        let waited = self.client_time.get().max(Duration::from_secs(1));
-        let least = (rate as f64 * waited.as_secs_f64()).max(1.0);
+        let waited = self.client_time.get();
+        if taken == 0 {
+            let may = silence.is_some_and(|silence| waited < silence);
+            if may {
+                self.expired.set(false);
+                self.late.set(0.0);
+            }
+            return may;
+        }
         let given = self.given.replace(self.given.get().saturating_add(1));
-        let may = self.on_client.get() && !self.overdue.get() && given < most && taken as f64 >= least;
+        let least = rate as f64 * waited.as_secs_f64().max(1.0);
+        let may = given < most && taken as f64 >= least;
         if may {
             self.go_on();
             self.acknowledged.set(acknowledged);
@@ -252,6 +272,9 @@ impl Watch {
         let still = moved == 0.0 && self.on_client.get() && self.phase.get() == Phase::Body;
         let settles = self.acknowledged.get().is_none() || self.client_time.get() < settle;
         self.wants_acknowledged.set(still && settles);
+        if moved > 0.0 {
+            self.given.set(0);
+        }
         let owes_nothing = self.is_call.get() && self.phase.get() == Phase::Body;
         if !self.on_client.get() || owes_nothing {
             return false;
@@ -423,8 +446,13 @@ impl Watches {
         most: u32,
         pressed: bool,
     ) -> bool {
-        let (rate, _) = self.pressed_rate(watch, pressed).unwrap_or(self.least_rate);
-        watch.takes_slowly(acknowledged, rate, most)
+        match self.pressed_rate(watch, pressed) {
+            Some((rate, _)) => watch.takes_slowly(acknowledged, rate, most, None),
+            None => {
+                let silence = self.timeouts[Phase::Body as usize];
+                watch.takes_slowly(acknowledged, self.least_rate.0, most, silence)
+            }
+        }
     }
 
     fn close_expired(&self, now: Instant, pressed: bool) {

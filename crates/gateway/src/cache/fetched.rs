@@ -81,10 +81,9 @@ impl FetchedBody {
         }
     }
 
-    /// Whether the cache reads no more of it, and nothing that it has read is left.
+    /// Whether the cache reads no more of it.
     pub(crate) fn is_left_to_client(&self) -> bool {
-        let shared = self.shared.borrow();
-        matches!(shared.source, Source::Rest(_)) && shared.ready.is_empty()
+        matches!(self.shared.borrow().source, Source::Rest(_))
     }
 
     /// Whether nothing is left of it.

@@ -33,6 +33,8 @@ use crate::watch::Phase;
 /// this much; a socket closed with unread bytes would be reset, and the answer lost on its way.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;
+/// The longest that a client is lingered for which takes nothing of what it was sent.
+const LINGER_SILENCE: Duration = Duration::from_secs(5);
 
 /// A client that has ended its side, or has sent what is not read yet, and waits for an answer or not, is asked so often whether its
 /// connection still is: no event tells.
@@ -452,25 +454,30 @@ async fn finish(client: &ClientConn, http1: &Http1, end: End) {
     let has_unread = !http1.received.borrow().is_empty();
     match tokio::time::timeout(LINGER, part(client, &mut socket, has_unread, end)).await {
         Ok(false) => {}
-        Ok(true) => linger(client, &mut socket).await,
+        Ok(true) => linger(&mut socket).await,
         Err(_) => socket.reset_on_close(),
     }
 }
 
-/// Reads on, as long as the client sends or takes what it was sent: for a second, and then for as long as it takes it.
-async fn linger(client: &ClientConn, socket: &mut Socket) {
-    let rate = client.core().config.timeouts.min_client_rate_bytes_per_s.max(1);
+/// Reads what the client still sends, so that it does not cost it what it was sent: for a second, and as long as it takes that, if in lumps,
+/// unless it sends too much.
+async fn linger(socket: &mut Socket) {
     let mut left = LINGER_BYTES;
+    let (mut before, mut silent) = (socket.acknowledged(), Duration::ZERO);
     loop {
-        let before = socket.acknowledged().unwrap_or(0);
         if tokio::time::timeout(LINGER, discard(socket, &mut left))
             .await
             .is_ok()
         {
             return;
         }
-        let taken = socket.acknowledged().unwrap_or(0).saturating_sub(before);
-        if taken < rate || socket.is_acknowledged() != Some(false) {
+        let now = socket.acknowledged();
+        silent = match now > before {
+            true => Duration::ZERO,
+            false => silent + LINGER,
+        };
+        before = now;
+        if silent >= LINGER_SILENCE || socket.is_acknowledged() != Some(false) {
             return;
         }
     }

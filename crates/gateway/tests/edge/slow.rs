@@ -275,6 +275,7 @@ fn who_sends_or_reads_less_than_the_least_rate_is_cut_off() {
     let (gateway, address) = gateway_with(&backend, |config| {
         config.timeouts.min_client_rate_bytes_per_s = 1_000;
         config.timeouts.client_grace_ms = 300;
+        config.timeouts.body_timeout_ms = 1_500;
     });
     let mut slow = Client::connect(address);
     slow.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\n");
@@ -352,30 +353,44 @@ fn no_request_takes_longer_than_it_may() {
     assert_eq!(take(&gateway).service.timed_out, 1);
 }
 
+/// A listener whose queue is full: nobody is accepted.
+struct FullQueue {
+    address: SocketAddr,
+    _listener: socket2::Socket,
+    _fill: Vec<Option<std::net::TcpStream>>,
+}
+
+fn full_queue() -> FullQueue {
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    listener
+        .bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
+        .unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let patience = Duration::from_millis(200);
+    let fill = (0..2).map(|_| std::net::TcpStream::connect_timeout(&address, patience).ok());
+    FullQueue {
+        address,
+        _fill: fill.collect(),
+        _listener: listener,
+    }
+}
+
 #[test]
 fn nor_does_connecting_or_waiting_for_a_place() {
-    // A queue that is full: nobody accepts.
-    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    full.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
-        .unwrap();
-    full.listen(0).unwrap();
-    let to_full = full.local_addr().unwrap().as_socket().unwrap();
-    let _fills: Vec<_> = (0..2)
-        .map(|_| std::net::TcpStream::connect_timeout(&to_full, Duration::from_millis(200)).ok())
-        .collect();
+    let full = full_queue();
     let mut to_nobody = config(&[]);
-    to_nobody.backends = vec![headroom_gateway::BackendConfig::new(format!("http://{to_full}"))];
+    to_nobody.backends = vec![headroom_gateway::BackendConfig::new(format!(
+        "http://{}",
+        full.address
+    ))];
     to_nobody.timeouts.request_timeout_ms = 400;
     to_nobody.timeouts.connect_timeout_ms = 10_000;
     let (gateway, address) = start(to_nobody);
     let begun = Instant::now();
     assert_eq!(Client::connect(address).get("/").status(), 504);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    assert_eq!(
-        take(&gateway).backends[0].connects.timed_out,
-        0,
-        "it is not the backend's time that was up"
-    );
+    assert_eq!(take(&gateway).backends[0].connects.timed_out, 1);
 
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
@@ -405,7 +420,7 @@ fn nor_does_connecting_or_waiting_for_a_place() {
     assert!(asked.load(SeqCst) <= 2, "{asked:?}");
 }
 
-/// A client that takes nothing once the kernels are full is cut off when its grace is over, not when it is over a second time.
+/// A client that takes nothing once the kernels are full is cut off when the longest pause is over, not when it is over a second time.
 #[test]
 fn what_the_kernels_took_at_once_is_no_reading() {
     let large = "z".repeat(32 << 20);
@@ -413,7 +428,7 @@ fn what_the_kernels_took_at_once_is_no_reading() {
         true => ok(&large),
         false => ok("well"),
     });
-    let (gateway, address) = gateway_with(&backend, |config| config.timeouts.client_grace_ms = 2_000);
+    let (gateway, address) = gateway_with(&backend, |config| config.timeouts.body_timeout_ms = 2_000);
     for before in [0, 3] {
         let mut deaf = Client::connect(address);
         (0..before).for_each(|_| assert_eq!(deaf.get("/").status(), 200));
@@ -458,4 +473,56 @@ fn what_the_cache_does_not_take_holds_no_backend_either() {
     assert_eq!(Client::connect(address).get("/other").status(), 200);
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert_eq!(deaf.receive().body.len(), 48 * 0x10000);
+}
+
+/// Its machine acknowledges in lumps of tens of kilobytes, seconds apart: who reads on between them is kept, whatever its grace.
+#[test]
+fn who_reads_slowly_is_kept_though_its_machine_acknowledges_in_lumps() {
+    let large = "z".repeat(1 << 20);
+    let backend = Backend::http(move |_| ok(&large));
+    let (_gateway, address) = gateway_with(&backend, |config| config.timeouts.client_grace_ms = 1_000);
+    let readers: Vec<_> = [4_000, 10_000, 20_000]
+        .map(|rate| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.set_tcp_mss(1_460).unwrap();
+            socket.connect(&address.into()).unwrap();
+            let mut client = Client::over(socket.into());
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+            std::thread::spawn(move || {
+                let begun = Instant::now();
+                let mut buffer = vec![0; rate / 10];
+                while begun.elapsed() < Duration::from_secs(9) {
+                    let read = client.stream.read(&mut buffer);
+                    let after = begun.elapsed();
+                    assert!(
+                        read.is_ok_and(|read| read > 0),
+                        "{rate} bytes/s: cut off after {after:?}"
+                    );
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            })
+        })
+        .into();
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+}
+
+/// A backend that hangs while it is connected to is passed over, also where each request has less time than a connection attempt.
+#[test]
+fn a_backend_that_hangs_is_passed_over_by_requests_with_little_time() {
+    let good = Backend::http(|_| ok("well"));
+    let full = full_queue();
+    let mut both = config(&[&good]);
+    both.backends.push(headroom_gateway::BackendConfig::new(format!(
+        "http://{}",
+        full.address
+    )));
+    both.balance = Some(headroom_gateway::Balance::RoundRobin);
+    both.timeouts.request_timeout_ms = 300;
+    both.timeouts.connect_timeout_ms = 2_000;
+    let (_gateway, address) = start(both);
+    let statuses: Vec<u16> = (0..60)
+        .map(|_| Client::connect(address).get("/").status())
+        .collect();
+    let failed = statuses.iter().filter(|status| **status == 504).count();
+    assert!((1..=10).contains(&failed), "{statuses:?}");
 }
