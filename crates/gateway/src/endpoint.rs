@@ -228,7 +228,7 @@ impl Endpoint {
                 None => return Err(Fault::Final(attempt.stop(OVERDUE))),
             },
         };
-        if attempt.call.watch.is_overdue() {
+        if self.core.watches.left(&attempt.call.watch) == Some(Duration::ZERO) {
             return Err(Fault::Final(attempt.stop(OVERDUE)));
         }
         if matches!(way, Way::Http2(_)) {

@@ -232,11 +232,6 @@ impl Watch {
         self.holds_backend.set(holds_backend);
     }
 
-    /// Whether the request in flight has taken longer than any may.
-    pub(crate) fn is_overdue(&self) -> bool {
-        self.overdue.get()
-    }
-
     /// Whether the time that is up, if it is, is the client's.
     pub(crate) fn is_of_client(&self) -> bool {
         self.on_client.get() && !self.overdue.get()
