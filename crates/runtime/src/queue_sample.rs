@@ -17,6 +17,11 @@ pub fn sampling_period(period: Duration) -> Duration {
     (period / SAMPLES).clamp(MIN_SAMPLING, MAX_SAMPLING).min(period)
 }
 
+/// The same where nobody was observed to wait because the queue is short beside what is accepted in this time.
+pub fn finer(every: Duration) -> Duration {
+    every.min(MIN_SAMPLING)
+}
+
 /// What the listener's meter showed, as the estimators of queue monitoring take it.
 ///
 /// Where nothing counts the port's own connections (sock_diag) they are those of the whole machine: true of a machine

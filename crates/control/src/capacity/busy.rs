@@ -20,6 +20,15 @@ use serde::{Deserialize, Serialize};
 
 /// Seconds over which the rate of accepts is averaged that says how long a queue must be.
 const RATE_MEMORY_S: f64 = 1.0;
+/// Accepts, or as many as would be expected, after which a time with somebody waiting counts, from its begin on. A server that is regular accepts somebody soon
+/// after the queue was seen to be long, and a queue is soon empty where somebody was just accepted: both make shorter times
+/// look faster than the server is, by half an accept each.
+const MIN_RUN_ACCEPTS: f64 = 10.0;
+/// Intervals over which the dispersion of accepts is averaged, and within which bounds it is believed: less is chance, and
+/// more are workers that all end together, of which there are few.
+const DISPERSION_INTERVALS: f64 = 50.0;
+const MIN_DISPERSION: f64 = 0.25;
+const MAX_DISPERSION: f64 = 8.0;
 
 /// The part of a step for which somebody waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,16 +50,16 @@ impl Busy {
 }
 
 /// The queue length that a server of this rate will not empty in this time: what it accepts on average, three standard
-/// deviations of a Poisson count more, and one.
-pub fn safe_length(rate: PerSecond, time: Seconds) -> f64 {
+/// deviations more, and one. `dispersion` is the variance of its accepts over their mean: 1 for a Poisson process.
+pub fn safe_length(rate: PerSecond, time: Seconds, dispersion: f64) -> f64 {
     let expected = (rate * time).max(0.0);
-    expected + 3.0 * expected.sqrt() + 1.0
+    expected + 3.0 * (expected * dispersion.max(0.0)).sqrt() + 1.0
 }
 
 /// The rate by which a stall is known. What is served at least does not tell how long a pause may be.
 fn exact(capacity: Capacity) -> PerSecond {
     match capacity {
-        Capacity::Exact(rate) => rate,
+        Capacity::Exact(rate) | Capacity::About(rate) => rate,
         Capacity::LowerBound(_) | Capacity::Unknown => PerSecond::ZERO,
     }
 }
@@ -62,19 +71,29 @@ pub struct BusyMeter {
     base: Option<Listener>,
     /// Since `base` was read.
     elapsed_s: f64,
-    /// The recent rate of accepts.
+    /// The recent rate of accepts, and their dispersion from one interval to the next.
     rate: PerSecond,
+    dispersion: f64,
+    /// Whether the queue has room for as many as an interval needs.
+    has_room: bool,
+    /// The time with somebody waiting that is too short yet to count, and whether it goes on.
+    short: Busy,
+    counts: bool,
     stalls: Stalls,
 }
 
 impl BusyMeter {
     /// A meter with these parameters, which the caller has checked.
-    pub const fn new(tuning: &QueueTuning) -> Self {
+    pub fn new(tuning: &QueueTuning) -> Self {
         Self {
             most_per_s: tuning.most_per_s,
             base: None,
             elapsed_s: 0.0,
             rate: PerSecond::ZERO,
+            dispersion: 1.0,
+            has_room: true,
+            short: Busy::default(),
+            counts: false,
             stalls: Stalls::new(tuning.hold_s),
         }
     }
@@ -84,6 +103,12 @@ impl BusyMeter {
     pub fn stalled(&self, capacity: Capacity) -> Option<Seconds> {
         let stands_still = self.stalls.stands_still(exact(capacity));
         stands_still.then(|| self.stalls.still())
+    }
+
+    /// Whether the queue has room for as many as must wait at the start of an interval, so that it can be known not to have
+    /// been empty in it. Where it has not, nobody can be observed to wait: it is to be sampled more often.
+    pub const fn has_room(&self) -> bool {
+        self.has_room
     }
 
     /// Takes the newest observation of a server of which `capacity` is known so far; what it adds. Nothing where the
@@ -116,15 +141,45 @@ impl BusyMeter {
             self.stalls.forget();
             return Busy::default();
         };
-        let needed = safe_length(self.rate.max(capacity.value().unwrap_or(PerSecond::ZERO)), time);
+        let waited = before.shortest.is_some_and(|length| length > 0);
+        let rate = self.rate.max(capacity.value().unwrap_or(PerSecond::ZERO));
+        let needed = safe_length(rate, time, self.dispersion);
+        self.has_room = now.limit.is_none_or(|limit| f64::from(limit) >= needed);
         let share = (time.get() / RATE_MEMORY_S).min(1.0);
         self.rate += (PerSecond::new(accepts / time.get()) - self.rate) * share;
-        let found = match before.shortest {
-            Some(length) if f64::from(length) >= needed => Busy { time, accepts },
-            _ => Busy::default(),
+        let expected = (rate * time).max(0.0);
+        if waited && expected > 0.0 {
+            let found = (accepts - expected).powi(2) / expected;
+            let step = (found - self.dispersion) / DISPERSION_INTERVALS;
+            self.dispersion = (self.dispersion + step).clamp(MIN_DISPERSION, MAX_DISPERSION);
+        }
+        let found = match before.shortest.map(f64::from) {
+            Some(length) if length >= needed => self.run(Busy { time, accepts }, rate),
+            // Those who waited at its start were enough, as it turned out, in the midst of a longer time.
+            Some(length) if length > accepts && (self.counts || self.short.time > Seconds::ZERO) => {
+                self.run(Busy { time, accepts }, rate)
+            }
+            _ => {
+                (self.short, self.counts) = (Busy::default(), false);
+                Busy::default()
+            }
         };
-        let waited = before.shortest.is_some_and(|length| length > 0);
         self.stalls.sift(time, accepts, waited, found, exact(capacity))
+    }
+
+    /// What is to be counted of a time with somebody waiting that goes on, of a server of about this rate.
+    fn run(&mut self, found: Busy, rate: PerSecond) -> Busy {
+        if self.counts {
+            return found;
+        }
+        self.short = self.short.plus(found);
+        // One that hangs accepts nobody, and is to be counted all the same.
+        let expected = rate * self.short.time;
+        self.counts = expected.max(self.short.accepts) >= MIN_RUN_ACCEPTS;
+        match self.counts {
+            true => std::mem::take(&mut self.short),
+            false => Busy::default(),
+        }
     }
 
     /// What was accepted between two readings. Where that is not counted it is what arrived, was not dropped and is not
@@ -174,10 +229,10 @@ mod tests {
     #[test]
     fn a_safe_length_is_more_than_will_be_accepted() {
         assert_eq!(
-            safe_length(PerSecond::new(400.0), Seconds::new(0.01)),
+            safe_length(PerSecond::new(400.0), Seconds::new(0.01), 1.0),
             4.0 + 6.0 + 1.0
         );
-        assert_eq!(safe_length(PerSecond::ZERO, Seconds::new(1.0)), 1.0);
+        assert_eq!(safe_length(PerSecond::ZERO, Seconds::new(1.0), 1.0), 1.0);
     }
 
     #[test]
@@ -212,12 +267,12 @@ mod tests {
         };
         meter.take(&seen(1, 60, 0), Capacity::Unknown);
         meter.take(&unread, Capacity::Unknown);
-        assert_eq!(meter.take(&seen(1, 60, 8), Capacity::Unknown), busy(0.04, 8.0));
+        assert_eq!(meter.take(&seen(1, 60, 12), Capacity::Unknown), busy(0.04, 12.0));
         meter.take(&nobody, Capacity::Unknown);
-        assert_eq!(meter.take(&seen(1, 60, 16), Capacity::Unknown), Busy::default());
+        assert_eq!(meter.take(&seen(1, 60, 24), Capacity::Unknown), Busy::default());
         let no_time = QueueObservation {
             length: Seconds::ZERO,
-            ..seen(1, 60, 20)
+            ..seen(1, 60, 30)
         };
         assert_eq!(meter.take(&no_time, Capacity::Unknown), Busy::default());
     }

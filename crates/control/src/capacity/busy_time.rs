@@ -8,6 +8,8 @@
 //! to a peak is never taken for capacity. A server that stands still for a moment is not taken for a slow one.
 
 use super::busy::{Busy, BusyMeter};
+use super::evidence::{Change, Evidence};
+use super::served::Served;
 use super::step::{QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
@@ -16,20 +18,14 @@ use crate::decision::Reason;
 use crate::parameter::OutOfRange;
 use headroom_units::{PerSecond, Seconds};
 
-/// Seconds with somebody waiting that are remembered: older ones count less and less.
-const MEMORY_S: f64 = 10.0;
-/// Accepts with somebody waiting that make an estimate exact: were they a Poisson process, this many would have a
-/// standard error of a tenth. No fewer are remembered either, however slow the server.
-const ENOUGH_ACCEPTS: f64 = 100.0;
-/// The share of itself that the smoothed service rate keeps in a step.
-const SERVED_KEEP: f64 = 0.8;
-/// What was served is at least the smoothed service rate less this many standard errors,
-const BOUND_ERRORS: f64 = 2.0;
-/// and it proves an estimate too low where it is above it by this many.
-const ERRORS: f64 = 3.0;
-
 /// The estimator of one server. It is fed observations at any rate: the more often, the shorter the queues that it can
 /// use, fifty a second for a queue of a hundred places and a thousand connections a second.
+///
+/// An estimate is *exact* while its interval is narrow and what was observed in the last seconds would have shown another
+/// server. It is *about* so much when nothing has shown that for a while (it is stale), and when too little was observed to be sure. It is
+/// a lower bound before, and when a stale one is forgotten. Where
+/// the blocks of time with somebody waiting are not of one rate the server has changed, and what was before is forgotten at
+/// once; the same where it serves more than it was estimated to.
 ///
 /// What it cannot see: a server that accepts everything at once and lets it wait inside has no queue, and only a lower
 /// bound is known of it (the same holds for the published estimator). And it answers with what the server can do, which
@@ -42,17 +38,22 @@ pub struct BusyTimeMonitor {
     /// Of the sampling step that has begun.
     busy: Busy,
     elapsed_s: f64,
-    /// Time and accepts with somebody waiting, the older the less.
-    memory: Busy,
-    /// The smoothed service rate, and what the server has shown to serve at least.
-    served: Smoothed,
-    bound: PerSecond,
-    exact: bool,
+    /// Since the first observation.
+    now_s: f64,
+    evidence: Evidence,
+    served: Served,
     /// Whether a request was ever served.
     begun: bool,
     /// Since the last usable step.
     blind_s: f64,
     latest: Estimate,
+}
+
+/// What a step has shown.
+struct Shown {
+    change: Option<Change>,
+    /// The rate that it was estimated to serve, and what it served without anybody's waiting.
+    faster: Option<(PerSecond, PerSecond)>,
 }
 
 impl BusyTimeMonitor {
@@ -68,17 +69,17 @@ impl BusyTimeMonitor {
             meter: StepMeter::new(&tuning),
             busy: Busy::default(),
             elapsed_s: 0.0,
-            memory: Busy::default(),
-            served: Smoothed::default(),
-            bound: PerSecond::ZERO,
-            exact: false,
+            now_s: 0.0,
+            evidence: Evidence::default(),
+            served: Served::default(),
             begun: false,
             blind_s: 0.0,
             latest: Estimate::unknown("first-sample", Unusable::First.to_string()),
         })
     }
 
-    /// An estimator of a server that joins others like it: it starts with their capacity, where that is known.
+    /// An estimator of a server that joins others like it: it starts with their capacity, where that is known, as with one
+    /// that was measured some time ago.
     ///
     /// # Errors
     /// A parameter outside its range.
@@ -86,35 +87,33 @@ impl BusyTimeMonitor {
         let Some(peers) = peers.filter(|peers| *peers > PerSecond::ZERO && peers.is_finite()) else {
             return Self::new(tuning);
         };
-        let time = Seconds::new(ENOUGH_ACCEPTS / peers.get());
         Ok(Self {
-            memory: Busy {
-                time,
-                accepts: ENOUGH_ACCEPTS,
-            },
-            exact: true,
+            evidence: Evidence::presumed(peers),
             begun: true,
             ..Self::new(tuning)?
         })
     }
 
-    /// The rate of accepts with somebody waiting; 0 before there was any.
-    fn rate(&self) -> PerSecond {
-        let Busy { time, accepts } = self.memory;
-        match time > Seconds::ZERO {
-            true => PerSecond::new((accepts / time.get()).max(0.0)),
-            false => PerSecond::ZERO,
-        }
+    /// Whether it is to be observed more often, for its queue has no room for as many as are accepted between two observations, so
+    /// that nobody can be known to have waited.
+    pub const fn wants_finer(&self) -> bool {
+        !self.fine.has_room()
     }
 
     /// Takes an observation; the answer changes once a sampling period.
     pub fn observe(&mut self, observation: &QueueObservation) -> Estimate {
-        let found = self.fine.take(observation, self.known());
-        self.busy = self.busy.plus(found);
-        self.elapsed_s += observation.length.get();
+        let known = self.known();
+        let found = self.fine.take(observation, known);
+        let length_s = observation.length.get();
+        self.elapsed_s += length_s;
+        let valid = length_s > 0.0 && self.elapsed_s.is_finite();
+        if valid {
+            self.now_s += length_s;
+            self.evidence.add(self.now_s, found);
+            self.busy = self.busy.plus(found);
+        }
         // A rounding is no part of a period; and what is no time at all is for the meter to refuse.
         let due = self.elapsed_s >= self.tuning.sampling_period_s * (1.0 - 1e-6);
-        let valid = observation.length.get() > 0.0 && self.elapsed_s.is_finite();
         if !due && valid {
             return self.latest.clone();
         }
@@ -140,62 +139,95 @@ impl BusyTimeMonitor {
             let what = "the time for which somebody waited";
             return self.without(&Unusable::Missing { what }, step.length);
         };
+        self.now_s += step.length.get();
+        self.evidence.add(self.now_s, busy);
         self.counted(step, busy)
     }
 
-    /// The same with what is to be counted now: a pause that was no stall after all may be older than the step.
+    /// What follows from a step, of which `busy` is already among the evidence: a pause that was no stall after all may be
+    /// older than the step.
     fn counted(&mut self, step: &Step, busy: Busy) -> Estimate {
         self.blind_s = 0.0;
-        let service_rate = step.service_rate();
         self.begun |= step.accepts > 0.0;
-        self.served.take(service_rate);
-        let served = self.served.mean();
-        self.bound = self
-            .bound
-            .max(served - self.served.standard_error(served, step.length) * BOUND_ERRORS);
+        self.served.take(
+            self.now_s,
+            step.length,
+            step.accepts,
+            busy.time,
+            self.tuning.forget_s,
+        );
         if !self.begun {
             return Estimate::no_request_yet();
         }
-        let before = self.rate();
-        self.remember(busy);
-        let waited = busy.time > Seconds::ZERO;
-        self.learn_from_drops(step);
-        self.exact |= self.memory.accepts >= ENOUGH_ACCEPTS;
-        let faster = self.exact && self.is_faster(step.length);
-        if faster {
-            self.memory.accepts = self.served.mean().get() * self.memory.time.get();
+        let shown = self.learn();
+        let capacity = self.known();
+        let (rule, text) = self.explain(step, busy, &shown, capacity);
+        let mut numbers = vec![
+            (
+                "capacity_per_s",
+                capacity.value().unwrap_or(PerSecond::ZERO).get(),
+            ),
+            ("arrival_rate_per_s", step.arrival_rate().get()),
+            ("service_rate_per_s", step.service_rate().get()),
+            ("busy_s", busy.time.get()),
+            ("busy_accepts", busy.accepts),
+            ("drop_ratio", step.drop_ratio()),
+            ("queue_limit", step.limit),
+        ];
+        numbers.extend(step.queue_mean.map(|mean| ("queue_mean", mean)));
+        self.estimate(capacity, Reason::new(rule, text, &numbers))
+    }
+
+    /// Forgets what no longer holds.
+    fn learn(&mut self) -> Shown {
+        let change = self.evidence.change(self.tuning.stale_s, self.now_s);
+        let rate = self.evidence.rate();
+        if change.is_some() {
+            // What was served before was served by another.
+            self.served.forget();
         }
-        let now = match self.exact {
-            true => self.rate(),
-            false => self.bound.max(self.rate_if_known()),
+        let known = self.evidence.tells();
+        let faster = known.then(|| self.served.exceeds(rate)).flatten();
+        let old = self.evidence.last_s();
+        let forgotten = old.is_some_and(|last_s| self.now_s - last_s > self.tuning.forget_s);
+        if faster.is_some() || forgotten {
+            self.evidence = Evidence::default();
         }
-        .get();
-        let stalled = self.fine.stalled(self.known());
-        let (rule, text) = match (self.exact, faster, waited) {
-            _ if let Some(time) = stalled => (
-                "stalled",
-                format!(
-                    "nobody was accepted for {:.1} s though somebody waits: the server stands still, which says nothing \
-                     about its rate, and {now:.1}/s is kept",
-                    time.get()
-                ),
-            ),
-            (false, ..) => (
-                "served",
-                format!(
-                    "too little waited yet ({:.0} accepts of {ENOUGH_ACCEPTS:.0}): at least the {now:.1}/s that were \
-                     served",
-                    self.memory.accepts
-                ),
-            ),
-            (true, true, _) => (
-                "faster",
-                format!(
-                    "{:.1}/s was the estimate, and {now:.1}/s are served",
-                    before.get()
-                ),
-            ),
-            (true, false, true) => (
+        Shown {
+            change,
+            faster: faster.map(|served| (rate, served)),
+        }
+    }
+
+    fn explain(&self, step: &Step, busy: Busy, shown: &Shown, capacity: Capacity) -> (&'static str, String) {
+        let now = capacity.value().unwrap_or(PerSecond::ZERO).get();
+        if let Some(time) = self.fine.stalled(capacity) {
+            let text = format!(
+                "nobody was accepted for {:.1} s though somebody waits: the server stands still, which says nothing about \
+                 its rate, and {now:.1}/s is kept",
+                time.get()
+            );
+            return ("stalled", text);
+        }
+        if let Some((before, served)) = shown.faster {
+            let text = format!(
+                "{:.1}/s was the estimate, and {:.1}/s are served without anybody's waiting: at least {now:.1}/s",
+                before.get(),
+                served.get()
+            );
+            return ("faster", text);
+        }
+        if let Some(Change { before, since }) = shown.change {
+            let text = format!(
+                "{:.1}/s with somebody waiting, {:.1}/s until lately: the server has changed, and what was before is \
+                 forgotten",
+                since.get(),
+                before.get()
+            );
+            return ("changed", text);
+        }
+        match capacity {
+            Capacity::Exact(_) => (
                 "busy-time",
                 format!(
                     "somebody waited for {:.3} of {:.3} s, in which {:.0} were accepted: {now:.1}/s of late",
@@ -204,83 +236,73 @@ impl BusyTimeMonitor {
                     busy.accepts
                 ),
             ),
-            (true, false, false) => (
-                "kept",
+            Capacity::About(_) if self.is_stale() => (
+                "stale",
                 format!(
-                    "nobody, or too few to tell, waited while {:.1}/s were served: {now:.1}/s is kept",
-                    service_rate.get()
+                    "nobody, or too few to tell, waited of late while {:.1}/s are served: {now:.1}/s was measured before",
+                    step.service_rate().get()
                 ),
             ),
+            Capacity::About(_) => (
+                "unsure",
+                format!(
+                    "{now:.1}/s with somebody waiting, of {:.0} accepts, which is too few to be sure",
+                    self.evidence.accepts()
+                ),
+            ),
+            Capacity::LowerBound(_) | Capacity::Unknown if !self.fine.has_room() && step.drops > 0.0 => (
+                "queue-too-short",
+                format!(
+                    "its {:.0} places are so few that nobody is observed to wait, and {:.1} % of attempts found no room: at \
+                     least the {now:.1}/s that were served; a larger backlog would show its capacity",
+                    step.limit,
+                    step.drop_ratio() * 100.0
+                ),
+            ),
+            Capacity::LowerBound(_) | Capacity::Unknown => (
+                "served",
+                format!(
+                    "too little waited yet to tell ({:.0} accepts): at least the {now:.1}/s that were served",
+                    self.evidence.accepts()
+                ),
+            ),
+        }
+    }
+
+    /// With the interval and the age of what is known.
+    fn estimate(&mut self, capacity: Capacity, reason: Reason) -> Estimate {
+        let (interval, last_s) = match capacity {
+            Capacity::Exact(_) | Capacity::About(_) => (self.evidence.interval(), self.evidence.last_s()),
+            Capacity::LowerBound(_) => (None, self.served.shown_s()),
+            Capacity::Unknown => (None, None),
         };
-        let mut numbers = vec![
-            ("capacity_per_s", now),
-            ("arrival_rate_per_s", step.arrival_rate().get()),
-            ("service_rate_per_s", service_rate.get()),
-            ("busy_s", busy.time.get()),
-            ("busy_accepts", busy.accepts),
-            ("drop_ratio", step.drop_ratio()),
-            ("queue_limit", step.limit),
-        ];
-        numbers.extend(step.queue_mean.map(|mean| ("queue_mean", mean)));
+        let age = last_s.map(|last_s| Seconds::new((self.now_s - last_s).max(0.0)));
         Estimate {
-            capacity: self.known(),
-            reason: Reason::new(rule, text, &numbers),
+            capacity,
+            interval,
+            age,
+            reason,
         }
     }
 
-    /// Adds to what is remembered, of which older parts fade.
-    fn remember(&mut self, busy: Busy) {
-        if busy.time <= Seconds::ZERO {
-            return;
+    fn known(&mut self) -> Capacity {
+        let rate = self.evidence.rate();
+        if self.evidence.is_sure() && self.evidence.is_confirmed(self.now_s, self.tuning.stale_s) {
+            return Capacity::Exact(rate);
         }
-        let rate = self.rate().get();
-        let enough_s = if rate > 0.0 {
-            ENOUGH_ACCEPTS / rate
-        } else {
-            MEMORY_S
-        };
-        let left = (-busy.time.get() / MEMORY_S.max(2.0 * enough_s)).exp();
-        self.memory = Busy {
-            time: self.memory.time * left,
-            accepts: self.memory.accepts * left,
+        if self.evidence.tells() {
+            return Capacity::About(rate);
         }
-        .plus(busy);
-    }
-
-    /// A queue of so few places that no look shows anybody waiting, and yet it was full: what was served then, as published.
-    fn learn_from_drops(&mut self, step: &Step) {
-        let served = self.bound.max(step.service_rate());
-        if self.memory.time <= Seconds::ZERO
-            && step.drop_ratio() >= self.tuning.drop_ratio
-            && served > PerSecond::ZERO
-        {
-            self.memory = Busy {
-                time: Seconds::new(ENOUGH_ACCEPTS / served.get()),
-                accepts: ENOUGH_ACCEPTS,
-            };
+        match self.begun {
+            true => Capacity::LowerBound(self.served.bound().max(self.evidence.least())),
+            false => Capacity::Unknown,
         }
     }
 
-    /// Whether the smoothed service rate exceeds the estimate by more than chance.
-    fn is_faster(&self, step: Seconds) -> bool {
-        let rate = self.rate();
-        self.served.mean() > rate + self.served.standard_error(rate, step) * ERRORS
-    }
-
-    /// The rate with somebody waiting where at least a quarter of what makes it exact was seen.
-    fn rate_if_known(&self) -> PerSecond {
-        match self.memory.accepts >= ENOUGH_ACCEPTS / 4.0 {
-            true => self.rate(),
-            false => PerSecond::ZERO,
-        }
-    }
-
-    fn known(&self) -> Capacity {
-        match (self.exact, self.begun) {
-            (true, _) => Capacity::Exact(self.rate()),
-            (false, true) => Capacity::LowerBound(self.bound.max(self.rate_if_known())),
-            (false, false) => Capacity::Unknown,
-        }
+    /// Whether what is known is old, and not little.
+    fn is_stale(&self) -> bool {
+        let last_s = self.evidence.last_s();
+        last_s.is_none_or(|last_s| self.now_s - last_s > self.tuning.stale_s)
     }
 
     /// What is left to say where an observation is unusable.
@@ -288,45 +310,15 @@ impl BusyTimeMonitor {
         match unusable {
             // Whoever listens next is another server.
             Unusable::Nobody | Unusable::Another => {
-                self.memory = Busy::default();
-                (self.served, self.bound) = (Smoothed::default(), PerSecond::ZERO);
-                (self.exact, self.begun) = (false, false);
+                self.evidence = Evidence::default();
+                self.served.forget();
+                self.begun = false;
             }
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,
             _ => self.blind_s += length.get(),
         }
-        Estimate::held(self.known(), self.blind_s, &self.tuning, unusable)
-    }
-}
-
-/// A mean of the latest service rates, the older the less: right from the first on.
-#[derive(Clone, Copy, Debug, Default)]
-struct Smoothed {
-    /// The sum of the rates, each with its weight; that of the weights, and of their squares.
-    sum: PerSecond,
-    weight: f64,
-    squares: f64,
-}
-
-impl Smoothed {
-    fn take(&mut self, rate: PerSecond) {
-        let new = 1.0 - SERVED_KEEP;
-        self.sum = self.sum * SERVED_KEEP + rate * new;
-        self.weight = self.weight * SERVED_KEEP + new;
-        self.squares = self.squares * SERVED_KEEP * SERVED_KEEP + new * new;
-    }
-
-    fn mean(&self) -> PerSecond {
-        match self.weight > 0.0 {
-            true => self.sum / self.weight,
-            false => PerSecond::ZERO,
-        }
-    }
-
-    /// The standard error of the mean of steps this long, were accepts a Poisson process of this rate.
-    fn standard_error(&self, rate: PerSecond, step: Seconds) -> PerSecond {
-        let steps = self.weight * self.weight / self.squares;
-        PerSecond::new((rate.get() / (step.get() * steps)).max(0.0).sqrt())
+        let known = self.known();
+        Estimate::held(known, self.blind_s, &self.tuning, unusable)
     }
 }
 

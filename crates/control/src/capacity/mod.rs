@@ -19,9 +19,11 @@
 pub mod busy;
 pub mod busy_time;
 pub mod equations;
+mod evidence;
 pub mod monitor;
 pub mod offline;
 pub mod queue;
+mod served;
 mod stalls;
 pub mod step;
 pub mod tuning;
@@ -29,7 +31,7 @@ pub mod unusable;
 pub mod utilisation;
 
 use crate::decision::Reason;
-use headroom_units::PerSecond;
+use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -49,8 +51,11 @@ pub use utilisation::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "per_s", rename_all = "kebab-case")]
 pub enum Capacity {
-    /// The server takes this much and no more: its limit was met.
+    /// The server takes this much and no more: its limit was met, just now.
     Exact(PerSecond),
+    /// It takes about this much: its limit was met a while ago, and it may have changed since, or too little was observed since it
+    /// changed to be sure.
+    About(PerSecond),
     /// It takes at least this much: its limit was not met yet.
     LowerBound(PerSecond),
     /// Nothing is known that holds now.
@@ -58,11 +63,19 @@ pub enum Capacity {
 }
 
 impl Capacity {
-    /// The number, whether exact or a lower bound.
+    /// The number, whatever it is.
     pub const fn value(self) -> Option<PerSecond> {
         match self {
-            Self::Exact(value) | Self::LowerBound(value) => Some(value),
+            Self::Exact(value) | Self::About(value) | Self::LowerBound(value) => Some(value),
             Self::Unknown => None,
+        }
+    }
+
+    /// What its limit was found to be, now or when it was last met; not what it takes at least.
+    pub const fn met(self) -> Option<PerSecond> {
+        match self {
+            Self::Exact(value) | Self::About(value) => Some(value),
+            Self::LowerBound(_) | Self::Unknown => None,
         }
     }
 
@@ -70,6 +83,7 @@ impl Capacity {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact(_) => "exact",
+            Self::About(_) => "about",
             Self::LowerBound(_) => "lower-bound",
             Self::Unknown => "unknown",
         }
@@ -77,10 +91,11 @@ impl Capacity {
 }
 
 impl fmt::Display for Capacity {
-    /// For people: `at least 120.0`, `131.2`, `-`.
+    /// For people: `131.2`, `about 131.2`, `at least 120.0`, `-`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(value) => write!(f, "{:.1}", value.get()),
+            Self::About(value) => write!(f, "about {:.1}", value.get()),
             Self::LowerBound(value) => write!(f, "at least {:.1}", value.get()),
             Self::Unknown => f.write_str("-"),
         }
@@ -92,15 +107,28 @@ impl fmt::Display for Capacity {
 pub struct Estimate {
     /// The capacity.
     pub capacity: Capacity,
+    /// What it is within, but once in forty; `None` where the estimator has none (the published ones), or nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[PerSecond; 2]>,
+    /// How long ago that was last observed from which it follows; `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age: Option<Seconds>,
     /// Which rule gave it, with its numbers.
     pub reason: Reason,
 }
 
 impl Estimate {
     fn unknown(rule: &'static str, text: String) -> Self {
+        Self::plain(Capacity::Unknown, Reason::new(rule, text, &[]))
+    }
+
+    /// Without an interval and an age.
+    pub const fn plain(capacity: Capacity, reason: Reason) -> Self {
         Self {
-            capacity: Capacity::Unknown,
-            reason: Reason::new(rule, text, &[]),
+            capacity,
+            interval: None,
+            age: None,
+            reason,
         }
     }
 
@@ -116,7 +144,7 @@ impl Estimate {
                 let text = format!("{unusable}; {:.1}/s is held", value.get());
                 let numbers = [("capacity_per_s", value.get()), ("held_s", blind_s)];
                 let reason = Reason::new("held", text, &numbers);
-                Self { capacity, reason }
+                Self::plain(capacity, reason)
             }
             _ => Self::unknown(unusable.rule(), unusable.to_string()),
         }

@@ -181,14 +181,14 @@ impl StaticCapacity {
     /// The estimate, whatever happens.
     pub fn estimate(&self) -> Estimate {
         let now = self.capacity.get();
-        Estimate {
-            capacity: Capacity::Exact(self.capacity),
-            reason: Reason::new(
+        Estimate::plain(
+            Capacity::Exact(self.capacity),
+            Reason::new(
                 "static",
                 format!("{now:.1}/s, as the benchmark found it, whatever happens"),
                 &[("capacity_per_s", now)],
             ),
-        }
+        )
     }
 }
 

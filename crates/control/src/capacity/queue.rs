@@ -158,10 +158,7 @@ impl QueueMonitor {
             ("queue_threshold", threshold),
             ("queue_limit", step.limit),
         ];
-        Estimate {
-            capacity: self.known(),
-            reason: Reason::new(rule, text, &numbers),
-        }
+        Estimate::plain(self.known(), Reason::new(rule, text, &numbers))
     }
 
     /// c as the mode bit qualifies it.
@@ -187,10 +184,7 @@ impl QueueMonitor {
             ("capacity_per_s", capacity.get()),
             ("service_rate_per_s", step.service_rate().get()),
         ];
-        Estimate {
-            capacity: self.known(),
-            reason: Reason::new("no-arrivals", text, &numbers),
-        }
+        Estimate::plain(self.known(), Reason::new("no-arrivals", text, &numbers))
     }
 
     /// What is left to say where an observation is unusable.

@@ -25,6 +25,9 @@ pub(super) struct Stalls {
     /// server works.
     most_s: f64,
     left_s: f64,
+    /// For how long it has worked since the last stall; without end before the first. One that stands still again and again, for a
+    /// larger share of the time, works so: its workers all end together.
+    worked_s: f64,
     /// For how long nobody was accepted while somebody waited, and what of that would be counted.
     still_s: f64,
     pending: Busy,
@@ -38,6 +41,7 @@ impl Stalls {
         Self {
             most_s,
             left_s: most_s,
+            worked_s: f64::INFINITY,
             still_s: 0.0,
             pending: Busy {
                 time: Seconds::ZERO,
@@ -61,7 +65,7 @@ impl Stalls {
             self.still_s += time.get();
             self.pending = self.pending.plus(found);
             // Longer than may be set aside: this is how the server works.
-            return match self.still_s > self.left_s {
+            return match self.still_s > self.allowed_s() {
                 true => std::mem::take(&mut self.pending),
                 false => Busy::default(),
             };
@@ -70,6 +74,10 @@ impl Stalls {
         if self.stands_still(capacity) {
             self.left_s -= self.still_s;
             self.owed = capacity.get() * self.still_s;
+        }
+        match self.is_pause(capacity) {
+            true => self.worked_s = 0.0,
+            false => self.worked_s += self.still_s + time.get(),
         }
         self.still_s = 0.0;
         self.left_s = (self.left_s + STALL_SHARE * time.get()).min(self.most_s);
@@ -83,7 +91,17 @@ impl Stalls {
 
     /// Whether the last intervals are a stall that is set aside.
     pub(super) fn stands_still(&self, capacity: PerSecond) -> bool {
-        self.still_s <= self.left_s && capacity.get() * self.still_s >= STALL_ACCEPTS
+        self.still_s <= self.allowed_s() && self.is_pause(capacity)
+    }
+
+    /// Whether it is no chance that nobody was accepted for so long.
+    fn is_pause(&self, capacity: PerSecond) -> bool {
+        capacity.get() * self.still_s >= STALL_ACCEPTS
+    }
+
+    /// How long a stall may be now.
+    fn allowed_s(&self) -> f64 {
+        self.left_s.min(STALL_SHARE * self.worked_s)
     }
 
     /// For how long nobody was accepted though somebody waits.

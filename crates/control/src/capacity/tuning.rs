@@ -42,6 +42,10 @@ pub struct QueueTuning {
     /// Seconds for which the estimate is held when there is no usable observation; unknown after that. And, with
     /// "busy-time", for which a server may stand still at once without being taken for a slow one. 10.
     pub hold_s: f64,
+    /// With "busy-time": seconds after which a capacity that nothing has confirmed since is stale. 5.
+    pub stale_s: f64,
+    /// With "busy-time": seconds after which a stale one, and what was served at least, are forgotten. 3600.
+    pub forget_s: f64,
 }
 
 impl Default for QueueTuning {
@@ -55,6 +59,8 @@ impl Default for QueueTuning {
             keep: 0.9,
             most_per_s: 1e6,
             hold_s: 10.0,
+            stale_s: 5.0,
+            forget_s: 3_600.0,
         }
     }
 }
@@ -73,7 +79,9 @@ impl QueueTuning {
         Bound::Seconds(0.0, 3_600.0).check("forecast_s", self.forecast_s)?;
         Bound::BelowOne.check("keep", self.keep)?;
         Bound::Between(1.0, 1e9).check("most_per_s", self.most_per_s)?;
-        Bound::Seconds(0.0, 3_600.0).check("hold_s", self.hold_s)
+        Bound::Seconds(0.0, 3_600.0).check("hold_s", self.hold_s)?;
+        Bound::Seconds(1.0, 86_400.0).check("stale_s", self.stale_s)?;
+        Bound::Seconds(self.stale_s, 31.0 * 86_400.0).check("forget_s", self.forget_s)
     }
 }
 
@@ -94,6 +102,8 @@ mod tests {
                 (r#"{"keep": 1}"#, "keep is 1:"),
                 (r#"{"most_per_s": 0}"#, "most_per_s is 0"),
                 (r#"{"hold_s": -1}"#, "hold_s is -1"),
+                (r#"{"stale_s": 0}"#, "stale_s is 0"),
+                (r#"{"forget_s": 4}"#, "forget_s is 4"),
             ],
         );
     }

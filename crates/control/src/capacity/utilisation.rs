@@ -188,10 +188,10 @@ impl UtilisationEstimator {
             ("service_rate_per_s", served),
             ("utilisation", busy),
         ];
-        Estimate {
-            capacity: Capacity::Exact(PerSecond::new(capacity)),
-            reason: Reason::new("utilisation", text, &numbers),
-        }
+        Estimate::plain(
+            Capacity::Exact(PerSecond::new(capacity)),
+            Reason::new("utilisation", text, &numbers),
+        )
     }
 }
 

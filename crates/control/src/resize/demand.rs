@@ -1,7 +1,6 @@
 //! What is known of a whole cluster where only some of its servers could be read.
 
 use super::PowerState;
-use crate::capacity::Capacity;
 use crate::observation::NodeObservation;
 use headroom_units::PerSecond;
 
@@ -45,10 +44,7 @@ pub fn exact_mean<'a>(servers: impl IntoIterator<Item = &'a NodeObservation>) ->
     let exact: Vec<f64> = servers
         .into_iter()
         .filter(|one| one.state.takes_requests())
-        .filter_map(|one| match one.capacity {
-            Capacity::Exact(capacity) => Some(capacity.get()),
-            Capacity::LowerBound(_) | Capacity::Unknown => None,
-        })
+        .filter_map(|one| one.capacity.met().map(PerSecond::get))
         .collect();
     (!exact.is_empty()).then(|| PerSecond::new(exact.iter().sum::<f64>() / exact.len() as f64))
 }
@@ -56,6 +52,7 @@ pub fn exact_mean<'a>(servers: impl IntoIterator<Item = &'a NodeObservation>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capacity::Capacity;
 
     const fn attempts(per_s: f64) -> Counts {
         Counts::Attempts(PerSecond::new(per_s))

@@ -97,13 +97,10 @@ impl Stepwise {
             let all: Vec<f64> = found.iter().filter_map(of).collect();
             (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
         };
-        let exact = mean(&|one| match one {
-            Capacity::Exact(value) => Some(value.get()),
-            Capacity::LowerBound(_) | Capacity::Unknown => None,
-        });
+        let exact = mean(&|one| one.met().map(PerSecond::get));
         let other = exact.or_else(|| mean(&|one| one.value().map(PerSecond::get)))?;
         let each = found.iter().map(|one| match one {
-            Capacity::Exact(value) => value.get(),
+            Capacity::Exact(value) | Capacity::About(value) => value.get(),
             // Without an exact one each counts as what it has shown itself.
             Capacity::LowerBound(value) if exact.is_none() => value.get(),
             Capacity::LowerBound(value) => value.get().max(other),

@@ -1,6 +1,9 @@
 //! The estimators of capacity on a queue model whose capacity the theory knows.
 
+mod kinds;
 mod model;
+mod servers;
+mod table;
 
 use headroom_control::capacity::{
     BusyTimeMonitor, Capacity, QueueMonitor, QueueTuning, Ramp, RampTuning, Spread, UtilisationEstimator,
@@ -240,7 +243,7 @@ fn bursts_do_not_push_our_estimate_down() {
         );
         assert!(value(published) < 0.6 * truth, "{published:?}");
         for ours in [looking, exact] {
-            assert_eq!(ours.name(), "exact");
+            assert!(ours.met().is_some(), "{ours:?}");
             assert!(
                 (value(ours) / truth - 1.0).abs() < 0.06,
                 "{ours:?} against {truth}"
@@ -281,7 +284,7 @@ fn stalls_do_not_push_our_estimate_down() {
                 "{looking:?} against {truth}"
             );
             if share < 0.5 {
-                assert!(value(exact) < 0.6 * truth, "{exact:?} against {truth}");
+                assert!(value(exact) < 0.7 * truth, "{exact:?} against {truth}");
             }
         }
     }
@@ -352,10 +355,10 @@ fn our_estimate_is_right_after_a_ramp_a_wave_and_with_requests_that_wait() {
                     value(looking),
                     value(exact)
                 );
-                for ours in [looking, exact] {
-                    assert_eq!(ours.name(), "exact");
+                for (ours, within) in [(looking, 0.05), (exact, 0.1)] {
+                    assert!(ours.met().is_some(), "{ours:?}");
                     assert!(
-                        (value(ours) / truth - 1.0).abs() < 0.05,
+                        (value(ours) / truth - 1.0).abs() < within,
                         "{name} {load}: {ours:?} against {truth}"
                     );
                 }
@@ -382,7 +385,9 @@ fn light_load_gives_a_lower_bound_or_the_truth() {
         println!("{share}: {looking:?}, {exact:?}; theory {truth:.1}");
         for ours in [looking, exact] {
             match ours {
-                Capacity::Exact(value) => assert!((value.get() / truth - 1.0).abs() < 0.2, "{value:?}"),
+                Capacity::Exact(value) | Capacity::About(value) => {
+                    assert!((value.get() / truth - 1.0).abs() < 0.2, "{value:?}")
+                }
                 Capacity::LowerBound(value) => assert!(value.get() < truth * 1.05, "{value:?}"),
                 Capacity::Unknown => panic!("nothing at {share}"),
             }

@@ -328,10 +328,10 @@ mod tests {
     use headroom_record::{Archive, Limits, Provenance, Recorder};
 
     fn row(at_s: f64, method: QueueMethod) -> Row {
-        let estimate = Estimate {
-            capacity: Capacity::Exact(PerSecond::new(595.0)),
-            reason: Reason::new("kept", "somebody waited".to_owned(), &[]),
-        };
+        let estimate = Estimate::plain(
+            Capacity::Exact(PerSecond::new(595.0)),
+            Reason::new("kept", "somebody waited".to_owned(), &[]),
+        );
         Row {
             at: Seconds::new(at_s),
             method,

@@ -175,10 +175,7 @@ impl Totals {
                  would be counted here"
             );
             let numbers = [("others", others), ("connections", all)];
-            *estimate = Estimate {
-                capacity: Capacity::Unknown,
-                reason: Reason::new("other-ports", text, &numbers),
-            };
+            *estimate = Estimate::plain(Capacity::Unknown, Reason::new("other-ports", text, &numbers));
         }
     }
 }
@@ -190,10 +187,10 @@ mod tests {
     use headroom_units::PerSecond;
 
     fn row(at_s: f64, method: QueueMethod, scope: Scope, connections: u64, capacity: f64) -> Row {
-        let estimate = Estimate {
-            capacity: Capacity::Exact(PerSecond::new(capacity)),
-            reason: Reason::new("utilisation", String::new(), &[]),
-        };
+        let estimate = Estimate::plain(
+            Capacity::Exact(PerSecond::new(capacity)),
+            Reason::new("utilisation", String::new(), &[]),
+        );
         Row {
             at: Seconds::new(at_s),
             method,

@@ -5,7 +5,7 @@ use super::Plan;
 use super::cpu::ServiceCpu;
 use super::sample::{Row, Shown, reading};
 use super::way::Way;
-use crate::queue_sample::{UsedSockets, observation, sampling_period};
+use crate::queue_sample::{UsedSockets, finer, observation, sampling_period};
 use headroom_console::Stop;
 use headroom_control::capacity::{
     BusyTimeMonitor, Capacity, Estimate, QueueMonitor, QueueTuning, Ramp, RampTuning, Step, StepMeter,
@@ -123,7 +123,7 @@ impl Watch {
 
     /// Samples until the flag is raised or nobody takes the rows.
     pub fn run(mut self, rows: &SyncSender<Row>, stop: &Stop) {
-        let every = match self.estimators.busy_time {
+        let mut every = match self.estimators.busy_time {
             Some(_) => sampling_period(self.period),
             None => self.period,
         };
@@ -145,6 +145,9 @@ impl Watch {
                     let at = taken.as_ref().map_or_else(|_| Instant::now(), |sample| sample.at);
                     let length = fine.since(at, every);
                     latest = Some(monitor.observe(&observation(length, taken, used)));
+                    if monitor.wants_finer() {
+                        every = finer(every);
+                    }
                 }
             }
             if whole && let Some(sampled) = sampled {
@@ -267,17 +270,14 @@ fn by_ramp(ramp: &mut Ramp, step: Result<Step, Unusable>) -> Estimate {
     };
     match capacity {
         Ok(Capacity::Unknown) => nothing("no-request-yet", "the window is not full yet".to_owned()),
-        Ok(capacity) => Estimate {
+        Ok(capacity) => Estimate::plain(
             capacity,
-            reason: Reason::new("ramp", "the mean throughput of a window".to_owned(), &[]),
-        },
+            Reason::new("ramp", "the mean throughput of a window".to_owned(), &[]),
+        ),
         Err((rule, text)) => nothing(rule, text),
     }
 }
 
 fn nothing(rule: &'static str, text: String) -> Estimate {
-    Estimate {
-        capacity: Capacity::Unknown,
-        reason: Reason::new(rule, text, &[]),
-    }
+    Estimate::plain(Capacity::Unknown, Reason::new(rule, text, &[]))
 }

@@ -1,7 +1,7 @@
 //! An accept queue that is sampled many times a period, on a thread of its own, for the estimator that asks for how long
 //! somebody waited. The controller's loop takes the newest sample and the newest estimate, and waits for neither.
 
-use crate::queue_sample::{UsedSockets, observation};
+use crate::queue_sample::{UsedSockets, finer, observation};
 use headroom_control::capacity::{BusyTimeMonitor, Estimate, ListenerSample, QueueObservation};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
@@ -121,7 +121,7 @@ impl Drop for QueueSampler {
     }
 }
 
-fn sample_on(mut sample: impl FnMut() -> Sampled, every: Duration, shared: &Shared) {
+fn sample_on(mut sample: impl FnMut() -> Sampled, mut every: Duration, shared: &Shared) {
     let mut used = UsedSockets::default();
     let mut before: Option<Instant> = None;
     let mut next = Instant::now();
@@ -149,6 +149,9 @@ fn sample_on(mut sample: impl FnMut() -> Sampled, every: Duration, shared: &Shar
                     _ => observation(length, &seen, &mut used),
                 };
                 let estimate = monitor.observe(&observed);
+                if monitor.wants_finer() {
+                    every = finer(every);
+                }
                 state.estimate = Some(estimate);
             }
         }
@@ -233,7 +236,7 @@ mod tests {
     /// The exact capacity, once there is one.
     fn capacity(sampler: &QueueSampler) -> f64 {
         until("a capacity", || match sampler.estimate(true, LONG)?.capacity {
-            Capacity::Exact(capacity) => Some(capacity.get()),
+            Capacity::Exact(capacity) | Capacity::About(capacity) => Some(capacity.get()),
             Capacity::LowerBound(_) | Capacity::Unknown => None,
         })
     }

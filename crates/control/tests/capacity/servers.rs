@@ -1,0 +1,216 @@
+//! Servers of many kinds, each with a truth that is known because it is how they are made: workers that come and go, times
+//! of service of any distribution, cores that are shared, pauses, a queue of any length, and clients that retry as TCP does.
+
+use headroom_control::capacity::{Busy, Listener, ListenerSample, QueueObservation, Step};
+use headroom_units::Seconds;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// SplitMix64 (G. Steele, D. Lea, C. Flood, 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * (1.0 - self.uniform()).ln()
+    }
+
+    pub fn normal(&mut self) -> f64 {
+        (-2.0 * (1.0 - self.uniform()).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// What a request takes of a server: seconds of one core, shared with the others, then seconds without one.
+pub type Takes = fn(&mut Random, f64) -> (f64, f64);
+
+/// A server and what comes to it.
+pub struct Kind {
+    pub name: &'static str,
+    /// As given to `listen`: the kernel has room for one more.
+    pub backlog: usize,
+    pub workers: fn(f64) -> usize,
+    pub cores: f64,
+    pub takes: Takes,
+    /// It stands still at the end of every so many seconds, for so many.
+    pub pauses_s: (f64, f64),
+    /// New requests a second, at most `most`.
+    pub load: fn(f64) -> f64,
+    pub most: f64,
+    /// What it serves a second as long as somebody waits.
+    pub truth: fn(f64) -> f64,
+    pub seconds: u32,
+    /// When the truth changed.
+    pub changed_s: &'static [f64],
+    /// Whether its accept queue shows an overload at all.
+    pub shows: bool,
+}
+
+/// An event, at a time in nanoseconds: a kind, then a number that it needs.
+type Event = Reverse<(u64, u8, u32)>;
+const WAITED: u8 = 0;
+const ATTEMPT: u8 = 1;
+const SECOND: u8 = 2;
+const LOOK: u8 = 3;
+const WORKERS: u8 = 4;
+
+fn event(at_s: f64, kind: u8, number: u32) -> Event {
+    Reverse(((at_s * 1e9) as u64, kind, number))
+}
+
+impl Kind {
+    /// Whether it stands still.
+    fn pauses(&self, at_s: f64) -> Option<f64> {
+        let (every_s, for_s) = self.pauses_s;
+        let left_s = every_s - at_s % every_s;
+        (left_s < for_s).then_some(left_s)
+    }
+
+    /// Runs it, and hands over what the kernel would show once in `look_s` and the step of each second.
+    pub fn run(
+        &self,
+        seed: u64,
+        look_s: f64,
+        mut look: impl FnMut(f64, &QueueObservation),
+        mut step: impl FnMut(f64, &Step),
+    ) {
+        let mut random = Random(seed);
+        let mut events: BinaryHeap<Event> = BinaryHeap::new();
+        events.push(event(random.exponential(1.0 / self.most), ATTEMPT, 0));
+        events.push(event(1.0, SECOND, 1));
+        events.push(event(look_s, LOOK, 1));
+        for change in self.changed_s {
+            events.push(event(*change, WORKERS, 0));
+        }
+        let mut queue: VecDeque<()> = VecDeque::new();
+        // Work left of those that have or share a core, and the time it was counted at.
+        let (mut working, mut counted_s): (Vec<(f64, f64)>, f64) = (Vec::new(), 0.0);
+        let mut waiting = 0usize;
+        let (mut arrivals, mut accepts, mut drops) = (0u64, 0u64, 0u64);
+        let mut before = (0u64, 0u64, 0u64, 0u64);
+        let mut lengths_seen = 0u64;
+        loop {
+            // The next end of work on a core.
+            let speed = match working.len() {
+                0 => 1.0,
+                n => (self.cores / n as f64).min(1.0),
+            };
+            let first = working.iter().map(|one| one.0).fold(f64::INFINITY, f64::min);
+            let mut done_s = counted_s + first / speed;
+            if let Some(left_s) = self.pauses(counted_s) {
+                done_s += left_s;
+            }
+            let next_s = events
+                .peek()
+                .map_or(f64::INFINITY, |Reverse((at, ..))| *at as f64 / 1e9);
+            let at_s = done_s.min(next_s);
+            // What was worked meanwhile.
+            let stood_s = self
+                .pauses(counted_s)
+                .map_or(0.0, |left_s| left_s.min(at_s - counted_s));
+            let worked = (at_s - counted_s - stood_s).max(0.0) * speed;
+            for one in &mut working {
+                one.0 -= worked;
+            }
+            counted_s = at_s;
+            if done_s <= next_s {
+                let mut at = 0;
+                while at < working.len() {
+                    if working[at].0 <= 1e-12 {
+                        let (_, wait_s) = working.swap_remove(at);
+                        waiting += 1;
+                        events.push(event(at_s + wait_s, WAITED, 0));
+                    } else {
+                        at += 1;
+                    }
+                }
+            } else {
+                let Some(Reverse((_, kind, number))) = events.pop() else {
+                    return;
+                };
+                match kind {
+                    WAITED => match self.pauses(at_s) {
+                        Some(left_s) => events.push(event(at_s + left_s + 1e-6, WAITED, 0)),
+                        None => waiting -= 1,
+                    },
+                    ATTEMPT => {
+                        let mut came = true;
+                        if number == 0 {
+                            events.push(event(at_s + random.exponential(1.0 / self.most), ATTEMPT, 0));
+                            came = random.uniform() * self.most < (self.load)(at_s);
+                        }
+                        if came {
+                            arrivals += 1;
+                            lengths_seen += queue.len() as u64;
+                            if queue.len() <= self.backlog {
+                                queue.push_back(());
+                            } else {
+                                drops += 1;
+                                if number < 6 {
+                                    events.push(event(at_s + f64::from(1 << number), ATTEMPT, number + 1));
+                                }
+                            }
+                        }
+                    }
+                    LOOK => {
+                        let sample = ListenerSample::Listening(Listener {
+                            identity: 1,
+                            limit: Some(self.backlog as u32 + 1),
+                            length: Some(queue.len() as u32),
+                            shortest: Some(queue.len() as u32),
+                            lengths_seen: Some(lengths_seen),
+                            arrivals: Some(arrivals),
+                            accepts: Some(accepts),
+                            drops: Some(drops),
+                        });
+                        let length = Seconds::new(look_s);
+                        look(at_s, &QueueObservation { length, sample });
+                        events.push(event(f64::from(number + 1) * look_s, LOOK, number + 1));
+                    }
+                    SECOND => {
+                        let came = arrivals - before.0;
+                        step(
+                            at_s,
+                            &Step {
+                                length: Seconds::new(1.0),
+                                limit: self.backlog as f64 + 1.0,
+                                queue_mean: (came > 0)
+                                    .then(|| (lengths_seen - before.3) as f64 / came as f64),
+                                arrivals: came as f64,
+                                accepts: (accepts - before.1) as f64,
+                                drops: (drops - before.2) as f64,
+                                busy: Some(Busy::default()),
+                            },
+                        );
+                        before = (arrivals, accepts, drops, lengths_seen);
+                        if number == self.seconds {
+                            return;
+                        }
+                        events.push(event(f64::from(number + 1), SECOND, number + 1));
+                    }
+                    _ => {}
+                }
+            }
+            let workers = (self.workers)(at_s);
+            while self.pauses(at_s).is_none()
+                && working.len() + waiting < workers
+                && queue.pop_front().is_some()
+            {
+                accepts += 1;
+                let (cpu_s, wait_s) = (self.takes)(&mut random, at_s);
+                if cpu_s > 0.0 {
+                    working.push((cpu_s, wait_s));
+                } else {
+                    waiting += 1;
+                    events.push(event(at_s + wait_s, WAITED, 0));
+                }
+            }
+        }
+    }
+}
