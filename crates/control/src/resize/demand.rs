@@ -16,9 +16,9 @@ pub enum Counts {
 }
 
 /// The arrival rate at a whole cluster, of what was counted at its servers; `None` where of none that takes requests anything
-/// is known. The balancer spreads requests evenly, so that a server that could not be read has what the others have.
+/// is known, and where nobody listens at any of them: who comes then is refused, and counted nowhere. The balancer spreads requests evenly, so that a server that could not be read has what the others have.
 pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option<PerSecond> {
-    let (mut sum, mut known, mut serving) = (0.0, 0_u32, 0_u32);
+    let (mut sum, mut known, mut serving, mut listening) = (0.0, 0_u32, 0_u32, 0_u32);
     for (state, counts) in servers {
         let takes = u32::from(state.takes_requests());
         serving += takes;
@@ -26,12 +26,13 @@ pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option
             Counts::Attempts(rate) => {
                 sum += rate.get();
                 known += takes;
+                listening += takes;
             }
             Counts::Nobody => known += takes,
             Counts::Unknown => {}
         }
     }
-    match (known, serving) {
+    match (listening, serving) {
         (0, 1..) => None,
         (_, 0) => Some(PerSecond::new(sum)),
         _ => Some(PerSecond::new(sum * f64::from(serving) / f64::from(known))),
@@ -78,6 +79,12 @@ mod tests {
             Some(20.0)
         );
         assert_eq!(of(&[(Serving, Counts::Unknown)]), None);
+        // Who comes to servers that have all died is counted nowhere.
+        assert_eq!(of(&[(Serving, Counts::Nobody), (Serving, Counts::Nobody)]), None);
+        assert_eq!(
+            of(&[(Serving, attempts(20.0)), (Serving, Counts::Nobody)]),
+            Some(20.0)
+        );
         assert_eq!(of(&[(Off, Counts::Unknown)]), Some(0.0));
     }
 

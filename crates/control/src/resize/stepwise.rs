@@ -2,7 +2,7 @@
 //! one less where one can be spared.
 
 use super::tuning::ResizeTuning;
-use super::{PowerState, Resize};
+use super::{Cause, PowerState, Resize};
 use crate::capacity::Capacity;
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
@@ -38,6 +38,17 @@ pub struct Stepwise {
     joined_s: f64,
     taking: Option<usize>,
     target: usize,
+    /// What came when servers last took it.
+    before: Option<Before>,
+}
+
+/// What came while servers took requests.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    at_s: f64,
+    arriving: f64,
+    /// What one of them takes.
+    each: f64,
 }
 
 /// What the servers that take requests take.
@@ -81,6 +92,7 @@ impl Stepwise {
             joined_s: f64::NEG_INFINITY,
             taking: None,
             target: tuning.min_servers,
+            before: None,
         })
     }
 
@@ -112,6 +124,32 @@ impl Stepwise {
             proven: exact.is_some(),
             unseen: found.contains(&Capacity::Unknown),
         })
+    }
+
+    /// No server takes requests. That nothing arrives at any is not that nobody comes: as many as took what came before, at once. `None`
+    /// where none ever did.
+    fn outage(&mut self, now_s: f64, arriving: f64, booting: usize, all: usize) -> Option<Resize> {
+        let Before {
+            at_s,
+            arriving: came,
+            each,
+        } = self.before?;
+        let needed = (came.max(arriving) / each).ceil().max(1.0).min(all as f64) as usize;
+        let started = needed.min(self.tuning.starts_in_outage);
+        self.target = started.max(booting).max(self.tuning.min_servers);
+        let ago_s = now_s - at_s;
+        let text = format!(
+            "no server takes requests, {came:.1}/s came {ago_s:.0} s ago and one took {each:.1}: {} servers, {booting} on their way",
+            self.target.min(all)
+        );
+        let numbers = [
+            ("arrival_rate_per_s", arriving),
+            ("came_per_s", came),
+            ("each_per_s", each),
+            ("ago_s", ago_s),
+            ("booting", booting as f64),
+        ];
+        Some(self.answer(all, "outage", text, &numbers))
     }
 
     /// Nothing can be decided: hold, and after a while everything on.
@@ -169,8 +207,11 @@ impl Stepwise {
             return self.blind(now_s, all, "the arrival rate is unavailable");
         };
         if taking == 0 {
-            // Whatever a server takes, one is more than none.
             self.blind_since_s = None;
+            if let Some(outage) = self.outage(now_s, arriving, booting, all) {
+                return outage;
+            }
+            // Whatever a server takes, one is more than none.
             self.target = booting.max(self.tuning.min_servers);
             let rule = if booting > 0 { "on-its-way" } else { "grow" };
             let text = format!(
@@ -213,6 +254,15 @@ impl Stepwise {
             ("booting", booting as f64),
         ];
         let load = format!("{arriving:.1} arrive and {taking} servers take {usable:.1}/s");
+        let each = usable / taking as f64;
+        let lost = count(|state| state == PowerState::Failed(Cause::Lost));
+        if arriving > 0.0 && each > 0.0 {
+            self.before = Some(Before {
+                at_s: now_s,
+                arriving,
+                each,
+            });
+        }
         let warm_s = now_s - self.joined_s;
         if warm_s < self.tuning.warm_up_s {
             let text = format!("{load}: the last to join has {warm_s:.1} s of its warm-up");
@@ -236,14 +286,18 @@ impl Stepwise {
             }
             // What one server takes is what the mean of those that serve takes; booting ones are no capacity, but need
             // not be ordered twice.
-            let each = usable / taking as f64;
             let needed = if each > 0.0 {
                 (arriving / each).ceil().min(all as f64) as usize
             } else {
                 all
             };
-            let allowed = taking + self.tuning.starts_at_once;
-            if booting >= self.tuning.starts_at_once || taking + booting >= needed {
+            // Those that were lost are replaced together.
+            let at_once = self
+                .tuning
+                .starts_at_once
+                .max(lost.min(self.tuning.starts_in_outage));
+            let allowed = taking + at_once;
+            if booting >= at_once || taking + booting >= needed {
                 self.target = taking + booting;
                 return self.answer(
                     all,
@@ -268,6 +322,10 @@ impl Stepwise {
         if taking < self.tuning.min_servers.min(all) {
             let text = format!("{load}: the fewest that are on are {}", self.tuning.min_servers);
             return self.answer(all, "grow", text, &numbers);
+        }
+        if lost > 0 {
+            let text = format!("{load}: {lost} lost, and what came to these may come again");
+            return self.answer(all, "fits", text, &numbers);
         }
         if taking <= self.tuning.min_servers || arriving > without_one {
             return self.answer(

@@ -271,7 +271,7 @@ proptest! {
         for (at, (arriving, states)) in steps.into_iter().enumerate() {
             use PowerState::{Booting, Draining, Failed, Off, Serving, Stopping, Warming};
             let states = states.into_iter().map(|state| {
-                [Off, Booting, Warming, Serving, Draining, Stopping, Failed(crate::resize::Cause::Lost)][state]
+                [Off, Booting, Warming, Serving, Draining, Stopping, Failed(Cause::Lost)][state]
             });
             let servers: Vec<NodeObservation> = states.map(|state| server(state, 1.0)).collect();
             let (target, rule) = decide(&mut resizer, at as f64, arriving, &servers);
@@ -281,4 +281,39 @@ proptest! {
             }
         }
     }
+}
+
+const LOST: NodeObservation = server(PowerState::Failed(Cause::Lost), 0.0);
+
+#[test]
+fn an_outage_is_not_that_nobody_comes() {
+    let mut resizer = online();
+    let six = [[serving(100.0); 6].as_slice(), &[OFF; 4]].concat();
+    assert_eq!(decide(&mut resizer, 0.0, 580.0, &six), said(6, "fits"));
+    // All are lost at once, and nothing arrives where nobody takes it: as many as before, together.
+    let all_lost = [[LOST; 6].as_slice(), &[OFF; 4]].concat();
+    assert_eq!(decide(&mut resizer, 20.0, 0.0, &all_lost), said(6, "outage"));
+    let booting = [[BOOTING; 4].as_slice(), &[LOST; 6]].concat();
+    assert_eq!(decide(&mut resizer, 60.0, 0.0, &booting), said(6, "outage"));
+    // The user's limit holds there too.
+    let tuning = ResizeTuning {
+        starts_in_outage: 2,
+        ..ResizeTuning::default()
+    };
+    let mut limited = Stepwise::online(tuning).unwrap();
+    decide(&mut limited, 0.0, 580.0, &six);
+    assert_eq!(decide(&mut limited, 20.0, 0.0, &all_lost), said(2, "outage"));
+    // Of a cluster that never served nothing is known: one is more than none.
+    assert_eq!(decide(&mut online(), 0.0, 0.0, &[OFF; 4]), said(1, "grow"));
+}
+
+#[test]
+fn servers_that_are_lost_together_are_replaced_together_and_none_goes_meanwhile() {
+    let mut resizer = online();
+    let six = [[serving(100.0); 6].as_slice(), &[OFF; 4]].concat();
+    decide(&mut resizer, 0.0, 580.0, &six);
+    let half = [[serving(100.0); 3].as_slice(), &[LOST; 3], &[OFF; 4]].concat();
+    assert_eq!(decide(&mut resizer, 20.0, 580.0, &half), said(6, "grow"));
+    // What came to the lost ones is not counted yet at the others.
+    assert_eq!(decide(&mut resizer, 21.0, 90.0, &half), said(3, "fits"));
 }

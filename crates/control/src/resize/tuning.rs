@@ -21,6 +21,9 @@ pub struct ResizeTuning {
     /// How many servers may be on their way at once. 1, for the paper changes the number by one and waits; more follow a
     /// steeper rise.
     pub starts_at_once: usize,
+    /// The same while no server takes requests, or where several were lost at once: as many as took what came before are
+    /// started together, and no more than this. 4096, as many as there are.
+    pub starts_in_outage: usize,
     /// The share of the capacity that is kept free: safety against an estimate that is too high. 0, as in the paper.
     pub margin: f64,
     /// Seconds for which a server must have been one too many before it is turned off. 0, as in the paper.
@@ -36,6 +39,7 @@ impl Default for ResizeTuning {
             min_servers: 1,
             warm_up_s: 10.0,
             starts_at_once: 1,
+            starts_in_outage: MAX_SERVERS,
             margin: 0.0,
             spare_for_s: 0.0,
             blind_s: 10.0,
@@ -51,6 +55,7 @@ impl Parameters for ResizeTuning {
         refused([
             servers("min_servers", self.min_servers),
             servers("starts_at_once", self.starts_at_once),
+            servers("starts_in_outage", self.starts_in_outage),
             within_a_day("warm_up_s", self.warm_up_s),
             Bound::BelowOne.check("margin", self.margin),
             within_a_day("spare_for_s", self.spare_for_s),
