@@ -1,6 +1,6 @@
 //! How an accept queue is sampled for the estimators of capacity: how often, and as what.
 
-use headroom_control::capacity::{Listener, ListenerSample, QueueObservation};
+use headroom_control::capacity::{Connections, Listener, ListenerSample, QueueObservation};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
 use std::collections::BTreeSet;
@@ -80,6 +80,10 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
         arrivals: port.arrivals().or_else(of_machine),
         accepts: port.accepts,
         drops: port.drops,
+        connections: sample.connections.map(|found| Connections {
+            open: found.open,
+            silent: found.silent,
+        }),
     }
 }
 
@@ -120,6 +124,7 @@ mod tests {
             }),
             seen: None,
             cpu_busy: None,
+            connections: None,
             listeners: sockets,
         }
     }

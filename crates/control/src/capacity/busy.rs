@@ -211,6 +211,7 @@ mod tests {
                 arrivals: None,
                 accepts: Some(accepts),
                 drops: Some(0),
+                connections: None,
             }),
         }
     }
@@ -291,6 +292,7 @@ mod tests {
                 arrivals: Some(arrivals),
                 accepts: None,
                 drops: Some(drops),
+                connections: None,
             }),
         };
         meter.take(&by_arrivals(50, 1_000, 10), Capacity::Unknown);

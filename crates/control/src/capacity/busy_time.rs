@@ -10,7 +10,7 @@
 use super::busy::{Busy, BusyMeter};
 use super::evidence::{Change, Evidence};
 use super::served::Served;
-use super::step::{QueueObservation, Step, StepMeter};
+use super::step::{Connections, Listener, ListenerSample, QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
 use super::{Capacity, Estimate};
@@ -44,6 +44,8 @@ pub struct BusyTimeMonitor {
     served: Served,
     /// Whether a request was ever served.
     begun: bool,
+    /// The connections that it has accepted, where clients that send nothing hold workers.
+    held: Option<Connections>,
     /// Since the last usable step.
     blind_s: f64,
     latest: Estimate,
@@ -54,6 +56,17 @@ struct Shown {
     change: Option<Change>,
     /// The rate that it was estimated to serve, and what it served without anybody's waiting.
     faster: Option<(PerSecond, PerSecond)>,
+}
+
+/// The share of the accepted connections whose clients have sent nothing that makes what is served no capacity.
+const HELD_SHARE: f64 = 0.1;
+
+/// The connections of a server, of whose workers clients hold some that send nothing.
+fn held(observation: &QueueObservation) -> Option<Connections> {
+    let ListenerSample::Listening(Listener { connections, .. }) = observation.sample else {
+        return None;
+    };
+    connections.filter(|found| found.silent > 0 && found.silent as f64 >= HELD_SHARE * found.open as f64)
 }
 
 impl BusyTimeMonitor {
@@ -73,6 +86,7 @@ impl BusyTimeMonitor {
             evidence: Evidence::default(),
             served: Served::default(),
             begun: false,
+            held: None,
             blind_s: 0.0,
             latest: Estimate::unknown("first-sample", Unusable::First.to_string()),
         })
@@ -109,7 +123,11 @@ impl BusyTimeMonitor {
         let valid = length_s > 0.0 && self.elapsed_s.is_finite();
         if valid {
             self.now_s += length_s;
-            self.evidence.add(self.now_s, found);
+            self.held = held(observation);
+            // What is served meanwhile is what clients leave of it.
+            if self.held.is_none() {
+                self.evidence.add(self.now_s, found);
+            }
             self.busy = self.busy.plus(found);
         }
         // A rounding is no part of a period; and what is no time at all is for the meter to refuse.
@@ -208,6 +226,14 @@ impl BusyTimeMonitor {
                 time.get()
             );
             return ("stalled", text);
+        }
+        if let Some(Connections { open, silent }) = self.held {
+            let text = format!(
+                "{silent} of the {open} connections that it has accepted have sent nothing: workers wait for clients, and the \
+                 {:.1}/s that are served are no capacity: {capacity} is kept",
+                step.service_rate().get()
+            );
+            return ("held", text);
         }
         if let Some((before, served)) = shown.faster {
             let text = format!(

@@ -1,5 +1,5 @@
 use super::*;
-use crate::capacity::{Listener, ListenerSample, QueueMonitor};
+use crate::capacity::{Connections, Listener, ListenerSample, QueueMonitor};
 
 fn monitor() -> BusyTimeMonitor {
     BusyTimeMonitor::new(QueueTuning::default()).unwrap()
@@ -154,6 +154,7 @@ fn of_a_queue_too_short_for_anybody_to_be_seen_waiting_only_what_was_served_is_k
                 arrivals: Some(2 + at * 12),
                 accepts: Some(at * 8),
                 drops: Some(at * 4),
+                connections: None,
             }),
         });
         assert!(!matches!(last.capacity, Capacity::Exact(_)), "{last:?}");
@@ -181,6 +182,7 @@ fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObserva
             arrivals: Some(arrivals),
             accepts: Some(accepts),
             drops: Some(0),
+            connections: None,
         }),
     }
 }
@@ -248,4 +250,34 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
         ..step(1.0, 1.0, 0.0, (0.0, 0.0))
     };
     assert!(monitor.step(&without).reason.text.contains("somebody waited"));
+}
+
+#[test]
+fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
+    let mut monitor = monitor();
+    let mut accepts = 0;
+    let mut last = Estimate::unknown("first-sample", String::new());
+    let mut observe = |silent, by: u64| {
+        accepts += by;
+        let QueueObservation { length, sample } = seen(1, 60, 60 + accepts, accepts);
+        let ListenerSample::Listening(listener) = sample else {
+            unreachable!()
+        };
+        let listener = Listener {
+            connections: Some(Connections { open: 8, silent }),
+            ..listener
+        };
+        let sample = ListenerSample::Listening(listener);
+        monitor.observe(&QueueObservation { length, sample })
+    };
+    // 400/s for 10 s, and then 200/s with half of its workers held for as long.
+    (0..500).for_each(|_| last = observe(0, 8));
+    assert_eq!((last.capacity.name(), rule(&last)), ("exact", "busy-time"));
+    (0..500).for_each(|_| last = observe(4, 4));
+    assert_eq!((last.capacity.name(), rule(&last)), ("about", "held"), "{last:?}");
+    assert!((per_s(&last) - 400.0).abs() < 1.0, "{last:?}");
+    // When they are gone and it is still as slow, it is.
+    (0..500).for_each(|_| last = observe(0, 4));
+    assert_eq!(last.capacity.name(), "exact", "{last:?}");
+    assert!((per_s(&last) - 200.0).abs() < 5.0, "{last:?}");
 }

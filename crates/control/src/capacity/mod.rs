@@ -40,7 +40,7 @@ pub use busy_time::BusyTimeMonitor;
 pub use monitor::Monitor;
 pub use offline::{Ramp, RampError, RampTuning, Spread, StaticCapacity};
 pub use queue::QueueMonitor;
-pub use step::{Listener, ListenerSample, QueueObservation, Step, StepMeter};
+pub use step::{Connections, Listener, ListenerSample, QueueObservation, Step, StepMeter};
 pub use tuning::{QueueKind, QueueTuning};
 pub use unusable::Unusable;
 pub use utilisation::{

@@ -144,6 +144,7 @@ fn listening(identity: u64, seconds: u64) -> QueueObservation {
             arrivals: Some(400 * seconds),
             accepts: Some(400 * seconds),
             drops: Some(0),
+            connections: None,
         }),
     }
 }
@@ -258,7 +259,8 @@ proptest! {
                 arrivals: Some(arrivals),
                 accepts: Some(accepts),
                 drops: Some(drops),
-            };
+connections: None,
+};
             let estimate = monitor.observe(&blind(sample.unwrap_or(ListenerSample::Listening(listener))));
             if let Some(capacity) = estimate.capacity.value() {
                 // A jump within the slack of the balance (2 and 5 %) cannot be distinguished from skew.

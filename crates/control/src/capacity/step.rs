@@ -50,6 +50,17 @@ pub struct Listener {
     pub accepts: Option<u64>,
     /// Attempts that were dropped because the queue was full.
     pub drops: Option<u64>,
+    /// The connections that the server has accepted and not closed; `None` where they are not exported, or nobody waits.
+    pub connections: Option<Connections>,
+}
+
+/// The connections that a server has accepted and not closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connections {
+    /// How many.
+    pub open: u64,
+    /// Of these, the ones whose client has sent nothing yet: a worker that reads from one waits for that.
+    pub silent: u64,
 }
 
 /// What was read of a listener at the end of a sampling step.

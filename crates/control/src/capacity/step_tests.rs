@@ -15,6 +15,7 @@ fn listener(arrivals: u64, accepts: u64, drops: u64, length: u32) -> Listener {
         arrivals: Some(arrivals),
         accepts: Some(accepts),
         drops: Some(drops),
+        connections: None,
     }
 }
 
@@ -212,7 +213,7 @@ prop_compose! {
         accepts in proptest::option::of(any_counter()),
         drops in proptest::option::of(any_counter()),
     ) -> Listener {
-        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops }
+        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops, connections: None }
     }
 }
 

@@ -122,6 +122,7 @@ impl Model {
                             arrivals: Some(counted[0]),
                             accepts: Some(counted[1]),
                             drops: Some(counted[2]),
+                            connections: None,
                         }),
                     });
                     events.push(event(f64::from(number + 1) * LOOK_S, LOOK, number + 1));

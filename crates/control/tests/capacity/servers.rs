@@ -168,6 +168,7 @@ impl Kind {
                             arrivals: Some(arrivals),
                             accepts: Some(accepts),
                             drops: Some(drops),
+                            connections: None,
                         });
                         let length = Seconds::new(look_s);
                         look(at_s, &QueueObservation { length, sample });

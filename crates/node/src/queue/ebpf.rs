@@ -5,6 +5,7 @@
 //! drops, which the kernel counts per listener. Accepts follow from both, because nothing else takes a connection from
 //! the queue: what was put in it and is not there any more was accepted.
 
+use super::accepted::Accepted;
 use super::deferred::Deferred;
 use super::diag::Diag;
 use super::kernel::{Advance, Parts, sum};
@@ -35,6 +36,7 @@ pub struct EbpfQueueMeter {
     diag: Diag,
     parts: Parts,
     deferred: Deferred,
+    accepted: Accepted,
     tallies: PerCpuHashMap<MapData, u64, Tally>,
     controls: Array<MapData, u64>,
     window: u64,
@@ -170,6 +172,7 @@ impl EbpfQueueMeter {
             diag,
             parts: Parts::default(),
             deferred: Deferred::new(),
+            accepted: Accepted::default(),
             tallies: PerCpuHashMap::try_from(tallies).map_err(map_error)?,
             controls: Array::try_from(controls).map_err(map_error)?,
             window: 0,
@@ -258,6 +261,7 @@ impl QueueMeter for EbpfQueueMeter {
         let counted = total(&tallies);
         let enqueued = counted.enqueued + self.account.retired.enqueued;
         let length: Length = sum(&listeners);
+        let connections = self.accepted.of(&mut self.diag, self.port, length, at)?;
         let full_seen = self.account.full_seen;
         self.account.drop_full(&parts, counted.longest, &listeners);
         let accepts = self.account.accept(enqueued, length.now, parts.steady);
@@ -298,6 +302,7 @@ impl QueueMeter for EbpfQueueMeter {
             length: Some(length),
             seen: Some(seen),
             cpu_busy: None,
+            connections,
             listeners,
         })
     }

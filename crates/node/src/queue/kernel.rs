@@ -1,6 +1,7 @@
 //! By what the kernel exports: each listener's queue, limit and drops (sock_diag(7)), and the machine's counters
 //! (`/proc/net/snmp`, `/proc/net/netstat`, `/proc/stat`).
 
+use super::accepted::Accepted;
 use super::counter::{Busy, Ledger, step};
 use super::deferred::Deferred;
 use super::diag::Diag;
@@ -94,6 +95,7 @@ pub struct KernelQueueMeter {
     diag: Diag,
     parts: Parts,
     deferred: Deferred,
+    accepted: Accepted,
     /// Passive opens, failed attempts, drops.
     machine: Ledger<3>,
     busy: Busy,
@@ -112,6 +114,7 @@ impl KernelQueueMeter {
             diag: Diag::open()?,
             parts: Parts::default(),
             deferred: Deferred::new(),
+            accepted: Accepted::default(),
             machine: Ledger::new([usize::BITS; 3]),
             busy: Busy::default(),
             epoch: 0,
@@ -134,6 +137,7 @@ impl QueueMeter for KernelQueueMeter {
         })?;
         let at = Instant::now();
         let network = procfs::network(&self.roots)?;
+        let connections = self.accepted.of(&mut self.diag, self.port, sum(&listeners), at)?;
         let (busy, whole) = procfs::cpu(&self.roots)?;
         let parts = self.parts.advance(at, &listeners);
         let parts = self.deferred.take(at, &parts, Some(&network));
@@ -166,6 +170,7 @@ impl QueueMeter for KernelQueueMeter {
             length: Some(sum(&listeners)),
             seen: None,
             cpu_busy: self.busy.advance(busy, whole),
+            connections,
             listeners,
         })
     }

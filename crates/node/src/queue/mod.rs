@@ -18,6 +18,7 @@
 //! Everything is about the network namespace of the calling thread. Messages are bounded, and so are the time limits:
 //! a tool has two seconds, an SNMP agent and a status page one second.
 
+mod accepted;
 pub mod choice;
 mod counter;
 mod deferred;
@@ -44,7 +45,8 @@ pub use tools::ToolsQueueMeter;
 
 // What is sampled on a node is what goes over the wire.
 pub use headroom_wire::message::{
-    QueueAtArrival as AtArrival, QueueCounters as Counters, QueueLength as Length, QueueListener as Listener,
+    QueueAtArrival as AtArrival, QueueConnections as Connections, QueueCounters as Counters,
+    QueueLength as Length, QueueListener as Listener,
 };
 
 pub(crate) use snapshot::{methods_of, reported};
@@ -94,6 +96,8 @@ pub struct QueueSample {
     /// The share of the machine's CPU time that was used, since the sample before; the tool's last second with
     /// [`QueueMethod::Tools`], and the server's own processes alone with [`QueueMethod::Status`].
     pub cpu_busy: Option<Ratio>,
+    /// The connections that the server has accepted from it, where somebody waits; `None` where the method does not tell.
+    pub connections: Option<Connections>,
     /// The parts: each listening socket of the port.
     pub listeners: Vec<Listener>,
 }

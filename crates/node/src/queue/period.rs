@@ -155,6 +155,7 @@ mod tests {
                 longest: 9,
             }),
             cpu_busy: None,
+            connections: None,
             listeners: Vec::new(),
         }
     }

@@ -73,6 +73,7 @@ pub(crate) fn reported(
         length: sample.length,
         at_arrival: sample.seen.map(|seen| AtArrival { longest, ..seen }),
         cpu_busy,
+        connections: sample.connections,
         listeners: sample.listeners.clone(),
     }))
 }
@@ -139,6 +140,7 @@ impl SnapshotReader {
             length: reported.length,
             seen: reported.at_arrival,
             cpu_busy: reported.cpu_busy,
+            connections: reported.connections,
             listeners: reported.listeners,
         })
     }
@@ -187,6 +189,7 @@ mod tests {
                 longest: 4,
             }),
             cpu_busy: None,
+            connections: None,
             listeners: vec![Listener {
                 address: "127.0.0.1:80".parse().unwrap(),
                 cookie: 9,

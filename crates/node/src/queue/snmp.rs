@@ -196,6 +196,7 @@ impl QueueMeter for SnmpQueueMeter {
             length: None,
             seen: None,
             cpu_busy: busy(&mut self.busy, ticks),
+            connections: None,
             listeners: Vec::new(),
         })
     }

@@ -151,6 +151,7 @@ mod tests {
             }),
             seen: None,
             cpu_busy: None,
+            connections: None,
             listeners: sockets,
         }
     }

@@ -79,6 +79,7 @@ fn snapshot(number: u64) -> QueueSnapshot {
             length: None,
             at_arrival: None,
             cpu_busy: None,
+            connections: None,
             listeners: vec![],
         })),
         group: None,

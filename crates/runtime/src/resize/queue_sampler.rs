@@ -195,6 +195,7 @@ mod tests {
             length: Some(length),
             seen: None,
             cpu_busy: None,
+            connections: None,
             listeners: vec![Listener {
                 address: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
                 cookie: 1,

@@ -430,6 +430,7 @@ mod tests {
                 length: Some(Length { now: 4, limit: 128 }),
                 seen: None,
                 cpu_busy: None,
+                connections: None,
                 listeners: Vec::new(),
             })
         };

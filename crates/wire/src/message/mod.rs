@@ -41,7 +41,7 @@ use std::time::Duration;
 
 // What the contract says of these is all there is to them.
 pub use crate::proto::{Device, Meter, Node, Range, RefusedReadings};
-pub use crate::proto::{QueueAtArrival, QueueCounters, QueueLength};
+pub use crate::proto::{QueueAtArrival, QueueConnections, QueueCounters, QueueLength};
 
 /// The longest name of a holder, in characters.
 pub const MAX_HOLDER: usize = 64;

@@ -2,7 +2,7 @@
 
 use super::group::{self, CpuGroup, GroupCpu};
 use crate::check::{Invalid, each, micros, millis, share};
-use crate::proto::{self, QueueAtArrival, QueueCounters, QueueLength};
+use crate::proto::{self, QueueAtArrival, QueueConnections, QueueCounters, QueueLength};
 use headroom_units::Ratio;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -159,6 +159,8 @@ pub struct QueueSample {
     pub at_arrival: Option<QueueAtArrival>,
     /// The share of the machine's processor time that was used since the stream's snapshot before.
     pub cpu_busy: Option<Ratio>,
+    /// The connections that the server has accepted; `None` where that is not told, or not now.
+    pub connections: Option<QueueConnections>,
     /// Each listening socket of the port. At most [`MAX_QUEUE_LISTENERS`].
     pub listeners: Vec<QueueListener>,
 }
@@ -223,6 +225,18 @@ fn length(length: QueueLength) -> Result<QueueLength, Invalid> {
         }
     }
     Ok(length)
+}
+
+fn connections(connections: QueueConnections) -> Result<QueueConnections, Invalid> {
+    count("connections.open", connections.open)?;
+    match connections.silent <= connections.open {
+        true => Ok(connections),
+        false => Err(Invalid::new(
+            "connections.silent",
+            connections.silent,
+            format!("at most the {} that are open", connections.open),
+        )),
+    }
 }
 
 fn at_arrival(at_arrival: QueueAtArrival) -> Result<QueueAtArrival, Invalid> {
@@ -295,6 +309,7 @@ impl From<QueueSample> for proto::QueueSample {
             length: sample.length,
             at_arrival: sample.at_arrival,
             cpu_busy: sample.cpu_busy.map(Ratio::get),
+            connections: sample.connections,
             listeners: sample.listeners.into_iter().map(Into::into).collect(),
         }
     }
@@ -313,6 +328,7 @@ impl TryFrom<proto::QueueSample> for QueueSample {
             length: message.length.map(length).transpose()?,
             at_arrival: message.at_arrival.map(at_arrival).transpose()?,
             cpu_busy: message.cpu_busy.map(|busy| share("cpu_busy", busy)).transpose()?,
+            connections: message.connections.map(connections).transpose()?,
             listeners: each("listeners", message.listeners, MAX_QUEUE_LISTENERS)?,
         })
     }

@@ -67,6 +67,7 @@ prop_compose! {
             length,
             at_arrival: at_arrival.map(|(arrivals, sum, longest)| QueueAtArrival { arrivals, sum, longest }),
             cpu_busy: cpu_busy.map(Ratio::new),
+            connections: None,
             listeners,
         }
     }
@@ -138,6 +139,9 @@ fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
         change(&mut sample);
         broken.push((field, snapshot(sample)));
     };
+    no("connections.silent", &|sample| {
+        sample.connections = Some(QueueConnections { open: 3, silent: 4 });
+    });
     no("method", &|sample| sample.method = 0);
     no("port", &|sample| sample.port = None);
     no("machine", &|sample| sample.machine = None);

@@ -69,6 +69,7 @@ pub fn snapshots(watch: &WatchQueue) -> Vec<QueueSnapshot> {
         length: None,
         at_arrival: None,
         cpu_busy: None,
+        connections: None,
         listeners: vec![],
     };
     let nobody = QueueShown::Nobody {

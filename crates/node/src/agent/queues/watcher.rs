@@ -152,6 +152,7 @@ mod tests {
                     longest,
                 }),
                 cpu_busy: Some(Ratio::new(busy)),
+                connections: None,
                 listeners: Vec::new(),
             }),
             group: None,

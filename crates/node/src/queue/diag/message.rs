@@ -12,16 +12,31 @@ use std::net::SocketAddr;
 /// Bytes of a message's header (`struct nlmsghdr`).
 const HEADER: usize = 16;
 
-/// Asks for all listeners of a port, or of every port for 0.
-pub(super) fn request(family: u8, port: u16, sequence: u32) -> Vec<u8> {
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Listeners,
+    /// Connections that clients have not closed, or their side alone.
+    Connections,
+}
+
+/// Asks for all of these of a port, or of every port for 0.
+pub(super) fn request(wanted: Wanted, family: u8, port: u16, sequence: u32) -> Vec<u8> {
+    let (extensions, states) = match wanted {
+        Wanted::Listeners => (ExtensionFlags::SKMEMINFO, StateFlags::LISTEN),
+        Wanted::Connections => (
+            ExtensionFlags::INFO,
+            StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT,
+        ),
+    };
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | NLM_F_DUMP;
     header.sequence_number = sequence;
     let wanted = InetRequest {
         family,
         protocol: IPPROTO_TCP,
-        extensions: ExtensionFlags::SKMEMINFO,
-        states: StateFlags::LISTEN,
+        extensions,
+        states,
         // The kernel compares the port itself, so that only this port's sockets are copied.
         socket_id: SocketId {
             source_port: port,
@@ -40,6 +55,13 @@ pub(super) fn request(family: u8, port: u16, sequence: u32) -> Vec<u8> {
 pub(super) enum Message {
     /// A listening socket, and the port it listens on.
     Listener(Listener),
+    /// A connection of the port.
+    Connection {
+        /// Whether a process has it: else it waits in the accept queue.
+        accepted: bool,
+        /// Whether the client has sent nothing yet.
+        silent: bool,
+    },
     /// The end.
     Done,
     /// The kernel's refusal: an errno.
@@ -87,7 +109,27 @@ fn one(message: &[u8], sequence: u32) -> Message {
         {
             Message::Listener(listener(&socket))
         }
+        NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket)) => connection(&socket),
         _ => Message::Other,
+    }
+}
+
+/// Where `struct tcp_info` (linux/tcp.h) has `tcpi_bytes_received`.
+const BYTES_RECEIVED: usize = 128;
+
+fn connection(socket: &InetResponse) -> Message {
+    let received = socket.nlas.iter().find_map(|attribute| match attribute {
+        Nla::TcpInfo(info) => info.get(BYTES_RECEIVED..)?.first_chunk().copied(),
+        _ => None,
+    });
+    match received.map(u64::from_ne_bytes) {
+        Some(received) => Message::Connection {
+            // Nobody has opened a file of one that is not accepted.
+            accepted: socket.header.inode != 0,
+            silent: received == 0,
+        },
+        // A kernel before 4.1.
+        None => Message::Other,
     }
 }
 

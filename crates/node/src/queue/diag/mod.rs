@@ -3,8 +3,8 @@
 
 mod message;
 
-use super::{Listener, MAX_LISTENERS, QueueError};
-use message::Message;
+use super::{Connections, Listener, MAX_LISTENERS, QueueError};
+use message::{Message, Wanted};
 use netlink_packet_sock_diag::{AF_INET, AF_INET6};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -82,6 +82,33 @@ impl Diag {
             .collect())
     }
 
+    /// The connections that were accepted from a port's listeners, or from one at the same port of another address.
+    pub(super) fn connections(&mut self, port: u16) -> Result<Connections, QueueError> {
+        let mut found = Connections::default();
+        for family in [AF_INET, AF_INET6] {
+            let mut counted = Connections::default();
+            let asked = self.ask(Wanted::Connections, family, port, |message| {
+                if let Message::Connection {
+                    accepted: true,
+                    silent,
+                } = message
+                {
+                    counted.open += 1;
+                    counted.silent += u64::from(silent);
+                }
+            });
+            match asked {
+                // One that came or went meanwhile is one of many.
+                Ok(_) => {}
+                Err(Errno::NOENT | Errno::AFNOSUPPORT) if family == AF_INET6 => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            found.open += counted.open;
+            found.silent += counted.silent;
+        }
+        Ok(found)
+    }
+
     /// Which ports somebody listens on, in words.
     fn others(&mut self) -> String {
         let Ok(ports) = self.ports() else {
@@ -117,11 +144,27 @@ impl Diag {
 
     /// Nothing where sockets came or went meanwhile.
     fn dump_once(&mut self, family: u8, port: u16) -> Result<Option<Vec<Listener>>, Errno> {
+        let mut found = Vec::new();
+        let whole = self.ask(Wanted::Listeners, family, port, |message| match message {
+            // One more than the most shows that there are too many.
+            Message::Listener(listener) if found.len() <= MAX_LISTENERS => found.push(listener),
+            _ => {}
+        })?;
+        Ok(whole.then_some(found))
+    }
+
+    /// Asks for sockets and hands over each that comes; whether none came or went meanwhile.
+    fn ask(
+        &mut self,
+        wanted: Wanted,
+        family: u8,
+        port: u16,
+        mut take: impl FnMut(Message),
+    ) -> Result<bool, Errno> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = message::request(family, port, self.sequence);
+        let request = message::request(wanted, family, port, self.sequence);
         let kernel = SocketAddrNetlink::new(0, 0);
         sendto(&self.socket, &request, SendFlags::empty(), &kernel)?;
-        let mut found = Vec::new();
         let mut whole = true;
         loop {
             let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
@@ -131,12 +174,11 @@ impl Diag {
             };
             for message in message::messages(&self.buffer[..length], self.sequence) {
                 match message {
-                    // One more than the most shows that there are too many.
-                    Message::Listener(listener) if found.len() <= MAX_LISTENERS => found.push(listener),
-                    Message::Listener(_) | Message::Other => {}
+                    Message::Listener(_) | Message::Connection { .. } => take(message),
+                    Message::Other => {}
                     Message::Interrupted => whole = false,
                     Message::Error(errno) => return Err(Errno::from_raw_os_error(errno)),
-                    Message::Done => return Ok(whole.then_some(found)),
+                    Message::Done => return Ok(whole),
                 }
             }
         }
@@ -158,7 +200,7 @@ impl From<Errno> for QueueError {
 mod tests {
     use super::*;
     use crate::testing::says;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn listeners_of_both_families_are_found_and_those_of_other_ports_are_not() {
@@ -181,6 +223,22 @@ mod tests {
             }
             Err(error) => println!("skipped: a listener on IPv6's loopback: {error}"),
         }
+    }
+
+    #[test]
+    fn of_accepted_connections_those_are_told_whose_clients_have_sent_nothing() {
+        use std::io::Write;
+        let mut diag = Diag::open().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || TcpStream::connect(address).unwrap();
+        let (_silent, mut asks) = (connect(), connect());
+        asks.write_all(b"GET").unwrap();
+        let _accepted = [listener.accept().unwrap(), listener.accept().unwrap()];
+        // It waits in the queue.
+        let _waits = connect();
+        let found = diag.connections(address.port()).unwrap();
+        assert_eq!((found.open, found.silent), (2, 1));
     }
 
     #[test]

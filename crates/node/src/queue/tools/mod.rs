@@ -113,6 +113,7 @@ impl QueueMeter for ToolsQueueMeter {
             length: Some(sum(&listeners)),
             seen: None,
             cpu_busy: self.vmstat.busy(),
+            connections: None,
             listeners,
         })
     }
