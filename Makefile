@@ -2,7 +2,7 @@
 CARGO ?= cargo
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults stress fuzz-gateway lint build bench-gateway bench-edge bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults stress fuzz-gateway lint build bench-gateway bench-edge bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity capacity-kinds mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -79,6 +79,10 @@ apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed a
 capacity: build ## The capacity of Debian's apache2 from its accept queue: ramps, waves, requests that wait, five meters (half an hour)
 	@scripts/need apache2 php:libapache2-mod-php curl snmpd clang ip:iproute2 netstat:net-tools vmstat:procps
 	scripts/capacity
+
+capacity-kinds: build ## Ten live servers whose capacity is known: what our estimator and the published one say of each (2 min)
+	@scripts/need clang python3
+	scripts/capacity-kinds
 
 mediawiki: build ## Ten minutes each: Debian's MediaWiki behind our gateway and behind HAProxy, fixed and slo-power
 	@scripts/need curl apache2 haproxy mariadbd:mariadb-server memcached php:php-cli '/usr/sbin/php-fpm*:php-fpm' \
