@@ -4,8 +4,8 @@
 //! That is the capacity where the server was busy for the whole period. Where a burst came and went within it, the server
 //! was idle for the rest, and the estimate falls to a fraction of the capacity. Here only the time counts for which
 //! somebody waited (see [`super::busy`]), weighted by its length: a burst says as much about the server as it kept it
-//! busy, drops are needed only where the queue is too short for anybody to be seen waiting, and the rise of the arrival rate
-//! to a peak is never taken for capacity. A server that stands still for a moment is not taken for a slow one.
+//! busy, no drops are needed, and the rise of the arrival rate to a peak is never taken for capacity. A server that stands
+//! still for a moment is not taken for a slow one, nor one whose workers wait for clients that send nothing.
 
 use super::busy::{Busy, BusyMeter};
 use super::evidence::{Change, Evidence};
@@ -22,10 +22,10 @@ use headroom_units::{PerSecond, Seconds};
 /// use, fifty a second for a queue of a hundred places and a thousand connections a second.
 ///
 /// An estimate is *exact* while its interval is narrow and what was observed in the last seconds would have shown another
-/// server. It is *about* so much when nothing has shown that for a while (it is stale), and when too little was observed to be sure. It is
-/// a lower bound before, and when a stale one is forgotten. Where
-/// the blocks of time with somebody waiting are not of one rate the server has changed, and what was before is forgotten at
-/// once; the same where it serves more than it was estimated to.
+/// server. It is *about* so much when nothing has shown that for a while (it is stale), and when too little was observed to
+/// be sure. It is a lower bound before, and when a stale one is forgotten. Where the blocks of time with somebody waiting are
+/// not of one rate the server has changed, and what was before is forgotten at once; the same where it serves more than it
+/// was estimated to.
 ///
 /// What it cannot see: a server that accepts everything at once and lets it wait inside has no queue, and only a lower
 /// bound is known of it (the same holds for the published estimator). And it answers with what the server can do, which

@@ -19,8 +19,8 @@ pub enum QueueKind {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueTuning {
-    /// Which of the two ways. "published", or "busy-time", which needs neither the limit, nor the forecast, nor alpha, and
-    /// the drop ratio only for queues so short that nobody is ever seen waiting.
+    /// Which of the two ways. "published", or "busy-time", which needs neither the limit, nor the forecast, nor alpha, nor the
+    /// drop ratio.
     pub kind: QueueKind,
     /// K, the places of the accept queue. Where absent, what the observation says that the listener was given. 128 on
     /// the paper's servers, where the C library allowed no more.

@@ -91,7 +91,9 @@ fn compares_two_laws_on_emulated_hardware_and_leaves_a_report() {
         );
     }
     for (summary, law) in summaries.as_array().unwrap().iter().zip(["fixed", "headroom"]) {
-        assert_summary(summary, law, "emulated", 16.0, 64.0);
+        // What the law before left unanswered is answered in the time of the next.
+        let before = if too_busy { f64::INFINITY } else { 64.0 };
+        assert_summary(summary, law, "emulated", 16.0, before);
         assert_eq!(summary["energy_j"]["source"], "emulated");
         if !too_busy {
             let failed = number(summary, "requests.failed");

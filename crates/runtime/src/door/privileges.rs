@@ -7,6 +7,10 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
+use std::time::{Duration, Instant};
+
+/// So long a thread that has ended may be listed.
+const THREAD_ENDS: Duration = Duration::from_secs(1);
 
 /// Whom the gateway runs as where nobody says: the first of these that there is.
 const USUAL: [&str; 2] = ["headroom", "nobody"];
@@ -23,7 +27,7 @@ pub fn is_root() -> bool {
 /// A user that there is not, a process that has threads already (they would keep what this one gives up), a kernel that
 /// refuses.
 pub fn give_up(user: Option<&str>) -> anyhow::Result<()> {
-    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    let threads = lasting_threads();
     ensure!(
         threads == 1,
         "{threads} threads run, and only one would give up its privileges"
@@ -82,6 +86,19 @@ pub fn close_inherited() {
 /// A user that there is not.
 pub fn whom(user: Option<&str>) -> anyhow::Result<Option<(Uid, Gid)>> {
     geteuid().is_root().then(|| find(user)).transpose()
+}
+
+/// The threads that run, without those that have ended: whoever waited for the end of one goes on a moment before the kernel has taken it
+/// from its list, which on a busy machine is a long one.
+fn lasting_threads() -> usize {
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    let until = Instant::now() + THREAD_ENDS;
+    loop {
+        match threads() {
+            more if more > 1 && Instant::now() < until => std::thread::sleep(THREAD_ENDS / 100),
+            threads => return threads,
+        }
+    }
 }
 
 fn find(user: Option<&str>) -> anyhow::Result<(Uid, Gid)> {
