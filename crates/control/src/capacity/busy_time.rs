@@ -41,6 +41,8 @@ pub struct BusyTimeMonitor {
     /// Since the first observation.
     now_s: f64,
     evidence: Evidence,
+    /// The same of the time in which clients held workers: all that is known where there was no other.
+    held_evidence: Evidence,
     served: Served,
     /// Whether a request was ever served.
     begun: bool,
@@ -84,6 +86,7 @@ impl BusyTimeMonitor {
             elapsed_s: 0.0,
             now_s: 0.0,
             evidence: Evidence::default(),
+            held_evidence: Evidence::default(),
             served: Served::default(),
             begun: false,
             held: None,
@@ -125,8 +128,9 @@ impl BusyTimeMonitor {
             self.now_s += length_s;
             self.held = held(observation);
             // What is served meanwhile is what clients leave of it.
-            if self.held.is_none() {
-                self.evidence.add(self.now_s, found);
+            match self.held {
+                None => self.evidence.add(self.now_s, found),
+                Some(_) => self.held_evidence.add(self.now_s, found),
             }
             self.busy = self.busy.plus(found);
         }
@@ -199,6 +203,8 @@ impl BusyTimeMonitor {
     /// Forgets what no longer holds.
     fn learn(&mut self) -> Shown {
         let change = self.evidence.change(self.tuning.stale_s, self.now_s);
+        // How many they hold changes.
+        self.held_evidence.change(self.tuning.stale_s, self.now_s);
         let rate = self.evidence.rate();
         if change.is_some() {
             // What was served before was served by another.
@@ -210,6 +216,10 @@ impl BusyTimeMonitor {
         let forgotten = old.is_some_and(|last_s| self.now_s - last_s > self.tuning.forget_s);
         if faster.is_some() || forgotten {
             self.evidence = Evidence::default();
+        }
+        let left = self.held_evidence.last_s();
+        if left.is_some_and(|last_s| self.now_s - last_s > self.tuning.stale_s) {
+            self.held_evidence = Evidence::default();
         }
         Shown {
             change,
@@ -230,8 +240,12 @@ impl BusyTimeMonitor {
         if let Some(Connections { open, silent }) = self.held {
             let text = format!(
                 "{silent} of the {open} connections that it has accepted have sent nothing: workers wait for clients, and the \
-                 {:.1}/s that are served are no capacity: {capacity} is kept",
-                step.service_rate().get()
+                 {:.1}/s that are served are no capacity: {capacity} is {}",
+                step.service_rate().get(),
+                match self.evidence.accepts() > 0.0 {
+                    true => "kept",
+                    false => "all that is known",
+                }
             );
             return ("held", text);
         }
@@ -298,7 +312,13 @@ impl BusyTimeMonitor {
     /// With the interval and the age of what is known.
     fn estimate(&mut self, capacity: Capacity, reason: Reason) -> Estimate {
         let (interval, last_s) = match capacity {
-            Capacity::Exact(_) | Capacity::About(_) => (self.evidence.interval(), self.evidence.last_s()),
+            Capacity::Exact(_) | Capacity::About(_) => {
+                let evidence = match self.evidence.tells() {
+                    true => &mut self.evidence,
+                    false => &mut self.held_evidence,
+                };
+                (evidence.interval(), evidence.last_s())
+            }
             Capacity::LowerBound(_) => (None, self.served.shown_s()),
             Capacity::Unknown => (None, None),
         };
@@ -319,6 +339,10 @@ impl BusyTimeMonitor {
         if self.evidence.tells() {
             return Capacity::About(rate);
         }
+        // It is in difficulty, however much of it is its clients' doing.
+        if self.held_evidence.tells() {
+            return Capacity::About(self.held_evidence.rate());
+        }
         match self.begun {
             true => Capacity::LowerBound(self.served.bound().max(self.evidence.least())),
             false => Capacity::Unknown,
@@ -337,6 +361,7 @@ impl BusyTimeMonitor {
             // Whoever listens next is another server.
             Unusable::Nobody | Unusable::Another => {
                 self.evidence = Evidence::default();
+                self.held_evidence = Evidence::default();
                 self.served.forget();
                 self.begun = false;
             }

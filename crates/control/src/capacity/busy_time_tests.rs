@@ -276,6 +276,30 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
     (0..500).for_each(|_| last = observe(4, 4));
     assert_eq!((last.capacity.name(), rule(&last)), ("about", "held"), "{last:?}");
     assert!((per_s(&last) - 400.0).abs() < 1.0, "{last:?}");
+    // Where nothing else is known of it, it is in difficulty all the same: who starts servers is to know.
+    let mut first = self::monitor();
+    let mut alone = Estimate::unknown("first-sample", String::new());
+    for at in 0..500u64 {
+        let QueueObservation { length, sample } = seen(1, 60, 60 + at * 4, at * 4);
+        let ListenerSample::Listening(listener) = sample else {
+            unreachable!()
+        };
+        let connections = Some(Connections { open: 8, silent: 4 });
+        let sample = ListenerSample::Listening(Listener {
+            connections,
+            ..listener
+        });
+        alone = first.observe(&QueueObservation { length, sample });
+    }
+    assert_eq!(
+        (alone.capacity.name(), rule(&alone)),
+        ("about", "held"),
+        "{alone:?}"
+    );
+    assert!(
+        (per_s(&alone) - 200.0).abs() < 5.0 && alone.interval.is_some(),
+        "{alone:?}"
+    );
     // When they are gone and it is still as slow, it is.
     (0..500).for_each(|_| last = observe(0, 4));
     assert_eq!(last.capacity.name(), "exact", "{last:?}");

@@ -169,8 +169,12 @@ fn an_overloaded_server_shows_what_it_can_do_and_the_run_is_recorded() {
     }
     for estimator in ["published", "busy-time", "ramp"] {
         let found = estimate(&result, estimator, "ebpf").unwrap();
-        assert_eq!(found["capacity"]["kind"], "exact", "{found}");
-        let per_s = found["mean_per_s"].as_f64().unwrap();
+        let kind = found["capacity"]["kind"].as_str().unwrap();
+        // Ours is not sure where clients hold workers, as they do in such an overload.
+        let is_met = kind == "exact" || estimator == "busy-time" && kind == "about";
+        assert!(is_met, "{found}");
+        let mean = found["mean_per_s"].as_f64();
+        let per_s = mean.or(found["capacity"]["per_s"].as_f64()).unwrap();
         assert!(
             (0.7..1.4).contains(&(per_s / truth)),
             "{estimator}: {per_s} against {truth}"
