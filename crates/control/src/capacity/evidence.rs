@@ -37,7 +37,7 @@ const USUAL_BLOCKS: usize = 30;
 const MIN_FREEDOM: f64 = 7.0;
 /// The least index of dispersion that blocks are believed to show: they begin and end between accepts.
 const MIN_DISPERSION: f64 = 0.1;
-/// Standard errors on each side of a rate that its interval has: a sample in forty is outside.
+/// Standard errors on each side of a rate that its interval has: were they normal and their dispersion known, one in forty would be outside.
 const INTERVAL_ERRORS: f64 = 2.2;
 /// Half the width of the interval, as a share of the rate, within which an estimate is exact,
 const EXACT_WITHIN: f64 = 0.15;

@@ -1,6 +1,7 @@
 //! The servers of the table.
 
-use super::servers::{Kind, Random};
+use super::model::Random;
+use super::servers::Kind;
 
 const STEADY: &[f64] = &[];
 const NO_PAUSE: (f64, f64) = (f64::INFINITY, 0.0);

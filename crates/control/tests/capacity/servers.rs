@@ -1,31 +1,11 @@
 //! Servers of many kinds, each with a truth that is known because it is how they are made: workers that come and go, times
 //! of service of any distribution, cores that are shared, pauses, a queue of any length, and clients that retry as TCP does.
 
+use super::model::Random;
 use headroom_control::capacity::{Busy, Listener, ListenerSample, QueueObservation, Step};
 use headroom_units::Seconds;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-
-/// SplitMix64 (G. Steele, D. Lea, C. Flood, 2014).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.uniform()).ln()
-    }
-
-    pub fn normal(&mut self) -> f64 {
-        (-2.0 * (1.0 - self.uniform()).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-}
 
 /// What a request takes of a server: seconds of one core, shared with the others, then seconds without one.
 pub type Takes = fn(&mut Random, f64) -> (f64, f64);

@@ -2,7 +2,7 @@
 
 use super::kinds::KINDS;
 use super::servers::Kind;
-use headroom_control::capacity::{BusyTimeMonitor, Capacity, QueueKind, QueueMonitor, QueueTuning};
+use headroom_control::capacity::{BusyTimeMonitor, Capacity, Estimate, QueueKind, QueueMonitor, QueueTuning};
 
 /// Seconds for which an estimator may be wrong after its start and after each change.
 const FOLLOWS_S: f64 = 5.0;
@@ -17,6 +17,9 @@ struct Score {
     /// Exact ones that are off by more than 15 %, lower bounds above the truth by more than 5 %.
     wrong: u32,
     high: u32,
+    /// Exact ones, from the start on, and those whose interval does not hold the truth.
+    intervals: u32,
+    outside: u32,
     worst: f64,
     /// For each change how long it took until it was within a tenth; without end where it never was.
     follows_s: Vec<f64>,
@@ -67,6 +70,15 @@ impl Score {
         }
     }
 
+    /// Whether the truth is within the interval of an exact estimate.
+    fn compare(&mut self, kind: &Kind, at_s: f64, estimate: &Estimate) {
+        if let (Capacity::Exact(_), Some([low, high])) = (estimate.capacity, estimate.interval) {
+            let truth = (kind.truth)(at_s - 0.5);
+            self.intervals += 1;
+            self.outside += u32::from(!(low.get()..=high.get()).contains(&truth));
+        }
+    }
+
     /// There is no more of it: a change that was never followed counts as that.
     fn unfollowed(&mut self) {
         if std::mem::take(&mut self.pending) {
@@ -81,6 +93,8 @@ impl Score {
             exact: sum.exact + one.exact,
             wrong: sum.wrong + one.wrong,
             high: sum.high + one.high,
+            intervals: sum.intervals + one.intervals,
+            outside: sum.outside + one.outside,
             worst: if one.worst.abs() > sum.worst.abs() {
                 one.worst
             } else {
@@ -135,6 +149,7 @@ fn scores(kind: &Kind, seed: u64) -> [Score; 2] {
             if at_s >= next_s - 1e-9 {
                 next_s += 1.0;
                 of_ours.add(kind, at_s, estimate.capacity);
+                of_ours.compare(kind, at_s, &estimate);
             }
         },
         |at_s, step| of_published.add(kind, at_s, published.step(step).capacity),
@@ -152,6 +167,7 @@ fn of_each_kind_of_server_what_is_called_exact_is_right() {
     );
     println!("|---|---|---|---|---|---|---|---|");
     let (mut shares, mut follows) = (Vec::new(), Vec::new());
+    let (mut exact, mut outside) = (0, 0);
     for kind in KINDS {
         let runs: Vec<[Score; 2]> = (1..=3).map(|seed| scores(kind, seed)).collect();
         let [ours, published] = [0, 1].map(|which| Score::sum(runs.iter().map(|run| &run[which])));
@@ -162,6 +178,8 @@ fn of_each_kind_of_server_what_is_called_exact_is_right() {
             published.row_of_published()
         );
         assert_eq!((ours.wrong, ours.high), (0, 0), "{}", kind.name);
+        exact += ours.intervals;
+        outside += ours.outside;
         shares.push((kind.shows, ours.share(ours.near), published.share(published.near)));
         // Where it is not overloaded behind the change nothing tells of it.
         let is_overloaded = kind.changed_s.iter().all(|change| {
@@ -182,6 +200,8 @@ fn of_each_kind_of_server_what_is_called_exact_is_right() {
         published * 100.0
     );
     assert!(ours > 0.9 && published < 0.7, "{ours} {published}");
+    println!("of {exact} exact estimates the interval of {outside} does not hold the truth");
+    assert!(outside * 20 < exact, "{outside} of {exact}");
     follows.sort_by(f64::total_cmp);
     let median = follows[follows.len() / 2];
     println!(

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode, Version};
@@ -454,16 +454,18 @@ async fn finish(client: &ClientConn, http1: &Http1, end: End) {
     let has_unread = !http1.received.borrow().is_empty();
     match tokio::time::timeout(LINGER, part(client, &mut socket, has_unread, end)).await {
         Ok(false) => {}
-        Ok(true) => linger(&mut socket).await,
+        Ok(true) => linger(client, &mut socket).await,
         Err(_) => socket.reset_on_close(),
     }
 }
 
 /// Reads what the client still sends, so that it does not cost it what it was sent: for a second, and as long as it takes that, if in lumps,
-/// unless it sends too much.
-async fn linger(socket: &mut Socket) {
+/// at the least rate that it must keep anywhere, unless it sends too much.
+async fn linger(client: &ClientConn, socket: &mut Socket) {
+    let rate = client.core().config.timeouts.min_client_rate_bytes_per_s;
     let mut left = LINGER_BYTES;
     let (mut before, mut silent) = (socket.acknowledged(), Duration::ZERO);
+    let (first, begun) = (before.unwrap_or(0), Instant::now());
     loop {
         if tokio::time::timeout(LINGER, discard(socket, &mut left))
             .await
@@ -477,7 +479,10 @@ async fn linger(socket: &mut Socket) {
             false => silent + LINGER,
         };
         before = now;
-        if silent >= LINGER_SILENCE || socket.is_acknowledged() != Some(false) {
+        let lingered = begun.elapsed();
+        let least = rate as f64 * lingered.saturating_sub(LINGER_SILENCE).as_secs_f64();
+        let is_too_slow = (now.unwrap_or(0).saturating_sub(first) as f64) < least;
+        if silent >= LINGER_SILENCE || is_too_slow || socket.is_acknowledged() != Some(false) {
             return;
         }
     }
