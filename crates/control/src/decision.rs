@@ -65,6 +65,10 @@ pub struct Decision {
     /// Where requests go by the size of their answers, of a law of [`Lever::Placement`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<Routes>,
+    /// In what order servers are kept on, of a law of [`Lever::Servers`] that knows them apart: each one's rank, the smallest is kept
+    /// longest. Without it those first in the list are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server_ranks: Vec<u16>,
     /// Why; at least one.
     pub reasons: Vec<Reason>,
 }
@@ -80,6 +84,7 @@ impl Decision {
             comparisons: Vec::new(),
             areas: Vec::new(),
             routes: None,
+            server_ranks: Vec::new(),
             reasons: Vec::new(),
         }
     }

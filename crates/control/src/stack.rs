@@ -295,6 +295,9 @@ impl Stack {
                 all.grants.extend(decision.grants);
                 all.comparisons.extend(decision.comparisons);
                 all.areas.extend(decision.areas);
+                if all.server_ranks.is_empty() {
+                    all.server_ranks = decision.server_ranks;
+                }
                 reflexes.extend(decision.reflex.map(|reflex| (reflex, &*member.levers)));
                 // A law of several levers may say of which each reason is.
                 let reasons = decision.reasons.into_iter();

@@ -52,6 +52,7 @@ fn the_example_is_valid_and_so_is_each_of_its_commented_keys() {
         // What `headroom identify` prints.
         "law.batching.model",
         // A controller's alone: no server is switched here.
+        "law.elastic",
         "law.resize",
         "law.scheduled",
         "law.servers_every_periods",

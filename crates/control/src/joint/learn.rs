@@ -1,8 +1,8 @@
 //! What a period says of the service: its load, what a request costs, how late it is, what is drawn.
 
 use super::Joint;
-use super::growth::Growth;
 use crate::everything_on::SETTLED_AFTER;
+use crate::growth::Growth;
 use crate::headroom::latency::Measured;
 use crate::observation::{NodeObservation, Observation, Traffic};
 use crate::reflex::{Past, Queue};

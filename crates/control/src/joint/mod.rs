@@ -20,7 +20,6 @@
 mod capped;
 mod draw;
 mod explain;
-mod growth;
 mod interval;
 mod keeper;
 mod learn;
@@ -30,12 +29,13 @@ mod servers;
 mod sleep;
 mod tuning;
 
-pub use growth::MAX_HORIZON_PERIODS;
+pub use crate::growth::MAX_HORIZON_PERIODS;
 pub use tuning::JointTuning;
 
 use crate::batching::Seek;
 use crate::decision::{Decision, Reason};
 use crate::everything_on::{SETTLED_AFTER, load};
+use crate::growth::Growth;
 use crate::headroom::choose::{Demand, Learned};
 use crate::headroom::cost::Cost;
 use crate::headroom::forecast::{Forecast, Forecaster};
@@ -43,6 +43,7 @@ use crate::headroom::latency::LatencyModel;
 use crate::headroom::power::PowerModel;
 use crate::history::LoadHistory;
 use crate::law::Law;
+use crate::needed::Needed;
 use crate::observation::{NodeObservation, Observation, Traffic};
 use crate::oncall::law::OnCall;
 use crate::placement::Placement;
@@ -52,12 +53,10 @@ use crate::resize::{Cause, PowerState};
 use capped::Capped;
 use draw::Draw;
 use explain::UNOBSERVED;
-use growth::Growth;
 use headroom_physics::MachineFigures;
 use headroom_units::{Hertz, Lever, PerSecond, Setting, Watts};
 use keeper::Keeper;
 use points::Point;
-use servers::Needed;
 
 /// More requests than this for each core in force, at a period's end, are a backlog.
 const PRESENT_PER_CORE: f64 = 2.0;

@@ -1,10 +1,9 @@
 //! How many servers: as many as keep the SLO over all that the load may grow to, and no more for longer than a boot is worth.
 
 use super::Joint;
-use super::growth::When;
+use crate::growth::When;
 use crate::headroom::choose::Demand;
 use crate::observation::Observation;
-use std::collections::VecDeque;
 
 /// The load is taken to grow, within a boot, beyond the rates that are looked at with so many times the probability with which a
 /// period may be late; what is beyond the first, which reasons name, is taken for that.
@@ -166,47 +165,5 @@ impl Joint {
         let with_one_less =
             (safe > 1).then(|| self.late_when_grown(demand, &grown, safe - 1, (allowed, 1.0)));
         (safe, with_one_less)
-    }
-}
-
-/// What was needed over the last periods: a server goes only when it was not needed for as long as its absence must last to
-/// be worth a boot (the ski-rental rule, at most twice the least energy whatever comes; Gandhi et al., "AutoScale", 2012).
-#[derive(Clone, Debug, Default)]
-pub(super) struct Needed {
-    /// Period and number, falling from the oldest.
-    most: VecDeque<(u64, usize)>,
-}
-
-impl Needed {
-    /// Takes what a period needs; the most that was needed within so many periods.
-    pub(super) fn observe(&mut self, period: u64, needed: usize, within: u64) -> usize {
-        while self.most.back().is_some_and(|(_, last)| *last <= needed) {
-            self.most.pop_back();
-        }
-        self.most.push_back((period, needed));
-        while self
-            .most
-            .front()
-            .is_some_and(|(at, _)| at.saturating_add(within) < period)
-        {
-            self.most.pop_front();
-        }
-        self.most.front().map_or(needed, |(_, most)| *most)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_goes_only_after_it_was_not_needed_for_a_while() {
-        let mut needed = Needed::default();
-        assert_eq!(needed.observe(0, 4, 3), 4);
-        assert_eq!(needed.observe(1, 2, 3), 4);
-        assert_eq!(needed.observe(3, 1, 3), 4);
-        assert_eq!(needed.observe(4, 1, 3), 2);
-        assert_eq!(needed.observe(5, 1, 3), 1);
-        assert_eq!(needed.observe(6, 5, 3), 5);
     }
 }

@@ -8,6 +8,7 @@ use crate::batching::{
     Batching, BatchingDvfs, BatchingTuning, CoordinatorTuning, Dvfs, DvfsTuning, Seek, SeekTuning,
 };
 use crate::constant::{Constant, ConstantConfig};
+use crate::elastic::ElasticTuning;
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
 use crate::joint::{Joint, JointTuning};
@@ -38,7 +39,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 25] = [
+pub(super) static LAWS: [Entry; 26] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -234,6 +235,14 @@ pub(super) static LAWS: [Entry; 25] = [
         ..RESIZER
     },
     Entry {
+        name: "elastic",
+        about: "Headroom's own for servers on and off: as many as what comes needs, and may need until another could boot, with capacities \
+                estimated online, and none switched off for less than its boot costs",
+        table: Some("elastic"),
+        build: servers::elastic,
+        ..RESIZER
+    },
+    Entry {
         name: "scheduled",
         about: "Servers on and off by the time of day",
         table: Some("scheduled"),
@@ -340,8 +349,10 @@ pub struct LawConfig {
     pub on_call: OncallTuning,
     /// The parameters of that law as published.
     pub reef: ReefTuning,
-    /// The parameters of the laws that follow the load with servers.
+    /// The parameters of the laws that follow the load with servers, as published.
     pub resize: ResizeTuning,
+    /// The parameters of our own law that does.
+    pub elastic: ElasticTuning,
     /// What one server can take.
     #[serde(rename = "static")]
     pub fixed_capacity: StaticConfig,
@@ -379,6 +390,7 @@ impl LawConfig {
             on_call: OncallTuning::default(),
             reef: ReefTuning::default(),
             resize: ResizeTuning::default(),
+            elastic: ElasticTuning::default(),
             fixed_capacity: StaticConfig::default(),
             constant: ConstantConfig::default(),
             scheduled: ScheduledConfig::default(),
@@ -462,9 +474,9 @@ impl LawName {
     /// `constant`.
     pub const CONSTANT: Self = Self(&LAWS[11]);
     /// `on-call`.
-    pub const ON_CALL: Self = Self(&LAWS[21]);
+    pub const ON_CALL: Self = Self(&LAWS[22]);
     /// `reef`.
-    pub const REEF: Self = Self(&LAWS[22]);
+    pub const REEF: Self = Self(&LAWS[23]);
 }
 
 fn nothing(_: &LawConfig, _: &LawContext) -> Found {

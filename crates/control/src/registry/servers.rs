@@ -1,9 +1,10 @@
 //! The laws that switch servers on and off: their tables, and how they are built.
 
 use super::{Built, LawConfig, LawContext, LawError, LawName};
+use crate::elastic::{Elastic, ServerTraits};
 use crate::law::Law;
 use crate::plant::{Plant, Slo};
-use crate::resize::{Schedule, Scheduled, Stepwise};
+use crate::resize::{Schedule, Scheduled, Stepwise, kinds};
 use headroom_units::{PerSecond, Ratio, Seconds};
 use serde::Deserialize;
 
@@ -101,6 +102,19 @@ pub(super) fn online(config: &LawConfig, _: &LawContext) -> Built {
     Ok(Box::new(
         Stepwise::online(config.resize).map_err(LawError::of("resize"))?,
     ))
+}
+
+pub(super) fn elastic(config: &LawConfig, context: &LawContext) -> Built {
+    let mut tuning = config.elastic.clone();
+    let kinds = kinds(&context.machines);
+    tuning
+        .servers
+        .resize(tuning.servers.len().max(kinds.len()), ServerTraits::default());
+    for ((server, machine), kind) in tuning.servers.iter_mut().zip(&context.machines).zip(kinds) {
+        (server.full, server.kind) = (Some(machine.full()), kind);
+    }
+    let law = Elastic::new(context.slo, tuning);
+    Ok(Box::new(law.map_err(LawError::of("elastic"))?))
 }
 
 impl LawConfig {

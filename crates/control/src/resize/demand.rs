@@ -9,14 +9,16 @@ use headroom_units::PerSecond;
 pub enum Counts {
     /// So many attempts to connect a second.
     Attempts(PerSecond),
-    /// Nobody listens: nothing can arrive.
-    Nobody,
+    /// Nobody listens: who comes there is refused, and counted nowhere. So many a second came while somebody did.
+    Nobody(PerSecond),
     /// It could not be read, or it is not watched.
     Unknown,
 }
 
 /// The arrival rate at a whole cluster, of what was counted at its servers; `None` where of none that takes requests anything
-/// is known, and where nobody listens at any of them: who comes then is refused, and counted nowhere. The balancer spreads requests evenly, so that a server that could not be read has what the others have.
+/// is known, and where nobody listens at any of them. The balancer spreads requests evenly, so that a server that could not be read has what
+/// the others have. One that takes requests and where nobody listens any more has what it had: until the balancer finds it dead it is sent as much,
+/// and a demand that fell with each server that dies would have the others switched off.
 pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option<PerSecond> {
     let (mut sum, mut known, mut serving, mut listening) = (0.0, 0_u32, 0_u32, 0_u32);
     for (state, counts) in servers {
@@ -28,7 +30,11 @@ pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option
                 known += takes;
                 listening += takes;
             }
-            Counts::Nobody => known += takes,
+            Counts::Nobody(before) if state.takes_requests() => {
+                sum += before.get();
+                known += takes;
+            }
+            Counts::Nobody(_) => {}
             Counts::Unknown => {}
         }
     }
@@ -59,6 +65,10 @@ mod tests {
         Counts::Attempts(PerSecond::new(per_s))
     }
 
+    const fn nobody(before_per_s: f64) -> Counts {
+        Counts::Nobody(PerSecond::new(before_per_s))
+    }
+
     #[test]
     fn a_server_that_could_not_be_read_has_what_the_others_have() {
         use PowerState::{Draining, Off, Serving, Warming};
@@ -75,14 +85,21 @@ mod tests {
         ];
         assert_eq!(of(&draining), Some(22.0));
         assert_eq!(
-            of(&[(Serving, attempts(20.0)), (Warming, Counts::Nobody)]),
+            of(&[(Serving, attempts(20.0)), (Warming, nobody(0.0))]),
             Some(20.0)
         );
         assert_eq!(of(&[(Serving, Counts::Unknown)]), None);
-        // Who comes to servers that have all died is counted nowhere.
-        assert_eq!(of(&[(Serving, Counts::Nobody), (Serving, Counts::Nobody)]), None);
+        // Nine of ten die: that a tenth is still counted is no reason to switch that one off.
+        let survivor = [(Serving, attempts(47.0)), (Serving, nobody(423.0))];
+        assert_eq!(of(&survivor), Some(470.0));
         assert_eq!(
-            of(&[(Serving, attempts(20.0)), (Serving, Counts::Nobody)]),
+            of(&[(Serving, attempts(20.0)), (Draining, nobody(5.0))]),
+            Some(20.0)
+        );
+        // Who comes to servers that have all died is counted nowhere.
+        assert_eq!(of(&[(Serving, nobody(0.0)), (Serving, nobody(0.0))]), None);
+        assert_eq!(
+            of(&[(Serving, attempts(20.0)), (Serving, nobody(0.0))]),
             Some(20.0)
         );
         assert_eq!(of(&[(Off, Counts::Unknown)]), Some(0.0));

@@ -6,6 +6,7 @@ use super::tuning::PowerTuning;
 use crate::parameter::OutOfRange;
 use headroom_units::{Lever, Seconds, Setting};
 use serde::{Deserialize, Serialize};
+use std::cmp::{Ordering, Reverse};
 
 /// A command for one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,10 +24,16 @@ pub struct Order {
 /// is still booting goes first, then one that is warming, then of those that serve a slow one, then the last. A server that fails makes
 /// room for another at once, for it is no longer on its way. The last one that takes requests keeps them while it is silent, and
 /// another is started: that the checks fail is no proof, and no server at all is worse.
+///
+/// A law that knows the servers apart [ranks](Self::rank) them. Then those of the largest rank go first and come last, and of the same rank
+/// the one with the fewest connections goes first, then the one that has served longest, and the one comes first that was off longest: so that all
+/// wear alike.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     servers: Vec<Server>,
     slow: Slow,
+    /// Empty where the law does not rank them.
+    ranks: Vec<u16>,
 }
 
 impl Fleet {
@@ -54,7 +61,11 @@ impl Fleet {
             .map(|found| Server::new(tuning, *found, now))
             .collect();
         let slow = Slow::new(vec![0; servers.len()]);
-        Ok(Self { servers, slow })
+        Ok(Self {
+            servers,
+            slow,
+            ranks: Vec::new(),
+        })
     }
 
     /// The same fleet, whose servers are of these kinds: those of the same number are equal machines. Without it all are.
@@ -69,6 +80,40 @@ impl Fleet {
     pub fn observe(&mut self, work: &[Option<Work>]) {
         let states: Vec<PowerState> = self.servers.iter().map(Server::state).collect();
         self.slow.observe(&states, work);
+    }
+
+    /// Takes the order in which servers are kept on: [`Decision::server_ranks`](crate::Decision::server_ranks).
+    pub fn rank(&mut self, ranks: &[u16]) {
+        // In a period in which the law was not asked they stay.
+        if !ranks.is_empty() {
+            self.ranks.clear();
+            self.ranks.extend(ranks);
+        }
+    }
+
+    /// By what a server goes before another of its state, the smallest first.
+    fn goes_before(&self, at: usize, health: &Health) -> (Reverse<u16>, u32, OrderedSeconds, Reverse<usize>) {
+        let Some(rank) = self.ranks.get(at) else {
+            return (Reverse(0), 0, OrderedSeconds(0.0), Reverse(at));
+        };
+        // Twice as many connections are more; a few more are chance.
+        let connections = health
+            .connections
+            .map_or(0, |connections| (connections + 1).ilog2());
+        (
+            Reverse(*rank),
+            connections,
+            OrderedSeconds(self.servers[at].since().get()),
+            Reverse(at),
+        )
+    }
+
+    /// By what a server comes before another of its state, the smallest first.
+    fn comes_before(&self, at: usize) -> (u16, OrderedSeconds) {
+        match self.ranks.get(at) {
+            Some(rank) => (*rank, OrderedSeconds(self.servers[at].since().get())),
+            None => (0, OrderedSeconds(0.0)),
+        }
     }
 
     /// Takes the servers as they were found anew, and keeps what was observed of them.
@@ -115,7 +160,11 @@ impl Fleet {
             let mut leaving: Vec<usize> = (0..self.servers.len()).filter(|at| wanted[*at]).collect();
             leaving.sort_by_key(|at| {
                 let rank = leaving_rank(&self.servers[*at]);
-                (rank, self.slow(*at).is_none(), std::cmp::Reverse(*at))
+                (
+                    rank,
+                    self.slow(*at).is_none(),
+                    self.goes_before(*at, &health(*at)),
+                )
             });
             leaving
                 .iter()
@@ -126,7 +175,13 @@ impl Fleet {
             let mut coming: Vec<usize> = (0..self.servers.len()).filter(|at| rank(*at).is_some()).collect();
             coming.sort_by_key(|at| {
                 let failures = self.servers[*at].failures();
-                (rank(*at), self.slow(*at).is_some(), failures, *at)
+                (
+                    rank(*at),
+                    self.slow(*at).is_some(),
+                    failures,
+                    self.comes_before(*at),
+                    *at,
+                )
             });
             coming.iter().take(target - on).for_each(|at| wanted[*at] = true);
         }
@@ -153,6 +208,24 @@ impl Fleet {
                 })
             })
             .collect()
+    }
+}
+
+/// A time as a key to sort by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct OrderedSeconds(f64);
+
+impl Eq for OrderedSeconds {}
+
+impl PartialOrd for OrderedSeconds {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for OrderedSeconds {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
     }
 }
 

@@ -15,6 +15,7 @@
 
 pub mod demand;
 pub mod energy;
+pub mod first_attempts;
 pub mod fleet;
 pub mod hold;
 pub mod schedule;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub use demand::{Counts, demand, exact_mean};
 pub use energy::{Energy, EnergyTotals, ServerLoad, ServerPower};
+pub use first_attempts::FirstAttempts;
 pub use fleet::{Fleet, Order};
 pub use hold::{BALANCER_LOST, hold};
 pub use schedule::{Schedule, Scheduled};

@@ -262,7 +262,9 @@ impl Server {
             }
             PowerState::Draining => {
                 let empty = health.connections == Some(0) || health.powered == Some(false);
-                if empty || age_s > self.tuning.drain_timeout_s {
+                let stays_s = self.tuning.drained_for_s.unwrap_or(0.0);
+                let is_over = empty && age_s >= stays_s || health.powered == Some(false);
+                if is_over || age_s > self.tuning.drain_timeout_s.max(stays_s) {
                     self.stop(now_s)
                 } else {
                     None

@@ -76,6 +76,10 @@ pub struct PowerTuning {
     pub lost_s: f64,
     /// Seconds after which a draining server is stopped although it still has connections. 60.
     pub drain_timeout_s: f64,
+    /// Seconds for which a server that was drained stays powered, so that it can come back at once: a trial of doing without it.
+    /// Without it those of the law: `law.elastic.trial_s`, and 0, the paper's, of the other laws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained_for_s: Option<f64>,
     /// Seconds that a shutdown takes where nobody can say whether the power is off. 60, the paper's shutdown delay.
     pub shutdown_s: f64,
     /// Seconds after which a server that is said to be still powered has failed to stop. 300.
@@ -95,6 +99,7 @@ impl Default for PowerTuning {
             warm_up_s: 10.0,
             lost_s: 10.0,
             drain_timeout_s: 60.0,
+            drained_for_s: None,
             shutdown_s: 60.0,
             stop_timeout_s: 300.0,
             backoff_s: 30.0,
@@ -116,6 +121,7 @@ impl PowerTuning {
         from_nothing.check("warm_up_s", self.warm_up_s)?;
         from_nothing.check("lost_s", self.lost_s)?;
         from_nothing.check("drain_timeout_s", self.drain_timeout_s)?;
+        from_nothing.check("drained_for_s", self.drained_for_s.unwrap_or(0.0))?;
         from_nothing.check("shutdown_s", self.shutdown_s)?;
         some_time.check("stop_timeout_s", self.stop_timeout_s)?;
         some_time.check("backoff_s", self.backoff_s)?;

@@ -289,6 +289,11 @@ impl Queue {
         Err(Shown::Unknown(why))
     }
 
+    /// How its capacity is estimated.
+    pub const fn kind(&self) -> QueueKind {
+        self.tuning.kind
+    }
+
     /// The capacity as it was last estimated, and why.
     pub fn capacity(&self) -> (Capacity, Option<&Reason>) {
         match &self.estimate {

@@ -57,12 +57,35 @@ pub enum AcceptFault {
         /// Until.
         until_s: f64,
     },
+    /// Servers die with what they hold: they are powered, and answer nothing until they were switched off and on.
+    ServersLost {
+        /// The first one's number, from 0.
+        first: usize,
+        /// How many.
+        count: usize,
+        /// From.
+        at_s: f64,
+        /// Until: one that comes back before dies again.
+        until_s: f64,
+    },
+    /// Servers that are powered on do not come up.
+    BootsHang {
+        /// Of the run's boots each so-manieth, 1 for all.
+        every: u32,
+        /// From.
+        at_s: f64,
+        /// Until.
+        until_s: f64,
+    },
 }
 
 impl AcceptFault {
     /// Whether it is there at a time.
     pub(super) fn is_at(&self, now_s: f64) -> bool {
-        let (Self::BalancerLost { at_s, until_s } | Self::QueueUnread { at_s, until_s, .. }) = *self;
+        let (Self::BalancerLost { at_s, until_s }
+        | Self::QueueUnread { at_s, until_s, .. }
+        | Self::ServersLost { at_s, until_s, .. }
+        | Self::BootsHang { at_s, until_s, .. }) = *self;
         (at_s..until_s).contains(&now_s)
     }
 }

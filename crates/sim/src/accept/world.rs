@@ -8,12 +8,12 @@ use crate::histogram::LatencyHistogram;
 use crate::requests::Requests;
 use crate::server::Job;
 use crate::world::Controller;
-use headroom_control::capacity::{Busy, Capacity, Monitor, Step};
+use headroom_control::capacity::{Busy, Capacity, Monitor, QueueKind, Step};
 use headroom_control::resize::{
-    Command, Counts, Energy, EnergyTotals, Fleet, Health, PowerState, Resize, ServerLoad, demand, exact_mean,
-    hold,
+    Command, Counts, Energy, EnergyTotals, FirstAttempts, Fleet, Health, PowerState, Resize, ServerLoad,
+    demand, exact_mean, hold,
 };
-use headroom_control::{Decision, NodeObservation, Observation};
+use headroom_control::{Decision, NodeObservation, Observation, Traffic};
 use headroom_units::{Joules, PerSecond, Ratio, Seconds};
 use headroom_workload::Distribution;
 use headroom_workload::random::Rng;
@@ -79,9 +79,15 @@ pub struct AcceptTotals {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Machine {
     Off,
-    Booting { ready_s: f64 },
+    Booting {
+        ready_s: f64,
+    },
     On,
-    ShuttingDown { off_s: f64 },
+    /// Powered, and dead until it was switched off.
+    Crashed,
+    ShuttingDown {
+        off_s: f64,
+    },
 }
 
 /// Runs a cluster under a law of its size; `sink` is given each sampling step.
@@ -124,11 +130,19 @@ struct World<'a> {
     machines: Vec<Machine>,
     enabled: Vec<bool>,
     monitors: Vec<Option<Monitor>>,
+    /// Who comes there for the first time.
+    first: Vec<FirstAttempts>,
+    /// The demand at each while it was counted last.
+    before: Vec<PerSecond>,
     /// What they said last.
     capacities: Vec<Capacity>,
     fleet: Fleet,
     energy: Energy,
     turn: usize,
+    /// Servers that were powered on.
+    boots: u64,
+    /// Requests and answers up to the last sample.
+    counted: (u64, u64),
     /// Attempts since the last sample, those included that found no server.
     attempts: u64,
     totals: AcceptTotals,
@@ -163,10 +177,14 @@ impl<'a> World<'a> {
                 .collect(),
             monitors: serving.iter().map(monitor).collect::<Result<_, _>>()?,
             enabled: serving,
+            first: vec![FirstAttempts::default(); count],
+            before: vec![PerSecond::ZERO; count],
             capacities: vec![Capacity::Unknown; count],
             fleet,
             energy: Energy::new(scenario.power),
             turn: 0,
+            boots: 0,
+            counted: (0, 0),
             attempts: 0,
             totals: AcceptTotals {
                 steps: 0,
@@ -258,12 +276,15 @@ impl<'a> World<'a> {
         self.attempts += 1;
         let server = server.or_else(|| self.next_in_turn());
         if let Some(at) = server
+            && self.machines[at] != Machine::Crashed
             && self.servers[at].offer(now_s, request)
         {
             self.due.set(at, self.servers[at].due_s());
             return;
         }
         self.totals.drops += 1;
+        // The balancer goes on to the next where one is dead.
+        let server = server.filter(|at| self.machines[*at] != Machine::Crashed);
         match self.scenario.retries.waits_s().get(dropped) {
             Some(wait_s) => {
                 let retry = Retry {
@@ -285,7 +306,8 @@ impl<'a> World<'a> {
         let count = self.servers.len();
         let at = (0..count)
             .map(|step| (self.turn + step) % count)
-            .find(|at| self.enabled[*at])?;
+            .find(|at| self.enabled[*at] && self.machines[*at] != Machine::Crashed)
+            .or_else(|| (0..count).find(|at| self.enabled[*at]))?;
         self.turn = at + 1;
         Some(at)
     }
@@ -293,6 +315,7 @@ impl<'a> World<'a> {
     /// The end of a sampling step: what was seen, what is decided, what is done.
     fn sample(&mut self, now_s: f64, law: &mut dyn Controller, sink: &mut dyn FnMut(&AcceptStep<'_>)) {
         let step_s = self.scenario.step_s;
+        self.crash(now_s);
         self.totals.steps += 1;
         let attempts = std::mem::take(&mut self.attempts);
         self.totals.attempts += attempts;
@@ -307,20 +330,20 @@ impl<'a> World<'a> {
                 capacity: one.capacity,
             })
             .collect();
-        let counts = steps
+        let counts: Vec<(PowerState, Counts)> = steps
             .iter()
             .enumerate()
-            .map(|(at, one)| match self.is_read(now_s, at) {
-                true => (one.state, Counts::Attempts(one.queue.arrival_rate())),
-                false => (one.state, Counts::Unknown),
-            });
+            .map(|(at, one)| (one.state, self.count(now_s, at, &one.queue)))
+            .collect();
         let now = Seconds::new(now_s);
+        let demand = demand(counts);
         let observation = Observation {
             period: self.totals.steps - 1,
             at: now,
             clock: now,
             length: Seconds::new(step_s),
-            demand: demand(counts),
+            traffic: demand.map(|_| self.traffic()),
+            demand,
             in_force: self.fleet.in_force(),
             nodes,
             ..Observation::default()
@@ -346,6 +369,7 @@ impl<'a> World<'a> {
             decision = hold(decided, "the balancer cannot be asked", &states, &health).into();
         }
         let servers = decision.setting.servers().unwrap_or(self.servers.len());
+        self.fleet.rank(&decision.server_ranks);
         for order in self.fleet.steer(now, servers, &health) {
             self.carry_out(now_s, order.server, order.command, &observation.nodes);
         }
@@ -355,6 +379,35 @@ impl<'a> World<'a> {
             servers: &steps,
             decision: &decision,
         });
+    }
+
+    /// What a balancer's own counters show.
+    fn traffic(&mut self) -> Traffic {
+        let now = (self.totals.requests, self.totals.completed);
+        let before = std::mem::replace(&mut self.counted, now);
+        Traffic {
+            arrivals: now.0 - before.0,
+            completions: now.1 - before.1,
+            in_flight: Some(self.servers.iter().map(|server| server.requests() as u64).sum()),
+            ..Traffic::default()
+        }
+    }
+
+    /// What a server's accept queue says of the demand: ours tells who comes again, the published estimate counts attempts.
+    fn count(&mut self, now_s: f64, at: usize, queue: &Step) -> Counts {
+        let length_s = queue.length.get();
+        let first = self.first[at].observe(length_s, queue.arrivals, queue.drops) / length_s;
+        if !self.is_read(now_s, at) {
+            return Counts::Unknown;
+        }
+        if self.machines[at] == Machine::Crashed {
+            return Counts::Nobody(self.before[at]);
+        }
+        self.before[at] = match self.scenario.queue.kind {
+            QueueKind::Published => queue.arrival_rate(),
+            QueueKind::BusyTime => PerSecond::new(first),
+        };
+        Counts::Attempts(self.before[at])
     }
 
     fn faults_at(&self, now_s: f64) -> impl Iterator<Item = &AcceptFault> {
@@ -400,6 +453,7 @@ impl<'a> World<'a> {
             Machine::Off => power.off_w,
             Machine::Booting { .. } => power.booting_w,
             Machine::On => power.on_w(utilisation),
+            Machine::Crashed => power.idle_w,
             Machine::ShuttingDown { .. } => power.shutting_down_w,
         };
         let energy = Joules::new(watts * step_s);
@@ -442,21 +496,23 @@ impl<'a> World<'a> {
     fn carry_out(&mut self, now_s: f64, at: usize, command: Command, nodes: &[NodeObservation]) {
         match command {
             Command::PowerOn => {
-                self.machines[at] = Machine::Booting {
-                    ready_s: now_s + self.scenario.boot_s,
+                self.boots += 1;
+                let hangs = |fault: &AcceptFault| match fault {
+                    AcceptFault::BootsHang { every, .. } => self.boots.is_multiple_of(u64::from(*every)),
+                    _ => false,
                 };
+                let ready_s = match self.faults_at(now_s).any(hangs) {
+                    true => f64::INFINITY,
+                    false => now_s + self.scenario.boot_s,
+                };
+                self.machines[at] = Machine::Booting { ready_s };
             }
             Command::PowerOff => {
                 self.machines[at] = Machine::ShuttingDown {
                     off_s: now_s + self.scenario.shutdown_s,
                 };
                 self.monitors[at] = None;
-                let lost = self.servers[at].lose(now_s);
-                self.due.set(at, f64::INFINITY);
-                self.totals.lost += lost.len() as u64;
-                for job in lost {
-                    self.answered(now_s, job);
-                }
+                self.lose(now_s, at);
             }
             Command::Enable => {
                 self.enabled[at] = true;
@@ -465,6 +521,31 @@ impl<'a> World<'a> {
                 }
             }
             Command::Disable => self.enabled[at] = false,
+        }
+    }
+
+    /// What a server holds is lost.
+    fn lose(&mut self, now_s: f64, at: usize) {
+        let lost = self.servers[at].lose(now_s);
+        self.due.set(at, f64::INFINITY);
+        self.totals.lost += lost.len() as u64;
+        for job in lost {
+            self.answered(now_s, job);
+        }
+    }
+
+    /// Servers die.
+    fn crash(&mut self, now_s: f64) {
+        let lost = |at: usize| {
+            let of_it = |fault: &AcceptFault| matches!(fault, AcceptFault::ServersLost { first, count, .. } if (*first..first + count).contains(&at));
+            self.faults_at(now_s).any(of_it)
+        };
+        let dead: Vec<usize> = (0..self.servers.len())
+            .filter(|at| self.machines[*at] == Machine::On && lost(*at))
+            .collect();
+        for at in dead {
+            self.machines[at] = Machine::Crashed;
+            self.lose(now_s, at);
         }
     }
 

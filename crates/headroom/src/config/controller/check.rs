@@ -229,13 +229,28 @@ impl ControllerFile {
             let why = format!("{law} needs exactly one of [gateways] and [haproxy] in front of the servers");
             return Err(document.error("gateways", why));
         }
-        if self.law.resize.min_servers > self.nodes.len() {
-            let why = format!(
-                "is {} of {} servers",
-                self.law.resize.min_servers,
-                self.nodes.len()
-            );
-            return Err(document.error("law.resize.min_servers", why));
+        let elastic = &self.law.elastic;
+        for (key, servers) in [
+            ("law.resize.min_servers", self.law.resize.min_servers),
+            ("law.elastic.min_servers", elastic.min_servers),
+            (
+                "law.elastic.reserve",
+                elastic.reserve + usize::from(elastic.reserve > 0),
+            ),
+        ] {
+            if servers > self.nodes.len() {
+                let why = format!("asks for {servers} servers, and there are {}", self.nodes.len());
+                return Err(document.error(key, why));
+            }
+        }
+        let zones: BTreeSet<_> = self
+            .nodes
+            .values()
+            .map(|node| node.server.zone.as_deref())
+            .collect();
+        if elastic.survive_zone && (zones.len() < 2 || zones.contains(&None)) {
+            let why = "asks that the servers of a whole zone may be lost: give each server its zone, as zone = \"a\", of two at least";
+            return Err(document.error("law.elastic.survive_zone", why));
         }
         let agents: BTreeMap<String, Address> = self.agent_addresses(document)?.into_iter().collect();
         let mut taken = Taken::default();
@@ -287,8 +302,8 @@ impl ControllerFile {
                 );
             }
             Some(_) => return Ok(()),
-            None if law.as_str() == "dynamic" => {
-                "the law dynamic goes by each server's accept queue, here or through its agent"
+            None if ["dynamic", "elastic"].contains(&law.as_str()) => {
+                "the law goes by each server's accept queue, here or through its agent"
             }
             None if self.demand() == Demand::AcceptQueue => {
                 "demand = \"accept-queue\" needs each server's; or use demand = \"balancer\""

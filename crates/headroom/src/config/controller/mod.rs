@@ -13,7 +13,7 @@ use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, ConfigErrors, Document};
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
 use headroom_control::resize::{PowerTuning, ServerPower};
-use headroom_control::{LawConfig, LawName, Plant};
+use headroom_control::{LawConfig, LawName, Plant, ServerTraits};
 use headroom_physics::{Machine, MachineFigures};
 use headroom_runtime::resize::Demand;
 use headroom_units::{Cores, PerSecond};
@@ -92,10 +92,35 @@ impl ControllerFile {
     /// # Errors
     /// As [`ControllerFile::read`].
     pub fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigErrors> {
-        let config = document.parse_checked(command, |config: &Self, mistakes| {
+        let mut config = document.parse_checked(command, |config: &Self, mistakes| {
             mistakes.of(config.check(&document));
         })?;
+        config.complete_elastic();
         Ok((config, document))
+    }
+
+    /// Gives the elastic law what other tables say: what a boot costs, and what fails together. A server that can be spared stays powered for
+    /// its trial.
+    fn complete_elastic(&mut self) {
+        let mut zones: Vec<&str> = Vec::new();
+        let servers = self.nodes.values().map(|node| {
+            let name = node.server.zone.as_deref().unwrap_or_default();
+            let zone = zones.iter().position(|zone| *zone == name).unwrap_or_else(|| {
+                zones.push(name);
+                zones.len() - 1
+            });
+            ServerTraits {
+                zone,
+                ..ServerTraits::default()
+            }
+        });
+        let elastic = &mut self.law.elastic;
+        elastic.servers = servers.collect();
+        elastic.power = self.energy.unwrap_or_default();
+        elastic.shutdown_s = self.power.shutdown_s;
+        if self.law.names.iter().any(|law| law.as_str() == "elastic") {
+            self.power.drained_for_s.get_or_insert(elastic.trial_s);
+        }
     }
 
     /// Whether a law switches servers on and off.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::example_tests::{gaps, written_out};
+use headroom_control::ElasticTuning;
 use headroom_control::capacity::QueueTuning;
 
 /// The example, with the keys that are commented out and can stand together.
@@ -54,7 +55,16 @@ fn the_examples_defaults_are_the_programs() {
     let (short, _) = parse(EXAMPLE).unwrap();
     let (long, _) = parse(&whole()).unwrap();
     assert_eq!(short.law.resize, long.law.resize);
-    assert_eq!(short.power, long.power);
+    let elastic = |tuning: &ElasticTuning| ElasticTuning {
+        servers: Vec::new(),
+        ..tuning.clone()
+    };
+    assert_eq!(elastic(&short.law.elastic), elastic(&long.law.elastic));
+    let power = PowerTuning {
+        drained_for_s: Some(0.0),
+        ..short.power
+    };
+    assert_eq!(power, long.power);
     assert_eq!(
         QueueTuning {
             queue_limit: None,
@@ -68,6 +78,27 @@ fn the_examples_defaults_are_the_programs() {
     assert_eq!(short.cluster.power_poll_s, long.cluster.power_poll_s);
     assert_eq!(short.admin.listen, long.admin.listen);
     assert_eq!(short.energy, Some(ServerPower::default()));
+}
+
+#[test]
+fn the_elastic_law_is_given_what_other_tables_say() {
+    let text = EXAMPLE
+        .replacen("name = \"static\"", "name = \"elastic\"", 1)
+        .replacen("booting_w = 65.0", "booting_w = 70.0", 1)
+        .replacen("# trial_s = 30.0", "trial_s = 20.0", 1)
+        .replacen("# zone = \"a\"", "zone = \"a\"", 1);
+    let missing = parse(&text).unwrap_err().to_string();
+    assert!(missing.contains("accept_queue: is missing"), "{missing}");
+    let mut text = text;
+    for port in 8_081..8_085 {
+        text = text.replacen("\nmember = ", &format!("\naccept_queue = {port}\n member = "), 1);
+    }
+    let (config, _) = parse(&text).unwrap();
+    assert_eq!(config.power.drained_for_s, Some(20.0));
+    let elastic = &config.law.elastic;
+    assert_eq!(elastic.power.booting_w, 70.0);
+    let zones: Vec<usize> = elastic.servers.iter().map(|server| server.zone).collect();
+    assert_eq!(zones, [0, 1, 1, 1]);
 }
 
 #[test]
@@ -155,7 +186,21 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         ("# period_ms = 1000.0", "period_ms = 1.0", "control.period_ms"),
         ("# margin = 0.0", "margin = 1.5", "law.resize.margin"),
         ("# backoff_s = 30.0", "backoff_s = 0.0", "power.backoff_s"),
-        ("# min_servers = 1", "min_servers = 9", "is 9 of 4 servers"),
+        (
+            "# min_servers = 1",
+            "min_servers = 9",
+            "law.elastic.min_servers: asks for 9 servers, and there are 4",
+        ),
+        (
+            "# reserve = 0",
+            "reserve = 4",
+            "asks for 5 servers, and there are 4",
+        ),
+        (
+            "# survive_zone = false",
+            "survive_zone = true",
+            "give each server its zone",
+        ),
         ("off_w = 0.0", "off_w = -1.0", "energy.off_w"),
         (
             "full_w = 65.0",

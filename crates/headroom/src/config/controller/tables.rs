@@ -60,6 +60,8 @@ pub struct ServerTable {
     pub check: Option<String>,
     /// The port whose accept queue is watched: on its agent's machine, on this one where it has no agent.
     pub accept_queue: Option<u16>,
+    /// What may fail together: those that name the same.
+    pub zone: Option<String>,
     /// What switches its power.
     pub power: Option<SwitchConfig>,
 }
@@ -72,6 +74,7 @@ struct WholeNode {
     member: Option<String>,
     check: Option<String>,
     accept_queue: Option<u16>,
+    zone: Option<String>,
     power: Option<SwitchConfig>,
 }
 
@@ -99,6 +102,7 @@ impl<'de> Deserialize<'de> for NodeTable {
                     member,
                     check,
                     accept_queue,
+                    zone,
                     power,
                 } = WholeNode::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(NodeTable {
@@ -109,6 +113,7 @@ impl<'de> Deserialize<'de> for NodeTable {
                         member,
                         check,
                         accept_queue,
+                        zone,
                         power,
                     },
                 })

@@ -28,6 +28,7 @@ impl Servers {
             decision.reasons.insert(0, held.reason.of(&[Lever::Servers]));
         }
         let now = Seconds::from(self.last.duration_since(self.started));
+        self.fleet.rank(&decision.server_ranks);
         self.orders = self.fleet.steer(now, servers, &self.health);
         if !self.dry {
             self.carry_out(&before);

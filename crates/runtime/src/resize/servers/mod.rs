@@ -11,7 +11,9 @@ use crate::live::{Device, DevicePeriod};
 use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::Decision;
-use headroom_control::resize::{Energy, Fleet, Found, Health, Order, PowerState, PowerTuning, Server};
+use headroom_control::resize::{
+    Energy, FirstAttempts, Fleet, Found, Health, Order, PowerState, PowerTuning, Server,
+};
 use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
 use std::time::{Duration, Instant};
@@ -86,6 +88,10 @@ pub struct Servers {
     health: Vec<Health>,
     /// Why the balancer cannot be relied on in it.
     trouble: Option<String>,
+    /// Who comes to each server's accept queue for the first time.
+    first: Vec<FirstAttempts>,
+    /// The demand at each while it was counted last.
+    before: Vec<PerSecond>,
     /// What was ordered since.
     orders: Vec<Order>,
     /// Why the last order to each switch failed, until the next is carried out.
@@ -142,6 +148,8 @@ impl Servers {
         }
         Ok(Some(Self {
             failed: vec![None; parts.servers.len()],
+            first: vec![FirstAttempts::default(); parts.servers.len()],
+            before: vec![PerSecond::ZERO; parts.servers.len()],
             parts,
             fleet,
             dry,

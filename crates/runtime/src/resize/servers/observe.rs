@@ -6,7 +6,7 @@ use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Counted, Shown};
 use headroom_control::NodeObservation;
-use headroom_control::capacity::Capacity;
+use headroom_control::capacity::{Capacity, QueueKind};
 use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, Work, demand};
 use headroom_units::{Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
 use std::time::Instant;
@@ -39,11 +39,8 @@ impl Servers {
         let states = self.power_states();
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
-                demand(states.iter().copied().zip(shown.iter().map(|shown| match shown {
-                    Some(Shown::Counted(counted)) => Counts::Attempts(PerSecond::new(counted.arrival_rate())),
-                    Some(Shown::Nobody) => Counts::Nobody,
-                    Some(Shown::Unknown(_)) | None => Counts::Unknown,
-                })))
+                let counts = self.counts(&shown);
+                demand(states.iter().copied().zip(counts))
             }
             Demand::Balancer => look
                 .as_ref()
@@ -81,6 +78,30 @@ impl Servers {
             .and_then(|look| look.traffic)
             .map(|traffic| traffic.requests);
         self.orders.clear();
+    }
+
+    /// What each accept queue says of the demand.
+    fn counts(&mut self, shown: &[Option<Shown>]) -> Vec<Counts> {
+        let each = shown.iter().enumerate().map(|(at, shown)| match shown {
+            Some(Shown::Counted(counted)) => {
+                let first = self.first[at].observe(counted.length_s, counted.arrivals, counted.drops);
+                let queue = self.parts.servers[at].queue.as_ref();
+                self.before[at] = match queue.is_some_and(|queue| queue.kind() == QueueKind::BusyTime) {
+                    true if counted.length_s > 0.0 => PerSecond::new(first / counted.length_s),
+                    _ => PerSecond::new(counted.arrival_rate()),
+                };
+                Counts::Attempts(self.before[at])
+            }
+            Some(Shown::Nobody) => {
+                self.first[at].forget();
+                Counts::Nobody(self.before[at])
+            }
+            Some(Shown::Unknown(_)) | None => {
+                self.first[at].forget();
+                Counts::Unknown
+            }
+        });
+        each.collect()
     }
 
     fn sample_queues(&mut self) -> Vec<Option<Shown>> {

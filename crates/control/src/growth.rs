@@ -33,7 +33,7 @@ const FADES: f64 = 1e-5;
 
 /// Who says what the highest rate will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Predictor {
+pub(crate) enum Predictor {
     /// It grows once more as it did within the last horizon.
     Momentum,
     /// It stays what the next period is expected to have.
@@ -53,7 +53,7 @@ const PREDICTORS: [Predictor; 4] = [
 
 /// Of which rates is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
+pub(crate) enum When {
     /// The highest until a horizon from now.
     Within,
     /// That of a horizon from now.
@@ -112,7 +112,7 @@ struct Moment {
 
 /// What the load grows to within a horizon.
 #[derive(Clone, Debug)]
-pub(super) struct Growth {
+pub(crate) struct Growth {
     horizon: usize,
     /// The newest last.
     moments: VecDeque<Moment>,
@@ -129,7 +129,7 @@ pub(super) struct Growth {
 
 impl Growth {
     /// Within so many periods.
-    pub(super) fn new(horizon: usize) -> Self {
+    pub(crate) fn new(horizon: usize) -> Self {
         Self {
             horizon: horizon.max(1),
             moments: VecDeque::new(),
@@ -165,7 +165,7 @@ impl Growth {
     }
 
     /// Takes a period's rate, after the forecaster took it.
-    pub(super) fn observe(&mut self, rate: f64, length: f64, forecaster: &Forecaster) {
+    pub(crate) fn observe(&mut self, rate: f64, length: f64, forecaster: &Forecaster) {
         let rate = rate.max(1e-9);
         self.all = (
             self.all.0 * (1.0 - FADES) + rate,
@@ -232,13 +232,13 @@ impl Growth {
     }
 
     /// The averaged rate of now, which the growth is from; `None` before the first.
-    pub(super) const fn rate(&self) -> Option<f64> {
+    pub(crate) const fn rate(&self) -> Option<f64> {
         self.rate
     }
 
     /// The rates (requests per second) that are exceeded then with at most each of these probabilities, and never less than that of now, by
     /// the predictor that is the surest at the first; `None` before anything is known.
-    pub(super) fn highest(&self, when: When, probabilities: &[f64]) -> Option<Vec<f64>> {
+    pub(crate) fn highest(&self, when: When, probabilities: &[f64]) -> Option<Vec<f64>> {
         let ratios = match when {
             When::Within => &self.within,
             When::AtEnd => &self.at_end,
@@ -262,7 +262,7 @@ impl Growth {
     }
 
     /// Telemetry was lost: what is between is not growth.
-    pub(super) fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         self.moments.clear();
         (self.predicted, self.rate) = (Default::default(), None);
     }

@@ -1,0 +1,510 @@
+//! Headroom's own law for servers that are switched on and off and whose capacity is estimated online: as many as what comes
+//! needs now, and may need until another could serve, and no more for longer than a boot is worth.
+//!
+//! | question | answer | module |
+//! |---|---|---|
+//! | what comes, told from the noise of its counts | the highest of what windows of 1 to 30 periods show beyond it | `rates` |
+//! | what it may grow to while a server boots | predictors, each judged by what came | [`growth`](crate::growth) |
+//! | what each server takes | its own limit as it was met last, else that of its equals | `takes` |
+//! | how many are needed | the fewest that take it when as many are lost as the user asks to survive | `takes` |
+//! | when one goes | when it was not needed for as long as it must be away to be worth its boot | [`needed`](crate::needed) |
+//! | what if it is needed again at once | the next goes after twice that time | `patience` |
+//! | what if no limit is known | one is drained on trial, and stays powered until the others are known to do without it | `probe` |
+//!
+//! What the published controllers ([`Stepwise`](crate::resize::Stepwise)) do otherwise: they start one server and wait for it, go by
+//! the count of one period, switch off what one period does not need, know one capacity for all, and wait for a boot that hangs.
+
+mod patience;
+mod probe;
+mod rates;
+mod takes;
+mod tuning;
+
+pub use tuning::{ElasticTuning, ServerTraits};
+
+use crate::decision::{Decision, Reason};
+use crate::growth::{Growth, MAX_HORIZON_PERIODS, When};
+use crate::headroom::forecast::Forecaster;
+use crate::law::Law;
+use crate::needed::Needed;
+use crate::observation::{NodeObservation, Observation};
+use crate::parameter::{OutOfRange, Parameters};
+use crate::plant::Slo;
+use crate::resize::{PowerState, Resize};
+use headroom_units::{Lever, PerSecond};
+use patience::Patience;
+use probe::{Probe, Trial};
+use rates::Rates;
+use takes::{Takes, ranks};
+
+/// Before so many seconds of load were observed no growth is foreseen.
+const LEARN_S: f64 = 1_800.0;
+/// A boot that takes so many times as long as it usually does, and so many seconds more, is not waited for any longer.
+const OVERDUE: (f64, f64) = (1.5, 10.0);
+/// Periods in a row whose percentile is over the target: the servers are in difficulty whatever their accept queues show.
+const LATE_PERIODS: u32 = 3;
+/// What came at most in so many seconds before an outage comes on.
+const CAME_S: f64 = 60.0;
+/// A boot weighs so much in what a boot usually takes.
+const BOOT_WEIGHT: f64 = 0.3;
+
+/// What is remembered of one server.
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    state: PowerState,
+    since_s: f64,
+}
+
+/// What a period comes to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    taking: usize,
+    booting: usize,
+    overdue: usize,
+}
+
+/// The law.
+#[derive(Clone, Debug)]
+pub struct Elastic {
+    tuning: ElasticTuning,
+    slo: Slo,
+    rates: Rates,
+    forecaster: Forecaster,
+    growth: Option<Growth>,
+    observed_s: f64,
+    /// Length of a period.
+    length_s: f64,
+    takes: Takes,
+    needed: Needed,
+    has_begun: bool,
+    probe: Probe,
+    servers: Vec<Remembered>,
+    /// From power on to the first request, as observed, seconds.
+    boot_s: f64,
+    late: u32,
+    patience: Patience,
+    /// What came while servers last took it, and when.
+    came: Option<(f64, f64)>,
+    blind_since_s: Option<f64>,
+    target: usize,
+}
+
+impl Elastic {
+    /// The law for an SLO, where latency is known.
+    ///
+    /// # Errors
+    /// A parameter outside its range.
+    pub fn new(slo: Slo, tuning: ElasticTuning) -> Result<Self, OutOfRange> {
+        tuning.check()?;
+        Ok(Self {
+            boot_s: tuning.boot_s,
+            target: tuning.min_servers,
+            tuning,
+            slo,
+            rates: Rates::default(),
+            forecaster: Forecaster::new(),
+            growth: None,
+            observed_s: 0.0,
+            length_s: 1.0,
+            takes: Takes::default(),
+            needed: Needed::default(),
+            has_begun: false,
+            probe: Probe::default(),
+            servers: Vec::new(),
+            late: 0,
+            patience: Patience::default(),
+            came: None,
+            blind_since_s: None,
+        })
+    }
+
+    fn horizon(&self, length_s: f64) -> usize {
+        let periods = (self.boot_s / length_s.max(1e-3)).ceil() as usize + 1;
+        periods.min(MAX_HORIZON_PERIODS)
+    }
+
+    /// Follows each server's state, and learns what a boot takes.
+    fn follow(&mut self, now_s: f64, nodes: &[NodeObservation]) -> Counts {
+        let entered = |node: &NodeObservation| Remembered {
+            state: node.state,
+            since_s: now_s,
+        };
+        if self.servers.len() != nodes.len() {
+            self.servers = nodes.iter().map(entered).collect();
+            let is_on =
+                |node: &&NodeObservation| node.state.takes_requests() || node.state == PowerState::Booting;
+            self.target = nodes.iter().filter(is_on).count();
+        }
+        let mut counts = Counts::default();
+        for (before, node) in self.servers.iter_mut().zip(nodes) {
+            if before.state != node.state {
+                if before.state == PowerState::Booting && node.state.takes_requests() {
+                    let took_s = now_s - before.since_s;
+                    self.boot_s = took_s.max(self.boot_s + BOOT_WEIGHT * (took_s - self.boot_s));
+                }
+                // One that warms up and then serves has served since it came.
+                let goes_on = before.state.takes_requests() && node.state.takes_requests();
+                *before = Remembered {
+                    state: node.state,
+                    since_s: if goes_on { before.since_s } else { now_s },
+                };
+            }
+            counts.taking += usize::from(node.state.takes_requests());
+            if node.state == PowerState::Booting {
+                counts.booting += 1;
+                let waited_s = now_s - before.since_s;
+                counts.overdue += usize::from(waited_s > OVERDUE.0 * self.boot_s + OVERDUE.1);
+            }
+        }
+        counts
+    }
+
+    fn observe_growth(&mut self, period: u64, rate: f64, length_s: f64) {
+        let horizon = self.horizon(length_s);
+        self.observed_s += length_s;
+        self.forecaster.observe(period, rate, length_s);
+        self.growth
+            .get_or_insert_with(|| Growth::new(horizon))
+            .observe(rate, length_s, &self.forecaster);
+    }
+
+    /// What may come within the time of a boot, and at its end: as rarely more as asked. What comes now, until the load is known.
+    fn grown(&self, when: When, now: f64) -> f64 {
+        let surge = now * self.tuning.surge;
+        let known = self
+            .growth
+            .as_ref()
+            .filter(|_| self.observed_s >= LEARN_S)
+            .and_then(|growth| growth.highest(when, &[self.tuning.exceeded]))
+            .and_then(|rates| rates.first().copied());
+        known.map_or(surge, |grown| grown.max(surge))
+    }
+
+    /// Those that take requests first, then those that come, then the others; among each the best first.
+    fn order(&self, nodes: &[NodeObservation], ranks: &[u16]) -> Vec<usize> {
+        let place = |state: PowerState| match state {
+            PowerState::Warming | PowerState::Serving => 0,
+            PowerState::Booting => 1,
+            PowerState::Draining | PowerState::Off | PowerState::Stopping => 2,
+            PowerState::Failed(_) => 3,
+        };
+        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        order.sort_by_key(|at| (place(nodes[*at].state), ranks[*at], *at));
+        order
+    }
+
+    fn answer(
+        &mut self,
+        servers: usize,
+        counts: Counts,
+        all: usize,
+        rule: &'static str,
+        text: String,
+        numbers: &[(&'static str, f64)],
+    ) -> Resize {
+        let least = self.tuning.min_servers.max(self.tuning.reserve + 1).min(all);
+        // A boot that hangs is given up by its time limit, not here; meanwhile another takes its place.
+        let starting = self
+            .tuning
+            .starts_at_once
+            .max(counts.booting.saturating_sub(counts.overdue));
+        let most = counts.taking + counts.overdue + starting;
+        self.target = servers.max(least).min(most).min(all);
+        Resize {
+            servers: self.target,
+            reason: Reason::new(rule, text, numbers),
+        }
+    }
+
+    /// Nothing can be decided: hold, and after a while everything on.
+    fn blind(&mut self, now_s: f64, counts: Counts, all: usize, what: &str) -> Resize {
+        let since_s = *self.blind_since_s.get_or_insert(now_s);
+        let blind_s = now_s - since_s;
+        self.probe.forget();
+        let numbers = [("blind_s", blind_s)];
+        if blind_s <= self.tuning.blind_s {
+            let text = format!("{what} for {blind_s:.1} s: {} servers as before", self.target);
+            return self.answer(self.target, counts, all, "blind-hold", text, &numbers);
+        }
+        let text = format!("{what} for {blind_s:.1} s: all {all} servers on");
+        self.answer(all, counts, all, "blind-full", text, &numbers)
+    }
+
+    /// Whether the percentile was over the target in several periods in a row.
+    fn is_late(&mut self, observation: &Observation) -> bool {
+        let late = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
+        match late {
+            Some(latency) if latency.at_slo > self.slo.target() => self.late += 1,
+            Some(_) => self.late = 0,
+            None => {}
+        }
+        self.late >= LATE_PERIODS
+    }
+
+    fn resize(&mut self, observation: &Observation) -> (Resize, Vec<u16>) {
+        let now_s = observation.at.get();
+        let nodes = &observation.nodes;
+        let all = nodes.len();
+        let counts = self.follow(now_s, nodes);
+        let arriving = observation
+            .demand()
+            .map(PerSecond::get)
+            .filter(|rate| *rate >= 0.0 && rate.is_finite());
+        let Some(arriving) = arriving else {
+            let resize = self.blind(now_s, counts, all, "the arrival rate is unavailable");
+            return (resize, Vec::new());
+        };
+        let is_known = self.takes.observe(nodes, &self.tuning);
+        let late = self.is_late(observation);
+        if late && !self.takes.proven && counts.taking > 0 {
+            let rate = self.rates.mean().max(arriving);
+            self.takes.meet(nodes, rate, &self.tuning);
+        }
+        if counts.taking > 0 {
+            let length_s = observation.length.get();
+            if length_s > 0.0 {
+                self.length_s = length_s;
+                self.rates.observe(arriving, length_s);
+                self.observe_growth(observation.period, arriving, length_s);
+            }
+            let mean = self.rates.mean();
+            if mean > 0.0 {
+                // Servers that die one after another take what is counted with them: it is as it was at its most.
+                let since = self
+                    .came
+                    .filter(|(at_s, came)| *came > mean && now_s - at_s <= CAME_S);
+                self.came = Some(since.unwrap_or((now_s, mean)));
+            }
+        }
+        let ranks = ranks(&self.takes, all, &self.tuning);
+        let order = self.order(nodes, &ranks);
+        let resize = match counts.taking {
+            0 => self.outage(now_s, arriving, counts, &order),
+            _ if !is_known && arriving > 0.0 => {
+                self.blind(now_s, counts, all, "no server's capacity is estimated")
+            }
+            _ => {
+                self.blind_since_s = None;
+                self.follow_load(observation, counts, &order, late)
+            }
+        };
+        (resize, ranks)
+    }
+
+    /// No server takes requests. That nothing arrives at any is not that nobody comes: as many as what came before needs, at once.
+    fn outage(&mut self, now_s: f64, arriving: f64, counts: Counts, order: &[usize]) -> Resize {
+        self.blind_since_s = None;
+        self.probe.forget();
+        let all = order.len();
+        let Some((at_s, came)) = self.came else {
+            // A controller that begins in an outage: whoever comes is refused, and nobody knows how many they are.
+            let text =
+                format!("no server takes requests, and nothing is known of what came before: all {all}");
+            let numbers = [("arrival_rate_per_s", arriving)];
+            return self.answer(all, counts, all, "outage", text, &numbers);
+        };
+        // The load goes on as its days do, however long the outage lasts.
+        let season = self.forecaster.highest_of_season(self.horizon(self.length_s));
+        let expected = self
+            .grown(When::AtEnd, came)
+            .max(arriving)
+            .max(season.unwrap_or(0.0));
+        let needed = self.takes.needed(expected, order, &self.tuning).max(self.target);
+        let ago_s = now_s - at_s;
+        let text = format!(
+            "no server takes requests, {came:.1}/s came {ago_s:.0} s ago and {expected:.1} may come: {needed} servers, {} on their way",
+            counts.booting
+        );
+        let numbers = [
+            ("arrival_rate_per_s", arriving),
+            ("came_per_s", came),
+            ("expected_per_s", expected),
+            ("ago_s", ago_s),
+            ("booting", counts.booting as f64),
+        ];
+        self.answer(needed + counts.overdue, counts, all, "outage", text, &numbers)
+    }
+
+    fn follow_load(
+        &mut self,
+        observation: &Observation,
+        counts: Counts,
+        order: &[usize],
+        late: bool,
+    ) -> Resize {
+        let Counts {
+            taking,
+            booting,
+            overdue,
+        } = counts;
+        let (now_s, all) = (observation.at.get(), order.len());
+        let length_s = observation.length.get().max(1e-3);
+        let (mean, sure) = (self.rates.mean(), self.rates.sure());
+        let now = sure.max(mean);
+        let usable = self.takes.usable(&order[..taking], &self.tuning);
+        let committed = taking + booting - overdue;
+        let (within, at_end) = (self.grown(When::Within, mean), self.grown(When::AtEnd, mean));
+        let count = |rate: f64| self.takes.needed(rate, order, &self.tuning);
+        let mut at_once = count(now);
+        let mut foreseen = count(at_end.max(now));
+        if late && foreseen <= taking {
+            foreseen = taking + 1;
+        }
+        // No limit was met: more than those that take it without difficulty are not needed.
+        if !self.takes.proven {
+            (at_once, foreseen) = (at_once.min(committed), foreseen.min(committed));
+        }
+        let away_s = self.patience.away_s(now_s, self.tuning.break_even_s(self.boot_s));
+        let away = (away_s / length_s).min(1e15) as u64;
+        // What helps against lateness is kept as long as what the load asks for.
+        let against_late = if late { taking + 1 } else { 0 };
+        let safe = count(within.max(now).max(self.rates.at_most()))
+            .max(at_once)
+            .max(against_late.min(all));
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // Those that it finds serving may have been needed until now.
+            self.needed.observe(observation.period, taking + booting, away);
+        }
+        let kept = self.needed.observe(observation.period, safe, away);
+        // Servers that are lost are replaced: what was wanted before they went is wanted on.
+        let on = foreseen.max(at_once).max(kept.min(committed.max(self.target)));
+        let numbers = [
+            ("arrival_rate_per_s", mean),
+            ("sure_per_s", sure),
+            ("grown_per_s", within),
+            ("foreseen_per_s", at_end),
+            ("usable_per_s", usable),
+            ("taking_requests", taking as f64),
+            ("booting", booting as f64),
+            ("overdue", overdue as f64),
+            ("needed", safe as f64),
+            ("kept", kept as f64),
+            ("break_even_s", away_s),
+        ];
+        let load = format!("{now:.1}/s come and {taking} servers take {usable:.1}");
+        let takes_s = takes_s(observation);
+        let in_difficulty = late || self.takes.proven && at_once > taking;
+        match self
+            .probe
+            .observe(now_s, takes_s, in_difficulty, self.tuning.trial_s)
+        {
+            Trial::Running(for_s) if on <= taking => {
+                let text =
+                    format!("{load}: one is drained on trial for {for_s:.0} s, and the others do without it");
+                return self.answer(taking, counts, all, "probing", text, &numbers);
+            }
+            Trial::Running(_) => self.probe.forget(),
+            Trial::Failed => {
+                if !self.takes.proven {
+                    self.takes.meet(&observation.nodes, mean, &self.tuning);
+                }
+                let text = format!(
+                    "{load}: in difficulty without the one that was drained on trial, which comes back"
+                );
+                return self.answer(on.max(taking + 1), counts, all, "probe-failed", text, &numbers);
+            }
+            Trial::Passed => {
+                let text = format!("{load}: the one that was drained on trial is not missed");
+                return self.answer(taking, counts, all, "probe-passed", text, &numbers);
+            }
+            Trial::None => {}
+        }
+        if on > taking || booting > 0 {
+            let (rule, servers) = match on {
+                _ if on > committed => ("grow", format!("{on} servers")),
+                _ => ("on-its-way", format!("{booting} on their way")),
+            };
+            let late = if overdue > 0 {
+                format!(", {overdue} of them longer than a boot takes")
+            } else {
+                String::new()
+            };
+            let text = format!("{load}, {at_end:.1} may come: {servers}{late}");
+            let rule = if taking == all { "all-on" } else { rule };
+            if rule == "grow" {
+                self.patience.has_grown(now_s, away_s);
+            }
+            return self.answer(on + overdue, counts, all, rule, text, &numbers);
+        }
+        if on < taking {
+            let text = format!(
+                "{load}; for {away_s:.0} s, what a boot is worth, {kept} were enough for what may come ({within:.1}/s)"
+            );
+            self.patience.has_shrunk(now_s);
+            return self.answer(on, counts, all, "shrink", text, &numbers);
+        }
+        if self.may_probe(observation, counts, away_s) {
+            self.probe.begin(now_s);
+            let text = format!("{load} at least, without any difficulty: one is drained on trial");
+            return self.answer(taking - 1, counts, all, "probe", text, &numbers);
+        }
+        let text = match safe < taking {
+            true => format!("{load}: {safe} would do, for less than the {away_s:.0} s that a boot is worth"),
+            false => format!("{load}: enough, and none to spare"),
+        };
+        let rule = if safe < taking { "sparing" } else { "fits" };
+        self.answer(taking, counts, all, rule, text, &numbers)
+    }
+
+    /// Whether one can be drained on trial: nobody's limit is known, nothing has changed for as long as a boot is worth, and
+    /// difficulty would show.
+    fn may_probe(&self, observation: &Observation, counts: Counts, away_s: f64) -> bool {
+        let now_s = observation.at.get();
+        let least = self.tuning.min_servers.max(self.tuning.reserve + 1);
+        let would_show = self.takes.was_met() || takes_s(observation).is_some();
+        let is_calm = observation
+            .nodes
+            .iter()
+            .zip(&self.servers)
+            .all(|(node, of)| match node.state {
+                PowerState::Serving => now_s - of.since_s >= away_s,
+                PowerState::Off => true,
+                _ => false,
+            });
+        !self.takes.proven && would_show && is_calm && counts.taking > least && self.probe.may_begin(now_s)
+    }
+}
+
+/// What a request takes in a period: its mean latency, else by Little's law from those in flight; `None` where neither is known.
+fn takes_s(observation: &Observation) -> Option<f64> {
+    let traffic = observation.traffic.as_ref()?;
+    let completions = traffic.completions as f64;
+    let in_flight = traffic.mean_in_flight(observation.length)?;
+    (completions > 0.0).then(|| in_flight * observation.length.get() / completions)
+}
+
+impl Law for Elastic {
+    fn name(&self) -> &'static str {
+        "elastic"
+    }
+
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Servers]
+    }
+
+    fn is_informed(&self, observation: &Observation) -> bool {
+        observation.demand().is_some()
+    }
+
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let (resize, ranks) = self.resize(observation);
+        Decision {
+            server_ranks: ranks,
+            ..resize.into()
+        }
+    }
+
+    fn forget(&mut self) {
+        self.rates.forget();
+        self.forecaster.lose_telemetry();
+        if let Some(growth) = &mut self.growth {
+            growth.lose();
+        }
+        self.probe.forget();
+        (self.late, self.blind_since_s) = (0, None);
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

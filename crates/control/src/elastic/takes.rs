@@ -1,0 +1,190 @@
+//! What each server takes, and how many of them what comes needs.
+
+use super::tuning::ElasticTuning;
+use crate::capacity::Capacity;
+use crate::observation::NodeObservation;
+use headroom_units::PerSecond;
+
+/// What one server is known to take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// What its limit was found to be last, requests a second.
+    met: Option<f64>,
+    /// The most that it was observed to take without its limit, since the last limit.
+    bound: Option<f64>,
+}
+
+/// What is known of each, also of those that are off.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Takes {
+    known: Vec<Known>,
+    /// Requests a second that each takes.
+    each: Vec<f64>,
+    /// Whether the limit of one that takes requests is known.
+    pub(super) proven: bool,
+}
+
+impl Takes {
+    /// Takes what was estimated in a period. Whether anything is known of one.
+    pub(super) fn observe(&mut self, nodes: &[NodeObservation], tuning: &ElasticTuning) -> bool {
+        self.known.resize(nodes.len(), Known::default());
+        for (known, node) in self.known.iter_mut().zip(nodes) {
+            if !node.state.takes_requests() {
+                continue;
+            }
+            match node.capacity {
+                Capacity::Exact(value) | Capacity::About(value) => {
+                    *known = Known {
+                        met: Some(value.get()),
+                        bound: None,
+                    };
+                }
+                Capacity::LowerBound(value) => {
+                    let bound = known.bound.unwrap_or(0.0).max(value.get());
+                    known.bound = Some(bound);
+                    // It takes more than its limit was: that was another server, or another time.
+                    known.met = known.met.filter(|met| *met >= bound);
+                }
+                Capacity::Unknown => {}
+            }
+        }
+        self.fill(nodes, tuning)
+    }
+
+    /// The servers that take requests were in difficulty at this rate of all of them: whatever else is known, their limit is met.
+    pub(super) fn meet(&mut self, nodes: &[NodeObservation], rate: f64, tuning: &ElasticTuning) {
+        let taking = nodes.iter().filter(|node| node.state.takes_requests()).count();
+        let each = rate / taking.max(1) as f64;
+        let of = self.known.iter_mut().zip(nodes);
+        for (known, _) in of.filter(|(_, node)| node.state.takes_requests()) {
+            *known = Known {
+                met: Some(each),
+                bound: None,
+            };
+        }
+        self.fill(nodes, tuning);
+    }
+
+    /// Of a server of which nothing is known the mean of its equals counts, else that of all.
+    fn fill(&mut self, nodes: &[NodeObservation], tuning: &ElasticTuning) -> bool {
+        let kind = |at: usize| tuning.traits(at).kind;
+        let mean = |of: &dyn Fn(usize, &Known) -> Option<f64>| {
+            let all: Vec<f64> = self
+                .known
+                .iter()
+                .enumerate()
+                .filter_map(|(at, known)| of(at, known))
+                .collect();
+            (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+        };
+        let met = mean(&|_, known| known.met);
+        let bound = mean(&|_, known| known.bound);
+        let each: Vec<Option<f64>> = (0..self.known.len())
+            .map(|at| {
+                let known = self.known[at];
+                let of_kind = |other: usize, known: &Known| known.met.filter(|_| kind(other) == kind(at));
+                let usual = || mean(&of_kind).or(met);
+                known
+                    .met
+                    .or_else(|| Some(usual()?.max(known.bound.unwrap_or(0.0))))
+                    .or(known.bound)
+                    .or(bound)
+            })
+            .collect();
+        self.proven = self
+            .known
+            .iter()
+            .zip(nodes)
+            .any(|(known, node)| node.state.takes_requests() && known.met.is_some());
+        let is_known = each.iter().any(Option::is_some);
+        self.each = each.into_iter().map(|each| each.unwrap_or(0.0)).collect();
+        is_known
+    }
+
+    /// Whether the limit of any was ever found.
+    pub(super) fn was_met(&self) -> bool {
+        self.known.iter().any(|known| known.met.is_some())
+    }
+
+    pub(super) fn of(&self, server: usize) -> PerSecond {
+        PerSecond::new(self.each[server])
+    }
+
+    /// What these take together when as many are lost as the tuning asks to survive, less the margin.
+    pub(super) fn usable(&self, servers: &[usize], tuning: &ElasticTuning) -> f64 {
+        self.fits(servers, tuning).last().copied().unwrap_or(0.0)
+    }
+
+    /// The fewest of these, from the first on, that take this rate when as many are lost as the tuning asks to survive; all where
+    /// they do not.
+    pub(super) fn needed(&self, rate: f64, servers: &[usize], tuning: &ElasticTuning) -> usize {
+        let fits = self.fits(servers, tuning);
+        let enough = fits.iter().position(|usable| *usable >= rate);
+        enough.map_or(servers.len(), |at| at + 1)
+    }
+
+    /// What the first, the first two, ... of these take then.
+    fn fits(&self, servers: &[usize], tuning: &ElasticTuning) -> Vec<f64> {
+        let zones = 1 + servers
+            .iter()
+            .map(|at| tuning.traits(*at).zone)
+            .max()
+            .unwrap_or(0);
+        let mut of_zones = vec![0.0; if tuning.survive_zone { zones } else { 0 }];
+        let mut sum = 0.0;
+        // The largest, which are those that may be lost.
+        let mut largest: Vec<f64> = Vec::new();
+        servers
+            .iter()
+            .map(|at| {
+                let takes = self.each[*at];
+                sum += takes;
+                let place = largest.partition_point(|other| *other > takes);
+                if place < tuning.reserve {
+                    largest.insert(place, takes);
+                    largest.truncate(tuning.reserve);
+                }
+                let mut lost = largest.iter().sum::<f64>();
+                if let Some(zone) = of_zones.get_mut(tuning.traits(*at).zone) {
+                    *zone += takes;
+                    lost = of_zones.iter().copied().fold(lost, f64::max);
+                }
+                (sum - lost) * (1.0 - tuning.margin)
+            })
+            .collect()
+    }
+}
+
+/// In what order servers are kept on, the first to be kept: each one's rank, by zones in turn, those that take most for their power
+/// first. Those of the same rank are as good as each other.
+pub(super) fn ranks(takes: &Takes, servers: usize, tuning: &ElasticTuning) -> Vec<u16> {
+    // What differs by less is noise of the estimates.
+    const STEP: f64 = 1.1;
+    let worth = |at: usize| {
+        let watts = tuning.traits(at).full.map_or(1.0, |full| full.get().max(1e-3));
+        let per_watt = takes.of(at).get() / watts;
+        (per_watt.max(1e-9).ln() / STEP.ln()).round() as i64
+    };
+    let worths: Vec<i64> = (0..servers).map(worth).collect();
+    let mut order: Vec<usize> = (0..servers).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(worths[*at]));
+    if !tuning.survive_zone {
+        let mut ranks = vec![0; servers];
+        let mut rank = 0;
+        for pair in 1..order.len() {
+            rank += u16::from(worths[order[pair]] != worths[order[pair - 1]]);
+            ranks[order[pair]] = rank;
+        }
+        return ranks;
+    }
+    // With zones each server's rank is its place in its zone.
+    let mut before: Vec<u16> = Vec::new();
+    let mut ranks = vec![0; servers];
+    for at in order {
+        let zone = tuning.traits(at).zone;
+        before.resize(before.len().max(zone + 1), 0);
+        ranks[at] = before[zone];
+        before[zone] += 1;
+    }
+    ranks
+}
