@@ -27,12 +27,13 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 pub fn leave(cluster: &mut Servers, wait: Duration) -> Vec<String> {
     // One that was ordered to stop answers for a while yet: it does not count until it fell silent, or was not stopped after
     // all.
-    let going = cluster
-        .states()
+    let states = cluster.states();
+    let going = states
         .iter()
         .map(|(_, state)| *state == PowerState::Stopping)
         .collect();
-    bring_up(&mut cluster.parts, going, wait, None)
+    let silent = cluster.silent_for();
+    bring_up(&mut cluster.parts, going, &silent, wait, None)
 }
 
 /// The same for a controller that cannot do it any more. It needs the power switches alone to begin with, and goes on until
@@ -50,12 +51,14 @@ pub fn restore(parts: &mut Parts, wait: Duration, over: &mut dyn FnMut() -> bool
         std::thread::sleep(LOOK_AGAIN);
     }
     let going = vec![false; parts.servers.len()];
-    bring_up(parts, going, wait, Some(over));
+    let silent = vec![Duration::ZERO; parts.servers.len()];
+    bring_up(parts, going, &silent, wait, Some(over));
 }
 
 fn bring_up(
     parts: &mut Parts,
     mut going: Vec<bool>,
+    silent: &[Duration],
     wait: Duration,
     mut over: Option<&mut dyn FnMut() -> bool>,
 ) -> Vec<String> {
@@ -64,6 +67,11 @@ fn bring_up(
     let count = parts.servers.len();
     let mut ordered = vec![false; count];
     let mut starts = vec![Start::at(Instant::now()); count];
+    let boots_within = Duration::from_secs_f64(parts.tuning.boot_timeout_s);
+    let mut hangs: Vec<Hang> = silent
+        .iter()
+        .map(|silent| Hang::after(Instant::now(), *silent))
+        .collect();
     let wanted = |ready: &[bool]| -> Vec<Wanted> {
         let one = |ready: &bool| Wanted {
             admission: if *ready { Admission::Ready } else { Admission::Out },
@@ -73,6 +81,7 @@ fn bring_up(
     };
     let mut until = Instant::now() + wait;
     let mut last_word = false;
+    let mut well: Vec<bool> = Vec::new();
     loop {
         if over.as_mut().is_some_and(|over| over()) {
             return Vec::new();
@@ -86,6 +95,22 @@ fn bring_up(
                 continue;
             }
             let now = Instant::now();
+            // What the balancer finds well serves, though it cannot be asked from here.
+            let is_well = answering[at] || well.get(at).copied().unwrap_or(false);
+            let powered = server.switch_worker.powered();
+            if hangs[at].is_found(now, powered, is_well, boots_within) && !server.switch_worker.busy() {
+                say::note!(
+                    "{} is on and does not answer for longer than a boot takes ({:.0} s, power.boot_timeout_s): it is switched \
+                     off and on again",
+                    server.name,
+                    boots_within.as_secs_f64()
+                );
+                server.switch_worker.set_eager(true);
+                server.switch_worker.order(PowerOrder::Off { force: true });
+                starts[at] = Start::at(now + START_AGAIN);
+                starts[at].was_on = true;
+                continue;
+            }
             if has_failed && ordered[at] {
                 starts[at].has_failed(now);
             }
@@ -102,12 +127,19 @@ fn bring_up(
                 starts[at].ordered(now);
             }
         }
-        let ready = if last_word {
+        let ready: Vec<bool> = if last_word {
             vec![true; count]
         } else {
             answering.clone()
         };
         let look = parts.balancer.look(parts.period);
+        if let Ok(look) = &look {
+            well = look
+                .members
+                .iter()
+                .map(|member| member.well == Some(true))
+                .collect();
+        }
         let reported = parts.balancer.want(&wanted(&ready), parts.period);
         let admitted = look.as_ref().is_ok_and(|look| {
             let members = look.members.iter().zip(&ready);
@@ -148,6 +180,39 @@ fn bring_up(
             until = Instant::now() + LAST_WORD;
         }
         std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Since when a server is on and silent.
+#[derive(Clone, Copy, Debug)]
+struct Hang {
+    since: Instant,
+}
+
+impl Hang {
+    fn after(now: Instant, silent: Duration) -> Self {
+        Self {
+            since: now.checked_sub(silent).unwrap_or(now),
+        }
+    }
+
+    /// Whether it hangs: its switch says that it is on, and it was silent for longer than a boot takes. From then on it has that time
+    /// again.
+    fn is_found(
+        &mut self,
+        now: Instant,
+        powered: Option<bool>,
+        is_well: bool,
+        boots_within: Duration,
+    ) -> bool {
+        if is_well || powered == Some(false) {
+            self.since = now;
+        }
+        let hangs = powered == Some(true) && now.duration_since(self.since) > boots_within;
+        if hangs {
+            self.since = now;
+        }
+        hangs
     }
 }
 
@@ -227,6 +292,25 @@ mod tests {
         let lost = [None; 20];
         let later = now + Duration::from_secs(boots.len() as u64);
         assert_eq!(reported(&mut start, later, &lost), [START_AGAIN.as_secs() - 1]);
+    }
+
+    #[test]
+    fn one_that_is_on_and_silent_is_found_to_hang_once_a_boot_time() {
+        let now = Instant::now();
+        let second = |at: u64| now + Duration::from_secs(at);
+        let found = |silent_s: u64, powered: Option<bool>, well: bool| -> Vec<u64> {
+            let mut hang = Hang::after(now + Duration::from_secs(1_000), Duration::from_secs(silent_s));
+            (1_000..1_700)
+                .filter(|at| hang.is_found(second(*at), powered, well, Duration::from_secs(300)))
+                .collect()
+        };
+        assert_eq!(found(0, Some(true), false), [1_301, 1_602]);
+        // The controller has waited for it before.
+        assert_eq!(found(290, Some(true), false), [1_011, 1_312, 1_613]);
+        // Of one whose switch does not say that it is on nothing is known, and one that the balancer finds well serves.
+        assert!(found(1_000, None, false).is_empty());
+        assert!(found(1_000, Some(false), false).is_empty());
+        assert!(found(1_000, Some(true), true).is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::Decision;
 use headroom_control::resize::{
-    Energy, FirstAttempts, Fleet, Found, Health, Order, PowerState, PowerTuning, Server,
+    Cause, Energy, FirstAttempts, Fleet, Found, Health, Order, PowerState, PowerTuning, Server,
 };
 use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
@@ -170,6 +170,21 @@ impl Servers {
     pub fn states(&self) -> Vec<(String, PowerState)> {
         let names = self.parts.servers.iter().map(|server| server.name.clone());
         names.zip(self.power_states()).collect()
+    }
+
+    /// For how long each is known to be silent although it was started: one that failed to boot for a whole boot time.
+    pub(super) fn silent_for(&self) -> Vec<Duration> {
+        let now = Seconds::from(self.started.elapsed());
+        let boot_s = self.parts.tuning.boot_timeout_s;
+        let each = self.fleet.servers().iter().map(|server| {
+            let since_s = (now - server.since()).get().max(0.0);
+            Duration::from_secs_f64(match server.state() {
+                PowerState::Failed(Cause::Boot | Cause::Stop) => boot_s + since_s,
+                PowerState::Booting | PowerState::Failed(Cause::Lost | Cause::Command) => since_s,
+                _ => 0.0,
+            })
+        });
+        each.collect()
     }
 
     /// The balancer, in words.
