@@ -158,7 +158,7 @@ fn the_capacity_of_another_machine_is_watched_by_the_ways_that_its_agent_has() {
         .iter()
         .find(|one| one["estimator"] == "published")
         .unwrap();
-    assert_eq!(last["reason"]["rule"], "held", "{result}");
+    assert_eq!(last["reason"]["rule"], "without-reading", "{result}");
     let report = report(dir.path());
     assert!(
         report.contains(&format!("through the agent at {tcp}")),
