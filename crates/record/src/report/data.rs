@@ -108,6 +108,9 @@ impl RunData {
             Key::By(Sensor::ArrivalRate) if of_connections(&self.summary) => {
                 "Connection attempts, retries included".to_owned()
             }
+            Key::By(Sensor::Capacity) if of_connections(&self.summary) => {
+                "Capacity, or a lower bound of it, in connections".to_owned()
+            }
             Key::By(Sensor::FailureRate) if of_connections(&self.summary) => "SYNs dropped".to_owned(),
             key => key.title(),
         }
