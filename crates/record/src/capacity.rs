@@ -27,6 +27,9 @@ pub struct CapacitySummary {
 /// The rules of an estimate with which all is as usual: a line says any other.
 const USUAL: [&str; 2] = ["busy-time", "utilisation"];
 
+/// The rules of a lower bound of a server that is in difficulty: that its limit was not met would not be true.
+const IN_DIFFICULTY: [&str; 3] = ["none-accepted", "queue-too-short", "held"];
+
 impl CapacitySummary {
     /// The same as facts of the part that the estimate is of, with its number.
     pub fn on(&self, part: Part) -> Part {
@@ -138,6 +141,9 @@ impl CapacitySummary {
             text.push_str(&format!(" if {assumes}, which was not checked"));
         }
         match (self.kind.as_str(), self.ago()) {
+            ("lower-bound", _) if IN_DIFFICULTY.contains(&self.rule.as_str()) => {
+                text.push_str(&format!("; {}", self.why));
+            }
             ("lower-bound", _) => text.push_str("; its limit was not met"),
             (_, Some(ago)) => text.push_str(&format!(", measured {ago}")),
             _ => {}
@@ -174,6 +180,15 @@ mod tests {
         assert_eq!(
             bound.in_a_sentence().unwrap(),
             "at least 49.1 connections a second; its limit was not met"
+        );
+        let full = CapacitySummary {
+            rule: "none-accepted".to_owned(),
+            why: "12 wait, none accepted for 10 s".to_owned(),
+            ..summary("lower-bound", 0.5)
+        };
+        assert_eq!(
+            full.in_a_sentence().unwrap(),
+            "at least 0.5 connections a second; 12 wait, none accepted for 10 s"
         );
         let stale = CapacitySummary {
             interval_per_s: Some([70.2, 85.0].map(PerSecond::new)),
