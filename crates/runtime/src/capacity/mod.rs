@@ -243,7 +243,7 @@ impl Watching {
     /// What the run is, for the record: its law is the estimator whose estimate is that of the whole.
     pub fn meta(&self, run_name: &str, provenance: Provenance) -> RunMeta {
         let config = self.plan.text();
-        let passed_over = self.passed_over.iter();
+        let passed_over = self.passed_over.iter().filter(|one| self.is_news(one.method));
         let passed_over =
             passed_over.map(|one| format!("{} cannot be used: {}", name(one.method), one.reason));
         RunMeta {

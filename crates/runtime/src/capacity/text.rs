@@ -32,6 +32,7 @@ at least 80.0    nothing has shown its limit: load it until connections wait in 
 if A: 80.0       only if A holds, which nothing here checks: see whether it does, or go by another line
 In parentheses is the interval, then the age, and in brackets the rule where it is not the usual one (docs/capacity.md). The line with `>`
 is the capacity of the run; the others stand there to compare, \"published\" the estimator of the literature and \"busy time\" ours.
+Mean, lowest and highest are of the exact estimates, of one that rests on an assumption of all.
 A connection counts once, whatever it carries: behind keep-alive a server takes more requests than this.";
 
 /// One period for people: the estimate to go by, what the first of the methods shows, and every other way's newest estimate.

@@ -52,6 +52,7 @@ pub struct MethodTotals {
     pub drops: Option<u64>,
     counted: Count,
     is_shared: bool,
+    had_others: bool,
 }
 
 impl MethodTotals {
@@ -219,8 +220,11 @@ impl Totals {
         let port = self.methods.get(&QueueMethod::Ebpf).map(|kept| &kept.counted);
         let own = self.methods.get(&row.method).map(|kept| &kept.counted);
         let beyond = own.zip(port).and_then(|(own, port)| own.beyond(port, lag));
-        row.is_shared = beyond.is_none();
-        self.methods.entry(row.method).or_default().is_shared = row.is_shared;
+        let kept = self.methods.entry(row.method).or_default();
+        // What was estimated while others were many goes on in what is estimated after them.
+        kept.had_others |= beyond.is_some_and(|beyond| beyond.are_many);
+        row.is_shared = beyond.is_none() || kept.had_others;
+        kept.is_shared = row.is_shared;
         let Some(Beyond { others, all, .. }) = beyond.filter(|beyond| beyond.are_many) else {
             return;
         };
@@ -296,6 +300,15 @@ mod tests {
                 .name(),
             "exact"
         );
+        // When nobody comes there any more there is an estimate again, of which theirs are part.
+        for second in 20..80u32 {
+            let (at_s, count) = (f64::from(second), u64::from(second) * 100);
+            totals.add(row(at_s, QueueMethod::Ebpf, Scope::Port, count, 500.0));
+            totals.add(row(at_s, QueueMethod::Kernel, Scope::Machine, count + 720, 600.0));
+        }
+        let said = &totals.ways[&Way::BusyTime(QueueMethod::Kernel)].said;
+        assert_eq!(said.without_unit(), "if no other port is used: 600.0");
+        assert_eq!(said.kind, "about");
     }
 
     #[test]
