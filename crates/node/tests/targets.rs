@@ -54,6 +54,11 @@ fn a_group_that_does_not_exist_is_named_with_the_place_looked_at() {
     let fake = FakeMachine::v2();
     let message = message(&fake, "/sys/fs/cgroup/nothing");
     says(&message, &["fs/cgroup/nothing does not exist", "looked at"]);
+    // On version 1 that path is no mount's: it is looked for below those that there are.
+    let hybrid = resolve(&FakeMachine::hybrid(), "/sys/fs/cgroup/nothing");
+    let message = hybrid.unwrap_err().to_string();
+    says(&message, &["looked at", "/cpu,cpuacct/nothing"]);
+    assert!(!message.contains("cpuacct/sys/"), "{message}");
 }
 
 #[test]

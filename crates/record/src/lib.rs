@@ -67,6 +67,7 @@
 
 mod archive;
 mod arrivals;
+mod capacity;
 
 mod clock;
 mod compare;
@@ -95,6 +96,7 @@ pub mod validate;
 mod writer;
 
 pub use archive::{Archive, PastLoad, RunInfo, RunState};
+pub use capacity::CapacitySummary;
 pub use compare::{Comparison, compare_with_reference, late_reference};
 pub use error::Error;
 pub use limits::Limits;

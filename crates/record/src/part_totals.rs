@@ -1,5 +1,6 @@
 //! The running sums over a run's parts: time in states, transitions, energy against that of every server on.
 
+use crate::capacity::CapacitySummary;
 use crate::model::{MAX_PARTS, PeriodRecord};
 use crate::summary::{ClassSummary, NodesSummary};
 use crate::totals::Weighted;
@@ -25,6 +26,8 @@ pub(crate) struct PartTotals {
     as_it_was_j: f64,
     /// The capacity of the whole as it was last known, in requests per second.
     pub(crate) capacity_per_s: Option<f64>,
+    /// What was said of it at the end, of a run that estimates one.
+    pub(crate) capacity: Option<CapacitySummary>,
     /// How long requests were held and what the cache answered of them, where the whole has a batcher or a cache.
     pub(crate) batch_interval_s: Weighted,
     pub(crate) cache_hit_ratio: Weighted,
@@ -58,6 +61,10 @@ impl PartTotals {
             value.filter(|value: &f64| value.is_finite())
         };
         self.capacity_per_s = of_whole(Sensor::Capacity.into()).or(self.capacity_per_s);
+        let mut wholes = parts.iter().filter(|part| part.role == Role::Cluster);
+        if let Some(said) = wholes.find_map(CapacitySummary::of) {
+            self.capacity = Some(said);
+        }
         if let Some(interval) = of_whole(Lever::BatchInterval.into()) {
             self.batch_interval_s.add(interval, period.duration);
         }

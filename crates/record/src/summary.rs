@@ -1,5 +1,6 @@
 //! The object in which every run ends.
 
+use crate::capacity::CapacitySummary;
 use crate::compare::Comparison;
 use crate::model::{RunId, World, percentile_name};
 use crate::offered::OfferedLoad;
@@ -56,8 +57,11 @@ pub struct RunSummary {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, ClassSummary>,
     /// The capacity of the whole as it was last known; `None` where nothing estimated it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub capacity_per_s: Option<PerSecond>,
+    /// What was said of it at the end, of a run that estimates one: whether it is a lower bound, of what, and how old.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacitySummary>,
     /// How long requests were held at most, the mean over time; `None` where nothing holds any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_interval_mean_s: Option<Seconds>,

@@ -3,7 +3,7 @@
 use crate::archive::RunInfo;
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::{Comparison, reference};
-use crate::figures::{ENERGY, Figure, OVER, SERVICE};
+use crate::figures::{CAPACITY, ENERGY, Figure, OVER, SERVICE};
 use crate::summary::RunSummary;
 use crate::text::{NONE, number_or_none};
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -166,7 +166,13 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
                 figure.decimals,
             )
         };
-        shown.map(row).collect()
+        let estimated = summaries.iter().any(|run| run.capacity.is_some());
+        shown
+            .map(|figure| match estimated && figure.name == CAPACITY {
+                true => metric(CAPACITY, "", summaries.iter().map(capacity_text).collect()),
+                false => row(figure),
+            })
+            .collect()
     };
     let source =
         |run: &RunSummary| source_word(run.energy_j.source, !run.energy_j.by_source.is_empty()).to_owned();
@@ -222,6 +228,15 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         metrics.extend(rows.into_iter().filter(is_known));
     }
     (metrics, remarks)
+}
+
+/// What was said of a capacity, with its kind and unit.
+fn capacity_text(run: &RunSummary) -> String {
+    match (&run.capacity, run.capacity_per_s) {
+        (Some(capacity), _) => capacity.in_short(),
+        (None, Some(per_s)) => format!("{:.1}/s", per_s.get()),
+        (None, None) => NONE.to_owned(),
+    }
 }
 
 /// A run's energy; of a run whose source changed, each part with its source.

@@ -23,7 +23,8 @@ use headroom_units::{PerSecond, Seconds};
 ///
 /// An estimate is *exact* while its interval is narrow and what was observed in the last seconds would have shown another
 /// server. It is *about* so much when nothing has shown that for a while (it is stale), and when too little was observed to
-/// be sure. It is a lower bound before, and when a stale one is forgotten. Where the blocks of time with somebody waiting are
+/// be sure, while clients that send nothing hold workers, and when it could not be observed. It is a lower bound before, and when a
+/// stale one is forgotten. Where the blocks of time with somebody waiting are
 /// not of one rate the server has changed, and what was before is forgotten at once; the same where it serves more than it
 /// was estimated to.
 ///
@@ -48,6 +49,11 @@ pub struct BusyTimeMonitor {
     begun: bool,
     /// The connections that it has accepted, where clients that send nothing hold workers.
     held: Option<Connections>,
+    /// Those who wait, and the connections that it has accepted and not closed, as they were last observed.
+    waiting: Option<u32>,
+    open: Option<u64>,
+    /// For how long somebody has waited while none was accepted.
+    none_accepted_s: f64,
     /// Since the last usable step.
     blind_s: f64,
     latest: Estimate,
@@ -62,6 +68,10 @@ struct Shown {
 
 /// The share of the accepted connections whose clients have sent nothing that makes what is served no capacity.
 const HELD_SHARE: f64 = 0.1;
+
+/// Seconds for which none is accepted while somebody waits, after which that is said of a server that has accepted before: one whose
+/// requests take so long accepts none meanwhile either.
+const NONE_ACCEPTED_S: f64 = 3.0;
 
 /// The connections of a server, of whose workers clients hold some that send nothing.
 fn held(observation: &QueueObservation) -> Option<Connections> {
@@ -90,6 +100,9 @@ impl BusyTimeMonitor {
             served: Served::default(),
             begun: false,
             held: None,
+            waiting: None,
+            open: None,
+            none_accepted_s: 0.0,
             blind_s: 0.0,
             latest: Estimate::unknown("first-sample", Unusable::First.to_string()),
         })
@@ -127,6 +140,10 @@ impl BusyTimeMonitor {
         if valid {
             self.now_s += length_s;
             self.held = held(observation);
+            if let ListenerSample::Listening(listener) = observation.sample {
+                self.waiting = listener.length;
+                self.open = listener.connections.map(|found| found.open).or(self.open);
+            }
             // What is served meanwhile is what clients leave of it.
             match self.held {
                 None => self.evidence.add(self.now_s, found),
@@ -171,6 +188,11 @@ impl BusyTimeMonitor {
     fn counted(&mut self, step: &Step, busy: Busy) -> Estimate {
         self.blind_s = 0.0;
         self.begun |= step.accepts > 0.0;
+        let waiting = self.waiting.map(f64::from).or(step.queue_mean).unwrap_or(0.0);
+        self.none_accepted_s = match step.accepts <= 0.0 && waiting > 0.0 {
+            true => self.none_accepted_s + step.length.get(),
+            false => 0.0,
+        };
         self.served.take(
             self.now_s,
             step.length,
@@ -179,10 +201,20 @@ impl BusyTimeMonitor {
             self.tuning.forget_s,
         );
         if !self.begun {
-            return Estimate::no_request_yet();
+            return match self.none_accepted_s > 0.0 {
+                true => Estimate::plain(
+                    Capacity::Unknown,
+                    Estimate::none_accepted(waiting, self.none_accepted_s, self.open),
+                ),
+                false => Estimate::no_request_yet(),
+            };
         }
         let shown = self.learn();
         let capacity = self.known();
+        if self.none_accepted_s >= NONE_ACCEPTED_S && capacity.met().is_none() {
+            let reason = Estimate::none_accepted(waiting, self.none_accepted_s, self.open);
+            return self.estimate(capacity, reason);
+        }
         let (rule, text) = self.explain(step, busy, &shown, capacity);
         let mut numbers = vec![
             (
@@ -270,10 +302,9 @@ impl BusyTimeMonitor {
             Capacity::Exact(_) => (
                 "busy-time",
                 format!(
-                    "somebody waited for {:.3} of {:.3} s, in which {:.0} were accepted: {now:.1}/s of late",
-                    busy.time.get(),
-                    step.length.get(),
-                    busy.accepts
+                    "{:.0} were accepted in {:.3} s with somebody waiting: {now:.1}/s of late",
+                    busy.accepts,
+                    busy.time.get()
                 ),
             ),
             Capacity::About(_) if self.is_stale() => (
@@ -302,7 +333,7 @@ impl BusyTimeMonitor {
             Capacity::LowerBound(_) | Capacity::Unknown => (
                 "served",
                 format!(
-                    "too little waited yet to tell ({:.0} accepts): at least the {now:.1}/s that were served",
+                    "too little waited yet to tell ({:.0} accepts): at least the {now:.1}/s that were served over 8 s",
                     self.evidence.accepts()
                 ),
             ),
@@ -334,7 +365,11 @@ impl BusyTimeMonitor {
     fn known(&mut self) -> Capacity {
         let rate = self.evidence.rate();
         if self.evidence.is_sure() && self.evidence.is_confirmed(self.now_s, self.tuning.stale_s) {
-            return Capacity::Exact(rate);
+            // Clients that hold workers hide what the server serves now: what was is kept, and nothing confirms it.
+            return match self.held {
+                None => Capacity::Exact(rate),
+                Some(_) => Capacity::About(rate),
+            };
         }
         if self.evidence.tells() {
             return Capacity::About(rate);
@@ -368,8 +403,10 @@ impl BusyTimeMonitor {
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,
             _ => self.blind_s += length.get(),
         }
+        self.none_accepted_s = 0.0;
         let known = self.known();
-        Estimate::held(known, self.blind_s, &self.tuning, unusable)
+        let (capacity, reason) = Estimate::without_reading(known, self.blind_s, &self.tuning, unusable);
+        self.estimate(capacity, reason)
     }
 }
 

@@ -80,7 +80,10 @@ fn a_burst_within_a_step_says_what_the_server_can_do_and_not_what_came() {
 #[test]
 fn before_enough_waited_it_is_a_lower_bound_of_what_was_served_and_never_of_what_came() {
     let mut monitor = monitor();
-    let idle = step(0.0, 0.0, 0.0, (0.0, 0.0));
+    let idle = Step {
+        queue_mean: Some(0.0),
+        ..step(0.0, 0.0, 0.0, (0.0, 0.0))
+    };
     assert_eq!(rule(&monitor.step(&idle)), "no-request-yet");
     let mut last = Estimate::unknown("first-sample", String::new());
     for _ in 0..200 {
@@ -225,7 +228,7 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
     };
     for _ in 0..10 {
         let estimate = monitor.observe(&second(ListenerSample::Unread));
-        assert_eq!((rule(&estimate), per_s(&estimate)), ("held", 600.0));
+        assert_eq!((rule(&estimate), per_s(&estimate)), ("without-reading", 600.0));
     }
     assert_eq!(
         monitor.observe(&second(ListenerSample::Unread)).capacity,
@@ -253,6 +256,64 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
 }
 
 #[test]
+fn nothing_is_exact_from_the_first_reading_on_that_fails_and_it_ages() {
+    let mut monitor = monitor();
+    let mut last = monitor.observe(&seen(1, 60, 60, 0));
+    for at in 1..500u64 {
+        last = monitor.observe(&seen(1, 60, 60 + at * 8, at * 8));
+    }
+    assert_eq!((last.capacity.name(), rule(&last)), ("exact", "busy-time"));
+    let unread = QueueObservation {
+        length: Seconds::new(1.0),
+        sample: ListenerSample::Unread,
+    };
+    for second in 1..=3 {
+        let kept = monitor.observe(&unread);
+        assert_eq!((kept.capacity.name(), rule(&kept)), ("about", "without-reading"));
+        assert!((per_s(&kept) - 400.0).abs() < 1.0, "{kept:?}");
+        let age = kept.age.map(Seconds::get).unwrap();
+        assert!(
+            (age - f64::from(second)).abs() < 0.1 && kept.interval.is_some(),
+            "{kept:?}"
+        );
+    }
+}
+
+#[test]
+fn somebody_waits_and_none_is_accepted_is_no_request_that_has_not_come() {
+    let mut monitor = monitor();
+    let at = |accepts, open| {
+        let QueueObservation { length, sample } = seen(1, 12, 12 + accepts, accepts);
+        let ListenerSample::Listening(listener) = sample else {
+            unreachable!()
+        };
+        let connections = Some(Connections { open, silent: 0 });
+        let sample = ListenerSample::Listening(Listener {
+            connections,
+            ..listener
+        });
+        QueueObservation { length, sample }
+    };
+    // Four workers, each of which keeps its client's connection: before a count is there, and after four more were accepted.
+    let mut last = Estimate::unknown("first-sample", String::new());
+    (0..560).for_each(|_| last = monitor.observe(&at(0, 4)));
+    assert_eq!((rule(&last), last.capacity), ("none-accepted", Capacity::Unknown));
+    let said =
+        "12 wait, none accepted for 10 s: the 4 that it has accepted are kept open; this counts connections";
+    assert!(last.reason.text.starts_with(said), "{}", last.reason.text);
+    (0..50).for_each(|_| last = monitor.observe(&at(4, 4)));
+    (0..500).for_each(|_| last = monitor.observe(&at(4, 4)));
+    assert_eq!(
+        (rule(&last), last.capacity.name()),
+        ("none-accepted", "lower-bound")
+    );
+    assert!(
+        last.reason.text.starts_with("12 wait, none accepted for "),
+        "{last:?}"
+    );
+}
+
+#[test]
 fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
     let mut monitor = monitor();
     let mut accepts = 0;
@@ -273,7 +334,11 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
     // 400/s for 10 s, and then 200/s with half of its workers held for as long.
     (0..500).for_each(|_| last = observe(0, 8));
     assert_eq!((last.capacity.name(), rule(&last)), ("exact", "busy-time"));
-    (0..500).for_each(|_| last = observe(4, 4));
+    (0..500).for_each(|at| {
+        last = observe(4, 4);
+        // From the first answer on that knows of them.
+        assert!(at < 50 || last.capacity.name() == "about", "{at}: {last:?}");
+    });
     assert_eq!((last.capacity.name(), rule(&last)), ("about", "held"), "{last:?}");
     assert!((per_s(&last) - 400.0).abs() < 1.0, "{last:?}");
     // Where nothing else is known of it, it is in difficulty all the same: who starts servers is to know.

@@ -53,10 +53,10 @@ pub use utilisation::{
 pub enum Capacity {
     /// The server takes this much and no more: its limit was met, just now.
     Exact(PerSecond),
-    /// It takes about this much: its limit was met a while ago, and it may have changed since, or too little was observed since it
-    /// changed to be sure.
+    /// It takes about this much: its limit was met a while ago, and it may have changed since; or too little was observed since it
+    /// changed to be sure; or what shows its limit now is not its own doing.
     About(PerSecond),
-    /// It takes at least this much: its limit was not met yet.
+    /// It takes at least this much: nothing has shown its limit yet.
     LowerBound(PerSecond),
     /// Nothing is known that holds now.
     Unknown,
@@ -76,6 +76,15 @@ impl Capacity {
         match self {
             Self::Exact(value) | Self::About(value) => Some(value),
             Self::LowerBound(_) | Self::Unknown => None,
+        }
+    }
+
+    /// The same where nothing confirms it now.
+    #[must_use]
+    pub const fn unconfirmed(self) -> Self {
+        match self {
+            Self::Exact(value) => Self::About(value),
+            other => other,
         }
     }
 
@@ -137,19 +146,48 @@ impl Estimate {
         Self::unknown("no-request-yet", text)
     }
 
-    /// Where a step cannot be used: what was estimated before, as long as a user lets it be held, else nothing.
-    fn held(capacity: Capacity, blind_s: f64, tuning: &QueueTuning, unusable: &Unusable) -> Self {
+    /// Connections wait, and the server has accepted none: it is in difficulty, which no count of connections measures. `open` are
+    /// those that it has accepted and not closed, where they are counted.
+    fn none_accepted(waiting: f64, for_s: f64, open: Option<u64>) -> Reason {
+        let busy = match open {
+            Some(open) if open > 0 => format!("the {open} that it has accepted are kept open"),
+            _ => "those that it has accepted are kept open, or it stands still".to_owned(),
+        };
+        let text = format!(
+            "{waiting:.0} wait, none accepted for {for_s:.0} s: {busy}; this counts connections, whatever each carries"
+        );
+        let numbers = [("waiting", waiting), ("none_accepted_s", for_s)];
+        Reason::new(NONE_ACCEPTED, text, &numbers)
+    }
+
+    /// Where a step cannot be used: what was estimated before, as long as a user lets it be kept, else nothing. Nothing of it is
+    /// exact, for nothing was observed that confirms it; but a step that is only short is part of the next one.
+    fn without_reading(
+        capacity: Capacity,
+        blind_s: f64,
+        tuning: &QueueTuning,
+        unusable: &Unusable,
+    ) -> (Capacity, Reason) {
         match capacity.value() {
             Some(value) if blind_s <= tuning.hold_s => {
-                let text = format!("{unusable}; {:.1}/s is held", value.get());
+                let kept = match unusable {
+                    Unusable::Short { .. } => capacity,
+                    _ => capacity.unconfirmed(),
+                };
                 let numbers = [("capacity_per_s", value.get()), ("held_s", blind_s)];
-                let reason = Reason::new("held", text, &numbers);
-                Self::plain(capacity, reason)
+                let text = format!("{unusable}; {kept}/s is kept");
+                (kept, Reason::new("without-reading", text, &numbers))
             }
-            _ => Self::unknown(unusable.rule(), unusable.to_string()),
+            _ => (
+                Capacity::Unknown,
+                Reason::new(unusable.rule(), unusable.to_string(), &[]),
+            ),
         }
     }
 }
+
+/// The rule of an estimate where connections wait and none is accepted.
+const NONE_ACCEPTED: &str = "none-accepted";
 
 #[cfg(test)]
 mod tests {

@@ -30,6 +30,8 @@ pub struct QueueMonitor {
     mean_before: Option<f64>,
     /// Since the last usable step.
     blind_s: f64,
+    /// For how long somebody has waited while none was accepted.
+    none_accepted_s: f64,
 }
 
 impl QueueMonitor {
@@ -47,6 +49,7 @@ impl QueueMonitor {
             peak: PerSecond::ZERO,
             mean_before: None,
             blind_s: 0.0,
+            none_accepted_s: 0.0,
         })
     }
 
@@ -78,6 +81,11 @@ impl QueueMonitor {
             return self.without(&unusable, step.length);
         }
         self.blind_s = 0.0;
+        let stands = step.accepts <= 0.0 && step.queue_mean.is_some_and(|mean| mean > 0.0);
+        self.none_accepted_s = match stands {
+            true => self.none_accepted_s + step.length.get(),
+            false => 0.0,
+        };
         let mean_before = std::mem::replace(&mut self.mean_before, step.queue_mean);
         let Some(mean) = step.queue_mean.filter(|_| step.arrivals > 0.0) else {
             return self.without_arrivals(step);
@@ -173,7 +181,13 @@ impl QueueMonitor {
     /// A step in which nothing arrived neither confirms nor refutes an estimate.
     fn without_arrivals(&self, step: &Step) -> Estimate {
         let Some(capacity) = self.capacity else {
-            return Estimate::no_request_yet();
+            return match step.queue_mean.filter(|_| self.none_accepted_s > 0.0) {
+                Some(waiting) => Estimate::plain(
+                    Capacity::Unknown,
+                    Estimate::none_accepted(waiting, self.none_accepted_s, None),
+                ),
+                None => Estimate::no_request_yet(),
+            };
         };
         let text = format!(
             "nothing arrived in {:.3} s: {:.1}/s is kept",
@@ -200,11 +214,14 @@ impl QueueMonitor {
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,
             _ => self.blind_s += length.get(),
         }
+        self.none_accepted_s = 0.0;
         // The growth of the queue is known only between steps that follow on one another.
         if !matches!(unusable, Unusable::Short { .. }) {
             self.mean_before = None;
         }
-        Estimate::held(self.known(), self.blind_s, &self.tuning, unusable)
+        let (capacity, reason) =
+            Estimate::without_reading(self.known(), self.blind_s, &self.tuning, unusable);
+        Estimate::plain(capacity, reason)
     }
 }
 

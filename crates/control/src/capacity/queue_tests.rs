@@ -132,6 +132,29 @@ fn nothing_is_known_before_the_first_request() {
     );
 }
 
+#[test]
+fn who_waits_before_any_was_accepted_has_come() {
+    let mut monitor = monitor();
+    let mut last = monitor.step(&step(0.0, 0.0, 0.0, 12.0));
+    for _ in 1..10 {
+        last = monitor.step(&step(0.0, 0.0, 0.0, 12.0));
+    }
+    assert_eq!((rule(&last), last.capacity), ("none-accepted", Capacity::Unknown));
+    let said = "12 wait, none accepted for 10 s";
+    assert!(last.reason.text.starts_with(said), "{}", last.reason.text);
+}
+
+#[test]
+fn an_exact_one_is_about_so_much_from_the_first_reading_on_that_fails() {
+    let mut monitor = QueueMonitor::joining(QueueTuning::default(), Some(PerSecond::new(595.0))).unwrap();
+    assert_eq!(monitor.step(&step(300.0, 300.0, 0.0, 1.0)).capacity, exact(595.0));
+    let kept = monitor.observe(&blind(ListenerSample::Unread));
+    assert_eq!(
+        (rule(&kept), kept.capacity),
+        ("without-reading", Capacity::About(PerSecond::new(595.0)))
+    );
+}
+
 fn listening(identity: u64, seconds: u64) -> QueueObservation {
     QueueObservation {
         length: Seconds::new(1.0),
@@ -163,7 +186,7 @@ fn an_estimate_is_held_for_a_while_and_then_no_longer_claimed() {
     assert_eq!(monitor.observe(&listening(7, 1)).capacity, at_least(400.0));
     for _ in 0..10 {
         let held = monitor.observe(&blind(ListenerSample::Unread));
-        assert_eq!((rule(&held), held.capacity), ("held", at_least(400.0)));
+        assert_eq!((rule(&held), held.capacity), ("without-reading", at_least(400.0)));
     }
     let lost = monitor.observe(&blind(ListenerSample::Unread));
     assert_eq!((rule(&lost), lost.capacity), ("unread", Capacity::Unknown));
@@ -199,7 +222,7 @@ fn counters_that_restart_leave_the_estimate_alone() {
     monitor.observe(&listening(7, 1_000));
     monitor.observe(&listening(7, 1_001));
     let held = monitor.observe(&listening(7, 0));
-    assert_eq!((rule(&held), held.capacity), ("held", at_least(400.0)));
+    assert_eq!((rule(&held), held.capacity), ("without-reading", at_least(400.0)));
     assert!(held.reason.text.contains("went from"), "{}", held.reason.text);
     assert_eq!(monitor.observe(&listening(7, 1)).capacity, at_least(400.0));
 }

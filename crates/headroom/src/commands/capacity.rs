@@ -10,7 +10,7 @@ use headroom_control::capacity::{QueueTuning, RampTuning, StaticCapacity};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::queue::{QueueMethod, QueueOptions, QueuePreference, SnmpOptions, StatusPage};
 use headroom_record::{Limits, Provenance, Recorder};
-use headroom_runtime::capacity::{Outputs, Place, Plan, SamplesFile, Watching, rates};
+use headroom_runtime::capacity::{LEGEND, Outputs, Place, Plan, SamplesFile, Watching, rates};
 use headroom_runtime::live::view::{Heading, View};
 use headroom_units::{PerSecond, Seconds};
 use headroom_wire::Address;
@@ -24,16 +24,18 @@ use std::time::Duration;
 /// `headroom capacity`.
 ///
 /// Watches the accept queue of a TCP port, whoever serves it, and says how many connections a second that server can
-/// take now: by queue monitoring as published (C.-H. Tsai et al., 2007) and as our own, by throughput over CPU
-/// utilisation as it is read from /proc, vmstat and netstat, SNMP or the server's status page, and as a benchmark found
-/// it. It changes nothing on the machine. The run is recorded: `headroom report latest` draws it.
+/// take now: by our own queue monitoring (busy time), and beside it by queue monitoring as published (C.-H. Tsai et al.,
+/// 2007), by throughput over CPU utilisation as it is read from /proc, vmstat and netstat, SNMP or the server's status
+/// page, and as a benchmark found it. A connection counts once, whatever it carries: with keep-alive a server takes more
+/// requests than connections, and a worker that keeps a connection open takes no other. It changes nothing on the
+/// machine. The run is recorded: `headroom report latest` draws it.
 ///
 ///   headroom capacity --port 80
 ///   headroom capacity --port 80 --status-url 'http://127.0.0.1/server-status?auto' --duration 600
 ///   headroom capacity --port 80 --agent web1:7443 --agent-ca ca.crt --agent-cert controller.crt --agent-key controller.key
 ///   headroom capacity --port 80 --agent unix:/run/headroom/agent.sock --cgroup /sys/fs/cgroup/system.slice/apache2.service
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_long_help = help())]
 pub struct CapacityArgs {
     /// The TCP port, in this network namespace, or in that of the agent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -45,8 +47,8 @@ pub struct CapacityArgs {
     /// T, seconds between two samples.
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = period)]
     pub period: f64,
-    /// Stop after this many seconds; by default at SIGINT or SIGTERM.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Stop after this time, in seconds or with a unit (90, 10min); by default at SIGINT or SIGTERM.
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub duration: Option<f64>,
     /// The share of itself that an estimate keeps when it is adapted, from 0 to below 1 (Equation 5).
     #[arg(long, default_value_t = QueueTuning::default().keep, value_name = "SHARE")]
@@ -54,22 +56,22 @@ pub struct CapacityArgs {
     /// The drop ratio that is too much, in percent of the connection attempts.
     #[arg(long, default_value_t = QueueTuning::default().drop_ratio * 100.0, value_name = "PERCENT")]
     pub threshold: f64,
-    /// T_c, seconds for which the queue's growth is forecast: the time that another server would take to start.
-    #[arg(long, default_value_t = QueueTuning::default().forecast_s, value_name = "SECONDS", value_parser = seconds_or_none)]
+    /// T_c, the time for which the queue's growth is forecast: that which another server would take to start.
+    #[arg(long, default_value_t = QueueTuning::default().forecast_s, value_name = "TIME", value_parser = seconds_or_none)]
     pub forecast: f64,
     /// K, the accept queue's backlog, in place of the kernel's own figure.
     #[arg(long, value_name = "BACKLOG")]
     pub queue_limit: Option<u32>,
     /// The capacity that a benchmark found, in connections a second, to compare with.
-    #[arg(long = "static", value_name = "RATE")]
+    #[arg(long = "static", value_name = "RATE", value_parser = rate)]
     pub fixed: Option<f64>,
-    /// Call it capacity, as a benchmark under a slowly rising load does, once the drop ratio over this many seconds
+    /// Call it capacity, as a benchmark under a slowly rising load does, once the drop ratio over this time
     /// reaches the threshold: the mean throughput of that window, and no other figure from then on. 60 in the paper.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub ramp: Option<f64>,
-    /// Instead of watching, find out how many samples a second each method can take now, one after another, each for so
-    /// many seconds. Not through an agent: that would be how many samples the network carries; run it on that machine.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Instead of watching, find out how many samples a second each method can take now, one after another, each for this
+    /// time. Not through an agent: that would be how many samples the network carries; run it on that machine.
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub rates: Option<f64>,
     /// The server's status page: mod_status with ?auto (Apache), stub_status (nginx). It is got by this program, also where
     /// the port is watched through an agent: give it as this machine can reach it.
@@ -122,6 +124,11 @@ pub struct CapacityArgs {
     pub trees: Trees,
 }
 
+/// What stands below the options.
+fn help() -> String {
+    format!("What an estimate says:\n\n{LEGEND}")
+}
+
 /// The sampling period.
 fn period(text: &str) -> Result<f64, String> {
     let seconds = text
@@ -129,6 +136,15 @@ fn period(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|seconds| (0.01..=3_600.0).contains(seconds));
     seconds.ok_or_else(|| "give a number of seconds between 0.01 and 3600".to_owned())
+}
+
+/// Connections a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text
+        .parse()
+        .ok()
+        .filter(|rate: &f64| *rate > 0.0 && rate.is_finite());
+    rate.ok_or_else(|| "give a number of connections a second above 0, without a unit: 80".to_owned())
 }
 
 /// The ways to measure.
@@ -155,6 +171,17 @@ pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
             true => say::result(rates.json()),
             false => say::result(rates.table()),
         };
+    }
+    if let Some(csv) = &args.csv {
+        SamplesFile::may_be(csv, &args.record.db).map_err(Failure::usage)?;
+    }
+    for file in [Some(&args.record.db), args.csv.as_ref()].into_iter().flatten() {
+        if let Some(folder) = file
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+        {
+            say::note!("the folder {} is made, for {}", folder.display(), file.display());
+        }
     }
     let title = plan.to_string();
     let watching = Watching::open(plan)?;
@@ -217,6 +244,7 @@ fn plan(args: &CapacityArgs) -> anyhow::Result<Plan> {
     let plan = Plan {
         port: args.port,
         methods,
+        are_chosen: matches!(args.method, Some(QueuePreference::Ordered(_))),
         tuning,
         ramp: args.ramp.map(|window_s| RampTuning {
             window_s,

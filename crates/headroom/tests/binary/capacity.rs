@@ -153,7 +153,7 @@ fn an_overloaded_server_shows_what_it_can_do_and_the_run_is_recorded() {
         "The capacity is",
         "Each meter",
         "Each estimator",
-        "queue, busy time (sock_diag, /proc)",
+        "busy time (sock_diag, /proc)",
         "Accept queue, threshold",
         "Time between samples",
     ] {
@@ -453,6 +453,76 @@ fn connections_to_other_ports_are_not_taken_for_this_one_s() {
 }
 
 #[test]
+fn samples_are_never_written_over_the_record_or_a_file_of_somebody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let server = listener(port, 16);
+    let args = ["--duration", "1", "--method", "kernel"];
+    let (status, program) = run(&mut capacity(port, dir.path(), &args));
+    assert!(status.success(), "{}", program.err());
+    let (record, notes) = (dir.path().join("capacity.db"), dir.path().join("notes.txt"));
+    std::fs::write(&notes, "mine").unwrap();
+    let before = std::fs::read(&record).unwrap();
+    for (csv, said) in [
+        (&record, "is the file of the record"),
+        (&notes, "holds something else"),
+    ] {
+        let (status, program) = run(capacity(port, dir.path(), &args).arg("--csv").arg(csv));
+        assert_eq!(status.code(), Some(2), "{}", program.err());
+        assert!(program.err().contains(said), "{}", program.err());
+        assert!(program.err().contains(csv.to_str().unwrap()), "{}", program.err());
+    }
+    assert_eq!(std::fs::read(&record).unwrap(), before);
+    assert_eq!(std::fs::read_to_string(&notes).unwrap(), "mine");
+    drop(server);
+}
+
+#[test]
+fn connections_that_wait_for_a_server_that_keeps_others_open_are_said_and_are_no_missing_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let server = listener(port, 16);
+    let clients: Vec<TcpStream> = (0..3)
+        .map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap())
+        .collect();
+    let args = ["--duration", "3.5", "--method", "ebpf,kernel"];
+    let (status, program) = run(&mut capacity(port, dir.path(), &args));
+    assert!(status.success(), "{}", program.err());
+    let result = program.json();
+    // Of what the whole machine opens, the connections of other tests are part: the port's own are those by eBPF.
+    if ebpf_or_skipped(&result, "connections that wait") {
+        let found = estimate(&result, "busy-time", "ebpf").unwrap();
+        assert_eq!(found["reason"]["rule"], "none-accepted", "{found}");
+        assert_eq!(result["capacity"]["kind"], "unknown", "{result}");
+        assert_eq!(result["capacity_per_s"], Value::Null, "{result}");
+        assert!(
+            program.err().contains("3 wait, none accepted for"),
+            "{}",
+            program.err()
+        );
+        assert!(report(dir.path()).contains("The capacity is unknown: 3 wait, none accepted for"));
+    }
+    drop((clients, server));
+}
+
+#[test]
+fn the_help_tells_what_is_counted_and_what_each_kind_of_estimate_means() {
+    let (status, program) = run(headroom().args(["capacity", "--help"]));
+    assert!(status.success(), "{}", program.err());
+    let help = program.out();
+    for wanted in [
+        "keep-alive",
+        "busy time",
+        "exact:",
+        "about 80.0",
+        "at least 80.0",
+        "if A: 80.0",
+    ] {
+        assert!(help.contains(wanted), "{wanted}: {help}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_before_anything_is_measured() {
     let dir = tempfile::tempdir().unwrap();
     let port = free_port();
@@ -461,7 +531,12 @@ fn what_makes_no_sense_is_refused_before_anything_is_measured() {
         (["--alpha", "1"], "--alpha is 1"),
         (["--threshold", "0"], "--threshold (a hundredth of it) is 0"),
         (["--queue-limit", "0"], "--queue-limit is 0"),
-        (["--static=-5", "--json"], "capacity_per_s is -5"),
+        (
+            ["--static=-5", "--json"],
+            "a number of connections a second above 0",
+        ),
+        (["--static", "80rps"], "a number of connections a second above 0"),
+        (["--static", "0"], "a number of connections a second above 0"),
         (["--period", "0"], "between 0.01 and 3600"),
         (["--method", "perl"], "\"perl\" is no queue method"),
         (["--status-url", "https://localhost/"], "starts with http://"),

@@ -77,7 +77,7 @@ fn busy() -> Program {
 
 /// How often an estimate by the CPU time that /proc or the group shows was said.
 fn estimates(said: &str) -> usize {
-    let of = "CPU utilisation (sock_diag, /proc): ";
+    let of = "CPU (sock_diag, /proc): if CPU is the bottleneck and no other port is used: ";
     let number = |line: &&str| {
         let rest = line.split_once(of).map(|(_, rest)| rest);
         rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
@@ -158,7 +158,7 @@ fn the_capacity_of_another_machine_is_watched_by_the_ways_that_its_agent_has() {
         .iter()
         .find(|one| one["estimator"] == "published")
         .unwrap();
-    assert_eq!(last["reason"]["rule"], "held", "{result}");
+    assert_eq!(last["reason"]["rule"], "without-reading", "{result}");
     let report = report(dir.path());
     assert!(
         report.contains(&format!("through the agent at {tcp}")),

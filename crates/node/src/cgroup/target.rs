@@ -300,6 +300,9 @@ fn relative(roots: &Roots, hierarchies: &Hierarchies, given: &str) -> Result<Str
         .all()
         .filter_map(|mount| path.strip_prefix(&mount.point).ok())
         .min_by_key(|below| below.as_os_str().len());
+    // On version 1 nothing is mounted where version 2 is: such a path is one below whatever is.
+    let top = roots.sys("fs/cgroup");
+    let best = best.or_else(|| path.strip_prefix(&top).ok());
     Ok(best.unwrap_or(Path::new(given)).to_string_lossy().into_owned())
 }
 

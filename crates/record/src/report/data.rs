@@ -7,9 +7,11 @@ use super::key::{self, Key};
 use super::parts::Parts;
 use crate::archive::{Archive, RunInfo, RunState};
 use crate::error::Error;
+use crate::figures::of_connections;
 use crate::model::RunId;
 use crate::summary::RunSummary;
 use hdrhistogram::Histogram;
+use headroom_units::Sensor;
 
 /// Everything that a report shows of one run.
 pub(crate) struct RunData {
@@ -102,6 +104,14 @@ impl RunData {
     pub(crate) fn title(&self, key: Key) -> String {
         match key {
             Key::Slo => self.slo_name(),
+            // At an accept queue each retry of a SYN counts.
+            Key::By(Sensor::ArrivalRate) if of_connections(&self.summary) => {
+                "Connection attempts, retries included".to_owned()
+            }
+            Key::By(Sensor::Capacity) if of_connections(&self.summary) => {
+                "Capacity, or a lower bound of it, in connections".to_owned()
+            }
+            Key::By(Sensor::FailureRate) if of_connections(&self.summary) => "SYNs dropped".to_owned(),
             key => key.title(),
         }
     }

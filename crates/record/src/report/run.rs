@@ -9,6 +9,8 @@ use super::parts::shares;
 use super::sheet::{Bars, bars};
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
+use crate::figures::of_connections;
+use crate::summary::RunSummary;
 use crate::table::source_word;
 use crate::text::{NONE, trimmed};
 use headroom_units::{Joules, Ratio, Role};
@@ -74,17 +76,7 @@ fn is_estimate(run: &RunData) -> bool {
 fn verdict(run: &RunData) -> String {
     let summary = &run.summary;
     if is_estimate(run) {
-        return match summary.capacity_per_s {
-            Some(capacity) => format!(
-                "The capacity is {} requests per second, as {} estimates it at the end.",
-                figure(capacity.get()),
-                summary.law
-            ),
-            None => format!(
-                "The capacity is unknown: {} had nothing to estimate it from.",
-                summary.law
-            ),
-        };
+        return capacity_verdict(summary);
     }
     let slo = summary.slo.text();
     let kept = match summary.slo.periods_over {
@@ -130,6 +122,28 @@ fn verdict(run: &RunData) -> String {
             )
         });
     format!("{kept}{energy}.{}{model}", of_classes(run))
+}
+
+/// What was found of a capacity, in one sentence.
+fn capacity_verdict(summary: &RunSummary) -> String {
+    let law = &summary.law;
+    match (&summary.capacity, summary.capacity_per_s) {
+        (Some(capacity), last) => match (capacity.in_a_sentence(), last) {
+            (Some(said), _) => format!("The capacity is {said}, as {law} estimates it at the end."),
+            (None, Some(last)) => format!(
+                "The capacity is unknown at the end: {}. The last number that {law} had was {:.1} {} a second.",
+                capacity.why,
+                last.get(),
+                capacity.unit
+            ),
+            (None, None) => format!("The capacity is unknown: {}.", capacity.why),
+        },
+        (None, Some(last)) => format!(
+            "The last number that {law} had for the capacity is {:.1} a second; this record does not tell whether the limit was met.",
+            last.get()
+        ),
+        (None, None) => format!("The capacity is unknown: {law} had nothing to estimate it from."),
+    }
 }
 
 /// How the classes of connections kept their own SLOs.
@@ -189,9 +203,24 @@ fn cards(run: &RunData) -> String {
     let mut add = |label: &str, value: String, below: String, state: &'static str| {
         cards.push((label.to_owned(), value, below, state));
     };
-    if let Some(capacity) = summary.capacity_per_s {
-        let value = with_unit(Some(capacity.get()), "1/s");
-        add("Capacity", value, "at the end, estimated".to_owned(), "");
+    match (&summary.capacity, summary.capacity_per_s) {
+        (Some(capacity), _) => {
+            let below = match capacity.per_s {
+                Some(_) => format!("{}/s at the end, estimated: {}", capacity.unit, capacity.kind),
+                None => format!("at the end: {}", capacity.why),
+            };
+            add("Capacity", capacity.without_unit(), below, "");
+        }
+        (None, Some(capacity)) => {
+            let value = with_unit(Some(capacity.get()), "1/s");
+            add(
+                "Capacity",
+                value,
+                "at the end, of the servers that took requests".to_owned(),
+                "",
+            );
+        }
+        (None, None) => {}
     }
     let several = !summary.energy_j.by_source.is_empty();
     let source = source_word(summary.energy_j.source, several);
@@ -253,16 +282,23 @@ fn cards(run: &RunData) -> String {
     }
     let (answered, failed) = (summary.requests.completed as f64, summary.requests.failed as f64);
     let bad = if failed > 0.0 { "bad" } else { "" };
-    add(
-        if is_estimate(run) {
-            "Connections served"
-        } else {
-            "Requests answered"
-        },
-        thousands(answered),
-        format!("{} failed", thousands(failed)),
-        bad,
-    );
+    match of_connections(summary) {
+        // A client's retry is another SYN: how many requests failed nobody has counted.
+        true => {
+            let attempts = thousands(summary.requests.offered as f64);
+            let below = format!(
+                "of {attempts} attempts, retries included; {} SYNs dropped",
+                thousands(failed)
+            );
+            add("Connections served", thousands(answered), below, "");
+        }
+        false => add(
+            "Requests answered",
+            thousands(answered),
+            format!("{} failed", thousands(failed)),
+            bad,
+        ),
+    }
     if let Some((mean, core_seconds)) = summary.cores.mean.zip(summary.cores.core_seconds) {
         let below = format!("{} core-seconds", figure(core_seconds));
         add("Cores, mean", figure(mean.get()), below, "");

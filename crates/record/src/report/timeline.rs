@@ -71,7 +71,7 @@ impl Timeline {
             more => format!(", the first {} of {}", shown.len(), shown.len() + more),
         };
         let mut html = format!(
-            "<div class=\"chart\"><figure class=\"panel\">\n<figcaption><b>{}{left_out}</b><span class=\"legend\">",
+            "<div class=\"chart timeline\"><figure class=\"panel\">\n<figcaption><b>{}{left_out}</b><span class=\"legend\">",
             escape(&self.title)
         );
         for (number, (name, tint)) in self.states.iter().enumerate() {

@@ -3,7 +3,8 @@
 use crate::common::{cluster, histogram, meta};
 use headroom_record::report::{comparison_html, run_html};
 use headroom_record::{
-    Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary, summary_table, table,
+    Archive, CapacitySummary, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary,
+    summary_table, table,
 };
 use headroom_units::{Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Source};
 use std::path::{Path, PathBuf};
@@ -343,12 +344,67 @@ fn energy_of_a_meter_and_of_the_model_are_figures_of_their_own() {
     assert!(table.contains("energy by the model"), "{table}");
 }
 
+fn lower_bound(per_s: f64) -> CapacitySummary {
+    CapacitySummary {
+        kind: "lower-bound".to_owned(),
+        per_s: Some(PerSecond::new(per_s)),
+        unit: "connections".to_owned(),
+        interval_per_s: None,
+        age_s: Some(Seconds::ZERO),
+        assumes: None,
+        rule: "served".to_owned(),
+        why: "too little waited yet to tell".to_owned(),
+    }
+}
+
+#[test]
+fn what_is_unknown_at_the_end_is_said_to_be_and_its_key_is_null_where_it_never_was_known() {
+    let mut estimate = meta("busy-time");
+    estimate.slo = None;
+    let unknown = CapacitySummary {
+        kind: "unknown".to_owned(),
+        per_s: None,
+        age_s: None,
+        rule: "nobody-listens".to_owned(),
+        why: "nobody listens".to_owned(),
+        ..lower_bound(0.0)
+    };
+    let of = |first: CapacitySummary| {
+        let periods = (0..4).map(|index| {
+            let said = if index < 2 { &first } else { &unknown };
+            let estimator = Part::new("busy time (eBPF)", Role::Estimator);
+            period(
+                index,
+                vec![said.on(Part::new("port 80", Role::Cluster)), estimator],
+            )
+        });
+        let (_folder, path, id, summary) = recorded(estimate.clone(), &periods.collect::<Vec<_>>());
+        (run_html(&Archive::open(&path).unwrap(), id).unwrap(), summary)
+    };
+    let (html, summary) = of(lower_bound(12.0));
+    assert!(
+        html.contains(
+            "The capacity is unknown at the end: nobody listens. The last number that busy-time had was 12.0 \
+             connections a second."
+        ),
+        "{html}"
+    );
+    assert_eq!(summary.capacity_per_s, Some(PerSecond::new(12.0)));
+    let (html, summary) = of(unknown.clone());
+    assert!(
+        html.contains("The capacity is unknown: nobody listens."),
+        "{html}"
+    );
+    let json = serde_json::to_value(&summary).unwrap();
+    assert_eq!(json.get("capacity_per_s"), Some(&serde_json::Value::Null));
+}
+
 #[test]
 fn a_run_that_estimates_a_capacity_says_it_and_has_no_row_without_a_value() {
     let mut estimate = meta("busy-time");
     (estimate.slo, estimate.name, estimate.trace) = (None, "first".to_owned(), "live traffic".to_owned());
     let periods = (0..20).map(|index| {
-        let whole = Part::new("port 80", Role::Cluster).with(Sensor::Capacity, Some(595.0));
+        let whole = lower_bound(595.0).on(Part::new("port 80", Role::Cluster));
         let estimator = Part::new("busy-time", Role::Estimator).with(Sensor::Capacity, Some(595.0));
         period(index, vec![whole, estimator])
     });
@@ -357,8 +413,14 @@ fn a_run_that_estimates_a_capacity_says_it_and_has_no_row_without_a_value() {
     let html = run_html(&Archive::open(&path).unwrap(), id).unwrap();
     for needed in [
         "first: capacity by busy-time, live traffic",
-        "The capacity is 595 requests per second, as busy-time estimates it at the end.",
-        "Capacity",
+        "The capacity is at least 595.0 connections a second; its limit was not met, as busy-time estimates it at the end.",
+        "at least 595.0",
+        "connections/s at the end, estimated: lower-bound",
+        "Connections served",
+        "attempts, retries included",
+        "SYNs dropped",
+        "Connection attempts, retries included",
+        "Capacity, or a lower bound of it, in connections",
     ] {
         assert!(html.contains(needed), "{needed}");
     }
@@ -367,13 +429,24 @@ fn a_run_that_estimates_a_capacity_says_it_and_has_no_row_without_a_value() {
         "Energy per request",
         "Power ratio",
         "Power, mean",
+        " failed<",
+        "card bad",
     ] {
         assert!(!html.contains(absent), "{absent}");
     }
     let table = summary_table(std::slice::from_ref(&summary));
+    let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap_or_default();
     assert!(
-        table.contains("capacity at the end") && !table.contains("saving against"),
+        row("capacity at the end").contains("at least 595.0 connections/s"),
         "{table}"
+    );
+    for absent in ["saving against", "requests failed", "requests answered"] {
+        assert!(!table.contains(absent), "{absent}: {table}");
+    }
+    let json = serde_json::to_value(&summary).unwrap();
+    assert_eq!(
+        (&json["capacity"]["kind"], &json["capacity"]["unit"]),
+        (&"lower-bound".into(), &"connections".into())
     );
     let empty = table.lines().filter(|line| line.ends_with(" -"));
     assert_eq!(empty.count(), 0, "{table}");

@@ -18,6 +18,7 @@
 //! let plan = Plan {
 //!     port,
 //!     methods: vec![QueueMethod::Kernel],
+//!     are_chosen: true,
 //!     tuning: QueueTuning { sampling_period_s: 0.05, ..QueueTuning::default() },
 //!     ramp: None,
 //!     fixed: None,
@@ -50,6 +51,7 @@ mod way;
 pub use rates::{Rate, Rates, rates};
 pub use run::{Found, Outputs};
 pub use samples_file::SamplesFile;
+pub use text::LEGEND;
 pub use way::{Way, name};
 
 use headroom_console::{Failure, say};
@@ -72,6 +74,8 @@ pub struct Plan {
     pub port: u16,
     /// The ways to measure that are tried.
     pub methods: Vec<QueueMethod>,
+    /// Whether somebody chose them: of one that nobody asked for it is no news that it cannot be used.
+    pub are_chosen: bool,
     /// The estimators' parameters; the sampling period is that of the run.
     pub tuning: QueueTuning,
     /// The benchmark's estimator under a rising load, where it is wanted.
@@ -180,6 +184,12 @@ pub struct PassedOver {
     pub reason: String,
 }
 
+impl PassedOver {
+    fn say(&self) {
+        say::note!("{} cannot be used: {}", name(self.method), self.reason);
+    }
+}
+
 /// A port that is watched, by the ways to measure that work.
 pub struct Watching {
     plan: Plan,
@@ -213,6 +223,13 @@ impl Watching {
             } => watching.open_agent(&address, &client, group, status.as_ref())?,
         }
         if watching.watches.is_empty() {
+            for one in watching
+                .passed_over
+                .iter()
+                .filter(|one| !watching.is_news(one.method))
+            {
+                one.say();
+            }
             return Err(Failure::usage(anyhow::anyhow!(
                 "none of the ways to measure works here; the reasons are above"
             )));
@@ -226,7 +243,7 @@ impl Watching {
     /// What the run is, for the record: its law is the estimator whose estimate is that of the whole.
     pub fn meta(&self, run_name: &str, provenance: Provenance) -> RunMeta {
         let config = self.plan.text();
-        let passed_over = self.passed_over.iter();
+        let passed_over = self.passed_over.iter().filter(|one| self.is_news(one.method));
         let passed_over =
             passed_over.map(|one| format!("{} cannot be used: {}", name(one.method), one.reason));
         RunMeta {
@@ -280,8 +297,20 @@ impl Watching {
     }
 
     fn pass_over(&mut self, method: QueueMethod, reason: String) {
-        say::note!("{} cannot be used: {reason}", name(method));
-        self.passed_over.push(PassedOver { method, reason });
+        let one = PassedOver { method, reason };
+        if self.is_news(method) {
+            one.say();
+        }
+        self.passed_over.push(one);
+    }
+
+    /// Whether somebody waits to hear that this one cannot be used; else the result says it, and that is enough.
+    fn is_news(&self, method: QueueMethod) -> bool {
+        match method {
+            QueueMethod::Snmp => self.plan.are_chosen,
+            QueueMethod::Status => self.plan.are_chosen || self.plan.status().is_some(),
+            QueueMethod::Ebpf | QueueMethod::Kernel | QueueMethod::Tools => true,
+        }
     }
 
     /// Notes that some methods count connections to other ports too, which are named.

@@ -19,6 +19,17 @@ const SLACK_SHARE: f64 = 0.1;
 #[derive(Clone, Debug, Default)]
 pub struct Count(VecDeque<(f64, u64)>);
 
+/// How much of a machine's count is not a port's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beyond {
+    /// What is not the port's, and how much there was.
+    pub others: f64,
+    /// See `others`.
+    pub all: f64,
+    /// Whether that is more than chance.
+    pub are_many: bool,
+}
+
 impl Count {
     /// Takes the newest; one that went back, or a pause, begins anew.
     pub fn push(&mut self, at: Seconds, count: u64) {
@@ -44,10 +55,10 @@ impl Count {
         Some(earlier as f64 + (later - earlier) as f64 * share)
     }
 
-    /// How many of this count, the machine's, over its latest seconds were not the port's, where those are more than the
-    /// two counts can differ by chance; with how many there were. What this count shows may be older than its reading by
-    /// `lag`: then the port's over the longer time are what it can hold.
-    pub fn beyond(&self, port: &Self, lag: Seconds) -> Option<(f64, f64)> {
+    /// How many of this count, the machine's, over its latest seconds were not the port's, and whether those are more than the
+    /// two counts can differ by chance. What this count shows may be older than its reading by `lag`: then the port's over the longer
+    /// time are what it can hold. `None` where they were not counted over the same time for long enough.
+    pub fn beyond(&self, port: &Self, lag: Seconds) -> Option<Beyond> {
         let (first, last) = (port.0.front()?.0 + lag.get(), port.0.back()?.0);
         // Both must have been counted over the same time.
         let inside = || {
@@ -62,7 +73,11 @@ impl Count {
         let all = (to.1 - from.1) as f64;
         let own = port.at(to.0)? - port.at(from.0 - lag.get())?;
         let others = all - own;
-        (others > SLACK + SLACK_SHARE * own).then_some((others, all))
+        Some(Beyond {
+            others,
+            all,
+            are_many: others > SLACK + SLACK_SHARE * own,
+        })
     }
 }
 
@@ -76,6 +91,12 @@ mod tests {
             count.push(Seconds::new(*at_s), *value);
         }
         count
+    }
+
+    /// The others and all, where they are many.
+    fn many(machine: &Count, port: &Count, lag: Seconds) -> Option<(f64, f64)> {
+        let beyond = machine.beyond(port, lag).filter(|beyond| beyond.are_many);
+        beyond.map(|beyond| (beyond.others, beyond.all))
     }
 
     #[test]
@@ -95,7 +116,7 @@ mod tests {
             (3.5, 1_349),
             (4.5, 1_450),
         ]);
-        assert_eq!(same.beyond(&port, Seconds::ZERO), None);
+        assert!(!same.beyond(&port, Seconds::ZERO).unwrap().are_many);
         let more = count(&[
             (0.5, 1_050),
             (1.5, 1_200),
@@ -103,7 +124,7 @@ mod tests {
             (3.5, 1_500),
             (4.5, 1_650),
         ]);
-        assert_eq!(more.beyond(&port, Seconds::ZERO), Some((200.0, 600.0)));
+        assert_eq!(many(&more, &port, Seconds::ZERO), Some((200.0, 600.0)));
     }
 
     #[test]
@@ -115,8 +136,8 @@ mod tests {
         for at in 0..60u32 {
             port.push(Seconds::new(f64::from(at)), so_far(at));
             agent.push(Seconds::new(f64::from(at)), so_far(at / 5 * 5));
-            hasty += u32::from(agent.beyond(&port, Seconds::ZERO).is_some());
-            patient += u32::from(agent.beyond(&port, Seconds::new(6.0)).is_some());
+            hasty += u32::from(many(&agent, &port, Seconds::ZERO).is_some());
+            patient += u32::from(many(&agent, &port, Seconds::new(6.0)).is_some());
         }
         assert!(hasty > 0 && patient == 0, "{hasty} {patient}");
     }

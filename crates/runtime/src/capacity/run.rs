@@ -3,7 +3,7 @@
 use super::sample::{Row, Shown};
 use super::text;
 use super::totals::Totals;
-use super::way::{Way, name, number};
+use super::way::{Way, name};
 use super::{Plan, SamplesFile, Watching};
 use crate::live::view::{Heading, View};
 use crate::live::{RecorderSink, Sink, Tick};
@@ -48,6 +48,7 @@ pub struct Found {
     /// The summary that every run ends in. A connection counts as a request, one that the full queue dropped as a failed one.
     pub summary: RunSummary,
     pub(super) plan: Plan,
+    pub(super) leading: Way,
     pub(super) totals: Totals,
     pub(super) passed_over: Vec<super::PassedOver>,
     pub(super) remarks: Vec<String>,
@@ -135,7 +136,7 @@ impl Watching {
                     }
                     if ends {
                         if periods.view.is_none() {
-                            say::note!("{}", text::line(&row, &totals));
+                            say::note!("{}", text::line(&row, &totals, periods.leading));
                         }
                         periods.ending = Some((row, Instant::now() + periods.length / 2));
                     }
@@ -162,6 +163,7 @@ impl Watching {
         Ok(Found {
             summary: periods.record.into_run().finish()?,
             plan: self.plan,
+            leading: periods.leading,
             totals,
             passed_over: self.passed_over,
             remarks: self.remarks,
@@ -227,11 +229,15 @@ impl Periods<'_> {
         let length = row.at - before;
         let index = self.count;
         self.count += 1;
-        let leading = totals.ways.get(&self.leading).map(|figures| &figures.latest);
-        let reasons = leading.map(|estimate| estimate.reason.clone());
-        let whole = Part::new(&self.whole, Role::Cluster).with(Sensor::Capacity, leading.and_then(number));
+        let leading = totals.ways.get(&self.leading);
+        let reasons = leading.map(|figures| figures.latest.reason.clone());
+        let whole = Part::new(&self.whole, Role::Cluster);
+        let whole = match leading {
+            Some(figures) => figures.said.on(whole),
+            None => whole,
+        };
         let whole = match (&row.shown, leading) {
-            (Ok(shown), Some(estimate)) => queue(whole, shown).in_state(estimate.capacity.name()),
+            (Ok(shown), Some(figures)) => queue(whole, shown).in_state(figures.latest.capacity.name()),
             (Ok(shown), None) => queue(whole, shown),
             (Err(_), _) => whole.in_state("unread"),
         };
@@ -240,7 +246,7 @@ impl Periods<'_> {
             parts.extend(
                 row.estimates
                     .iter()
-                    .map(|(way, estimate)| estimator(*way, estimate)),
+                    .map(|(way, estimate)| estimator(row, *way, estimate)),
             );
         }
         parts.extend(newest.iter().map(|(method, row)| meter(*method, row)));
@@ -308,24 +314,20 @@ fn meter(method: QueueMethod, row: &Row) -> Part {
     }
 }
 
-fn estimator(way: Way, estimate: &Estimate) -> Part {
-    Part::new(way.label(), Role::Estimator)
-        .in_state(estimate.capacity.name())
-        .with(Sensor::Capacity, number(estimate))
-        .fact(
-            "why",
-            format!("{}: {}", estimate.reason.rule, estimate.reason.text),
-        )
+fn estimator(row: &Row, way: Way, estimate: &Estimate) -> Part {
+    let part = Part::new(way.label(), Role::Estimator).in_state(estimate.capacity.name());
+    row.summary(way, estimate).on(part)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::Place;
+    use super::super::sample::CONNECTIONS;
     use super::*;
     use headroom_control::Reason;
     use headroom_control::capacity::{Capacity, QueueTuning};
     use headroom_node::queue::QueueOptions;
-    use headroom_record::{Archive, Limits, Provenance, Recorder};
+    use headroom_record::{Archive, Limits, Provenance, Recorder, RunMeta};
 
     fn row(at_s: f64, method: QueueMethod) -> Row {
         let estimate = Estimate::plain(
@@ -344,18 +346,17 @@ mod tests {
                 ..Shown::default()
             }),
             estimates: vec![(Way::BusyTime(method), estimate)],
+            is_shared: false,
+            unit: CONNECTIONS,
         }
     }
 
-    #[test]
-    fn a_period_has_every_method_s_sample_also_where_it_comes_after_the_first_one_s() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("run.db");
-        let recorder = Recorder::open(&file, Limits::default()).unwrap();
+    pub fn meta() -> RunMeta {
         let watching = Watching {
             plan: Plan {
                 port: 80,
                 methods: Vec::new(),
+                are_chosen: false,
                 tuning: QueueTuning::default(),
                 ramp: None,
                 fixed: None,
@@ -369,8 +370,15 @@ mod tests {
             passed_over: Vec::new(),
             remarks: Vec::new(),
         };
-        let meta = watching.meta("test", Provenance::of_this_process("0.0.0"));
-        let run = recorder.start_run(meta).unwrap();
+        watching.meta("test", Provenance::of_this_process("0.0.0"))
+    }
+
+    #[test]
+    fn a_period_has_every_method_s_sample_also_where_it_comes_after_the_first_one_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("run.db");
+        let recorder = Recorder::open(&file, Limits::default()).unwrap();
+        let run = recorder.start_run(meta()).unwrap();
         let id = run.id();
         let mut totals = Totals::default();
         let mut periods = Periods {

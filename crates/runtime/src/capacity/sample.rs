@@ -1,8 +1,9 @@
 //! What a meter shows, as the estimators take it, and as a row for records.
 
-use super::way::Way;
+use super::way::{Way, summary};
 use headroom_control::capacity::{Estimate, UtilisationReading};
 use headroom_node::queue::{Counters, QueueMethod, QueuePeriod, QueueSample, Scope};
+use headroom_record::CapacitySummary;
 use headroom_units::{PerSecond, Ratio, Seconds};
 
 /// One sample of one method.
@@ -18,6 +19,34 @@ pub struct Row {
     pub shown: Result<Shown, String>,
     /// What it says of the capacity.
     pub estimates: Vec<(Way, Estimate)>,
+    /// Whether its counts are the whole machine's, and nothing has shown that they are this port's.
+    pub is_shared: bool,
+    /// What is counted: connections, or requests where a status page counts nothing else.
+    pub unit: &'static str,
+}
+
+/// What all ways to measure count but some status pages.
+pub const CONNECTIONS: &str = "connections";
+
+impl Row {
+    /// What one of its estimates says.
+    pub fn summary(&self, way: Way, estimate: &Estimate) -> CapacitySummary {
+        let unit = match way {
+            Way::Static => CONNECTIONS,
+            _ => self.unit,
+        };
+        summary(estimate, way.assumes(self.is_shared), unit)
+    }
+}
+
+/// What a sample counts.
+pub fn unit(sample: &QueueSample) -> &'static str {
+    let counters = [&sample.port, &sample.server, &sample.machine];
+    let any = |of: fn(&Counters) -> Option<u64>| counters.iter().any(|one| of(one).is_some());
+    match any(|one| one.enqueued.or(one.accepts)) {
+        false if any(|one| one.requests) => "requests",
+        _ => CONNECTIONS,
+    }
 }
 
 /// What a meter showed since the sample before.

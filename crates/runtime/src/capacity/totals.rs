@@ -1,17 +1,32 @@
 //! What a run comes to, by method and by way to an estimate.
 
-use super::others::Count;
+use super::others::{Beyond, Count};
 use super::sample::Row;
 use super::way::{Way, number};
 use headroom_control::Reason;
 use headroom_control::capacity::{Capacity, Estimate};
 use headroom_node::queue::{QueueMethod, Scope};
+use headroom_record::CapacitySummary;
 use headroom_record::statistics::Mean;
-use headroom_units::Seconds;
+use headroom_units::{PerSecond, Seconds};
 use std::collections::BTreeMap;
 
 /// What an SNMP agent shows may be so much older than the asking: its cache, and the clock that it looks at for it.
 const AGENT_LAG: Seconds = Seconds::new(6.0);
+
+/// The rules by which a server is found to have changed.
+const CHANGES: [&str; 3] = ["changed", "faster", "another-listener"];
+/// A lower bound under this says nothing.
+const LEAST_BOUND: f64 = 0.05;
+
+/// What of a capacity can be told: nothing is exact that rests on what nobody has checked, and to take at least nothing is no capacity.
+fn tellable(capacity: Capacity, assumes: bool) -> Capacity {
+    match capacity {
+        Capacity::LowerBound(bound) if bound.get() < LEAST_BOUND => Capacity::Unknown,
+        other if assumes => other.unconfirmed(),
+        other => other,
+    }
+}
 
 /// The figures of one method.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +51,8 @@ pub struct MethodTotals {
     /// See `connections`.
     pub drops: Option<u64>,
     counted: Count,
+    is_shared: bool,
+    had_others: bool,
 }
 
 impl MethodTotals {
@@ -78,26 +95,48 @@ impl MethodTotals {
 pub struct Figures {
     /// The newest estimate.
     pub latest: Estimate,
+    /// The same with what it rests on and of what it is.
+    pub said: CapacitySummary,
     /// When the first exact one came, seconds.
     pub exact_from_s: Option<f64>,
     exact: Mean,
-    /// The lowest and the highest exact estimate.
+    /// The lowest and the highest exact estimate; of a way that rests on what nobody checks, of all that have a number.
     pub range: Option<(f64, f64)>,
+    /// When the server was last found to have changed, and how.
+    pub changed: Option<(f64, String)>,
 }
 
 impl Figures {
-    fn push(&mut self, at_s: f64, estimate: Estimate) {
-        if let Capacity::Exact(value) = estimate.capacity {
-            let value = value.get();
+    fn new(estimate: &Estimate, said: CapacitySummary) -> Self {
+        Self {
+            latest: estimate.clone(),
+            said,
+            exact_from_s: None,
+            exact: Mean::default(),
+            range: None,
+            changed: None,
+        }
+    }
+
+    fn push(&mut self, at_s: f64, estimate: &Estimate, said: CapacitySummary) {
+        let is_exact = matches!(estimate.capacity, Capacity::Exact(_));
+        if CHANGES.contains(&estimate.reason.rule.as_ref()) {
+            self.changed = Some((at_s, estimate.reason.text.clone()));
+        }
+        if is_exact {
             self.exact_from_s = self.exact_from_s.or(Some(at_s));
+        }
+        let counts = is_exact || said.assumes.is_some();
+        if let Some(value) = estimate.capacity.met().filter(|_| counts).map(PerSecond::get) {
             self.exact.add(value);
             let (least, most) = self.range.unwrap_or((value, value));
             self.range = Some((least.min(value), most.max(value)));
         }
-        self.latest = estimate;
+        self.latest = estimate.clone();
+        self.said = said;
     }
 
-    /// The mean of the exact estimates.
+    /// The mean of the same.
     pub fn mean(&self) -> Option<f64> {
         self.exact.value()
     }
@@ -113,25 +152,36 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Every way with its figures, the one to go by first and ours before the published ones.
+    pub fn in_order(&self, leading: Way) -> Vec<(Way, &Figures)> {
+        let rank = |way: Way| match way {
+            _ if way == leading => 0,
+            Way::BusyTime(_) => 1,
+            _ => 2,
+        };
+        let mut ways: Vec<(Way, &Figures)> = self.ways.iter().map(|(way, figures)| (*way, figures)).collect();
+        ways.sort_by_key(|(way, _)| rank(*way));
+        ways
+    }
+
     /// Takes a row. It is given back as it is after an estimate was withheld that is not this port's, with what is new, once.
     pub fn add(&mut self, mut row: Row) -> (Row, Vec<String>) {
         let mut news = Vec::new();
         let method = row.method;
         self.withhold(&mut row);
+        let is_shared = row.is_shared;
+        for (way, estimate) in &mut row.estimates {
+            estimate.capacity = tellable(estimate.capacity, way.assumes(is_shared).is_some());
+        }
         let at_s = row.at.get();
         for (way, estimate) in &row.estimates {
             if number(estimate).is_none() && self.is_new(*way, estimate) {
                 news.push(format!("{}: {}", way.label(), estimate.reason.text));
             }
-            self.ways
-                .entry(*way)
-                .or_insert_with(|| Figures {
-                    latest: estimate.clone(),
-                    exact_from_s: None,
-                    exact: Mean::default(),
-                    range: None,
-                })
-                .push(at_s, estimate.clone());
+            let said = row.summary(*way, estimate);
+            let figures = self.ways.entry(*way);
+            let figures = figures.or_insert_with(|| Figures::new(estimate, said.clone()));
+            figures.push(at_s, estimate, said);
         }
         self.methods.entry(method).or_default().push(row.clone());
         (row, news)
@@ -149,15 +199,18 @@ impl Totals {
         !silent.contains(&rule) && before != Some(rule)
     }
 
-    /// Takes back the estimates of counts that are mostly not this port's.
+    /// Takes back the estimates of counts that are mostly not this port's, and says of which counts it is not known.
     fn withhold(&mut self, row: &mut Row) {
-        let Ok(shown) = &row.shown else { return };
-        let Some(connections) = shown.connections else {
+        let kept = self.methods.entry(row.method).or_default();
+        let Ok(shown) = &row.shown else {
+            row.is_shared = kept.is_shared;
             return;
         };
-        let kept = self.methods.entry(row.method).or_default();
-        kept.counted.push(row.at, connections);
+        if let Some(connections) = shown.connections {
+            kept.counted.push(row.at, connections);
+        }
         if shown.scope != Some(Scope::Machine) {
+            kept.is_shared = false;
             return;
         }
         let lag = match row.method {
@@ -166,7 +219,13 @@ impl Totals {
         };
         let port = self.methods.get(&QueueMethod::Ebpf).map(|kept| &kept.counted);
         let own = self.methods.get(&row.method).map(|kept| &kept.counted);
-        let Some((others, all)) = own.zip(port).and_then(|(own, port)| own.beyond(port, lag)) else {
+        let beyond = own.zip(port).and_then(|(own, port)| own.beyond(port, lag));
+        let kept = self.methods.entry(row.method).or_default();
+        // What was estimated while others were many goes on in what is estimated after them.
+        kept.had_others |= beyond.is_some_and(|beyond| beyond.are_many);
+        row.is_shared = beyond.is_none() || kept.had_others;
+        kept.is_shared = row.is_shared;
+        let Some(Beyond { others, all, .. }) = beyond.filter(|beyond| beyond.are_many) else {
             return;
         };
         for (_, estimate) in &mut row.estimates {
@@ -182,9 +241,8 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::Shown;
+    use super::super::sample::{CONNECTIONS, Shown};
     use super::*;
-    use headroom_units::PerSecond;
 
     fn row(at_s: f64, method: QueueMethod, scope: Scope, connections: u64, capacity: f64) -> Row {
         let estimate = Estimate::plain(
@@ -200,7 +258,9 @@ mod tests {
                 connections: Some(connections),
                 ..Shown::default()
             }),
-            estimates: vec![(Way::Cpu(method), estimate)],
+            estimates: vec![(Way::BusyTime(method), estimate)],
+            is_shared: false,
+            unit: CONNECTIONS,
         }
     }
 
@@ -225,7 +285,7 @@ mod tests {
                     .1,
             );
         }
-        let figures = &totals.ways[&Way::Cpu(QueueMethod::Kernel)];
+        let figures = &totals.ways[&Way::BusyTime(QueueMethod::Kernel)];
         assert_eq!(figures.latest.capacity, Capacity::Unknown);
         assert_eq!(
             (figures.mean(), figures.range),
@@ -234,8 +294,69 @@ mod tests {
         assert_eq!(news.len(), 1, "said once: {news:?}");
         assert!(news[0].contains("other ports"), "{news:?}");
         assert_eq!(
-            totals.ways[&Way::Cpu(QueueMethod::Ebpf)].latest.capacity.name(),
+            totals.ways[&Way::BusyTime(QueueMethod::Ebpf)]
+                .latest
+                .capacity
+                .name(),
             "exact"
         );
+        // When nobody comes there any more there is an estimate again, of which theirs are part.
+        for second in 20..80u32 {
+            let (at_s, count) = (f64::from(second), u64::from(second) * 100);
+            totals.add(row(at_s, QueueMethod::Ebpf, Scope::Port, count, 500.0));
+            totals.add(row(at_s, QueueMethod::Kernel, Scope::Machine, count + 720, 600.0));
+        }
+        let said = &totals.ways[&Way::BusyTime(QueueMethod::Kernel)].said;
+        assert_eq!(said.without_unit(), "if no other port is used: 600.0");
+        assert_eq!(said.kind, "about");
+    }
+
+    #[test]
+    fn what_rests_on_what_nobody_checked_is_not_exact_and_says_what_that_is() {
+        // Without the program in the kernel nobody knows whose connections the machine's are.
+        let mut alone = Totals::default();
+        let mut beside = Totals::default();
+        for second in 0..10u32 {
+            let (at_s, count) = (f64::from(second), u64::from(second) * 100);
+            let machine = || row(at_s, QueueMethod::Kernel, Scope::Machine, count, 364.5);
+            alone.add(machine());
+            beside.add(row(at_s, QueueMethod::Ebpf, Scope::Port, count, 80.0));
+            beside.add(machine());
+        }
+        let of = |totals: &Totals, method| totals.ways[&Way::BusyTime(method)].said.clone();
+        let said = of(&alone, QueueMethod::Kernel);
+        assert_eq!(
+            (said.kind.as_str(), said.without_unit().as_str()),
+            ("about", "if no other port is used: 364.5")
+        );
+        // Where the two counts are the same it is this port's.
+        for method in [QueueMethod::Kernel, QueueMethod::Ebpf] {
+            let said = of(&beside, method);
+            assert_eq!((said.kind.as_str(), said.assumes), ("exact", None), "{method}");
+        }
+        // And an extrapolation from CPU utilisation presumes what the bottleneck is, whoever counts.
+        let mut by_cpu = row(0.0, QueueMethod::Status, Scope::Server, 10, 542.9);
+        by_cpu.estimates[0].0 = Way::Cpu(QueueMethod::Status);
+        let mut totals = Totals::default();
+        totals.add(by_cpu);
+        let figures = &totals.ways[&Way::Cpu(QueueMethod::Status)];
+        assert_eq!(
+            figures.said.in_short(),
+            "if CPU is the bottleneck: 542.9 connections/s"
+        );
+        assert_eq!((figures.mean(), figures.exact_from_s), (Some(542.9), None));
+    }
+
+    #[test]
+    fn to_take_at_least_nothing_is_not_a_capacity() {
+        let mut totals = Totals::default();
+        let mut one = row(0.0, QueueMethod::Ebpf, Scope::Port, 4, 0.0);
+        one.estimates[0].1 = Estimate::plain(
+            Capacity::LowerBound(PerSecond::ZERO),
+            Reason::new("none-accepted", "12 wait".to_owned(), &[]),
+        );
+        let (row, news) = totals.add(one);
+        assert_eq!(row.estimates[0].1.capacity, Capacity::Unknown);
+        assert_eq!(news, ["busy time (eBPF): 12 wait"]);
     }
 }

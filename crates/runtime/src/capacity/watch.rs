@@ -3,7 +3,7 @@
 
 use super::Plan;
 use super::cpu::ServiceCpu;
-use super::sample::{Row, Shown, reading};
+use super::sample::{CONNECTIONS, Row, Shown, reading, unit};
 use super::way::Way;
 use crate::queue_sample::{UsedSockets, finer, observation, sampling_period};
 use headroom_console::Stop;
@@ -30,6 +30,8 @@ pub struct Watch {
     period: Duration,
     started: Instant,
     estimators: Estimators,
+    /// What its samples count.
+    unit: &'static str,
 }
 
 /// What can be estimated from a method's samples.
@@ -101,6 +103,7 @@ impl Watch {
             period: Duration::from_secs_f64(plan.tuning.sampling_period_s),
             started,
             estimators: Estimators::new(method, plan.tuning, plan.ramp)?,
+            unit: CONNECTIONS,
         })
     }
 
@@ -234,6 +237,7 @@ impl Watch {
         let interval = before.as_ref().map(|before| (at - before.at).into());
         let shown = match sampled {
             Ok(sample) => {
+                self.unit = unit(&sample);
                 let mut shown = Shown::between(before.as_ref(), &sample);
                 shown.threshold = threshold;
                 shown.cpu = cpu.unwrap_or(shown.cpu);
@@ -248,6 +252,8 @@ impl Watch {
             interval: interval.filter(|_| shown.is_ok()),
             shown,
             estimates,
+            is_shared: false,
+            unit: self.unit,
         }
     }
 }

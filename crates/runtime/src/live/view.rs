@@ -6,7 +6,7 @@ use super::tick::Tick;
 use headroom_console::Stop;
 use headroom_console::terminal::{Scene, Stage};
 use headroom_record::WARM_UP_PERIODS;
-use headroom_units::{Lever, Part, Quantity, Role, Seconds, Sensor, Source};
+use headroom_units::{Fact, Lever, Part, Quantity, Role, Seconds, Sensor, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -81,7 +81,8 @@ struct Screen {
     /// Of the whole, in the units that people read.
     series: BTreeMap<Quantity, VecDeque<(f64, f64)>>,
     reasons: VecDeque<String>,
-    energy_j: f64,
+    /// `None` until a meter or a model has told any.
+    energy_j: Option<f64>,
     source: Option<Source>,
     /// Of the periods that are held against the target.
     over: u64,
@@ -126,7 +127,9 @@ impl Screen {
         if let Some(traffic) = &tick.observation.traffic {
             self.failures += traffic.failures;
         }
-        self.energy_j += tick.energy.map_or(0.0, |energy| energy.value.get());
+        if let Some(energy) = tick.energy {
+            self.energy_j = Some(self.energy_j.unwrap_or(0.0) + energy.value.get());
+        }
         let reasons = &tick.decision.reasons;
         // What is the same as in the period before, but for its figures, takes its place: each period that is late would push all else away.
         let is_same = self.latest.as_ref().is_some_and(|before| {
@@ -152,6 +155,12 @@ impl Screen {
                 .push_back(format!("{at:6.1} s  {}: {}", reason.rule, reason.text));
         }
         self.latest = Some(Box::new(tick));
+    }
+
+    /// Whether the run estimates a capacity.
+    fn is_estimate(&self) -> bool {
+        let parts = self.latest.as_ref().map_or(&[][..], |tick| &tick.parts);
+        parts.iter().any(|part| part.role == Role::Estimator)
     }
 
     /// The SLO's target, where the run is held to one.
@@ -359,8 +368,19 @@ impl Screen {
             let source = self
                 .source
                 .map_or_else(String::new, |source| format!(" {source}"));
-            let (failures, energy_j) = (self.failures, self.energy_j);
-            first.push(Span::raw(format!("{failures} failed  {energy_j:.0} J{source}")));
+            let failures = self.failures;
+            // A client's retry is another SYN: which requests failed an accept queue does not tell.
+            let failed = if self.is_estimate() {
+                "SYNs dropped"
+            } else {
+                "failed"
+            };
+            let energy = match self.energy_j {
+                Some(energy_j) => format!("  {energy_j:.0} J{source}"),
+                None if self.is_estimate() => String::new(),
+                None => "  energy unknown".to_owned(),
+            };
+            first.push(Span::raw(format!("{failures} {failed}{energy}")));
             first
         };
         let fits = |spans: &[Span<'_>]| spans.iter().map(Span::width).sum::<usize>() <= width;
@@ -384,11 +404,16 @@ impl Screen {
             return;
         };
         let share = (at / length.get()).clamp(0.0, 1.0);
+        // Beside the bar: on it the text could not be read where the bar ends in it.
+        let text = format!("{at:.0} of {:.0} s ", length.get());
+        let widths = [Constraint::Length(text.len() as u16), Constraint::Fill(1)];
+        let [before, bar] = Layout::horizontal(widths).areas(area);
+        frame.render_widget(Paragraph::new(text), before);
         let gauge = Gauge::default()
             .ratio(if share.is_finite() { share } else { 0.0 })
             .gauge_style(Style::new().fg(Color::Cyan))
-            .label(format!("{at:.0} of {:.0} s", length.get()));
-        frame.render_widget(gauge, area);
+            .label("");
+        frame.render_widget(gauge, bar);
     }
 
     fn chart(
@@ -480,7 +505,14 @@ impl Screen {
         let values = match part.role {
             Role::Class => of_class(part, "; all "),
             _ => {
-                let values = part.values.iter().map(|(quantity, value)| {
+                // An estimate is no number alone.
+                let capacity = match part.facts.get("capacity") {
+                    Some(Fact::Words(words)) if self.is_estimate() => Some(words.clone()),
+                    _ => None,
+                };
+                let said = |quantity: &Quantity| capacity.is_some() && *quantity == Sensor::Capacity.into();
+                let values = part.values.iter().filter(|(quantity, _)| !said(quantity));
+                let values = values.map(|(quantity, value)| {
                     let info = quantity.info();
                     // A line has room for few: of levers the letters by which laws and docs call them.
                     let name = match quantity {
@@ -489,7 +521,8 @@ impl Screen {
                     };
                     format!("{name} {}", info.read(*value))
                 });
-                values.collect::<Vec<_>>().join("  ")
+                let capacity = capacity.clone();
+                capacity.into_iter().chain(values).collect::<Vec<_>>().join("  ")
             }
         };
         let values = cut(&values, room - trouble.chars().count());
@@ -503,6 +536,9 @@ impl Screen {
 
     /// What a quantity is called, with the SLO's percentile by its name.
     fn name(&self, quantity: Quantity) -> String {
+        if self.is_estimate() && quantity == Sensor::ArrivalRate.into() {
+            return "Connection attempts, with retries".to_owned();
+        }
         let percentile = || self.latest.as_ref()?.percentile_name();
         let of_slo = (quantity == Sensor::LatencyAtSlo.into())
             .then(percentile)

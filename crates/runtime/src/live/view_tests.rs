@@ -114,7 +114,7 @@ fn a_screen_of_80_by_24_has_a_plot_and_whole_reasons_and_says_what_it_leaves_out
     let lines = drawn(&screen, 80, 24);
     let text = lines.join("\n");
     assert!(
-        lines[0].contains("law seek-batch + headroom  0/9 late  0 failed  0 J"),
+        lines[0].contains("law seek-batch + headroom  0/9 late  0 failed  energy unknown"),
         "{text}"
     );
     let now = "4.0 cores  interval 20 ms  hit rate 64.0 %  power 31.2 W  cap 50.0 W";
@@ -145,12 +145,14 @@ fn a_run_without_an_slo_shows_its_queue_and_its_parts_and_no_latency() {
     screen.take(Message::Heading(Heading {
         law: "busy-time".to_owned(),
         trace: "port 80".to_owned(),
-        length: None,
+        length: Some(Seconds::new(60.0)),
         notes: Vec::new(),
     }));
     let whole = Part::new("port 80", Role::Cluster)
         .in_state("exact")
         .with(Sensor::Capacity, Some(595.0))
+        .with(Sensor::ArrivalRate, Some(700.0))
+        .fact("capacity", "595.0 connections/s (580.1 to 610.2)")
         .with(Sensor::QueueMean, Some(3.0))
         .with(Sensor::Backlog, Some(65.0))
         .with(Sensor::DropRatio, Some(0.0));
@@ -160,10 +162,18 @@ fn a_run_without_an_slo_shows_its_queue_and_its_parts_and_no_latency() {
         parts: vec![whole, estimator],
         ..Tick::default()
     })));
+    let narrow = drawn(&screen, 80, 24);
+    let first = narrow.iter().find(|line| line.starts_with("│port 80")).unwrap();
+    assert!(first.contains("595.0 connections/s (580.1 to 610.2)"), "{first}");
+    let progress = narrow.iter().find(|line| line.contains("1 of 60 s")).unwrap();
+    assert!(progress.starts_with("1 of 60 s "), "{progress}");
     let text = drawn(&screen, 160, 50).concat();
+    assert!(!text.contains(" failed") && !text.contains("0 J"), "{text}");
     for wanted in [
         "law busy-time",
-        "Capacity: now 595.0 /s",
+        "0 SYNs dropped",
+        "Connection attempts, with retries: now 700.0",
+        "595.0 connections/s (580.1 to 610.2)",
         "Accept queue, mean length: now 3.0",
         "backlog",
         "Drop ratio: now 0.00 %",

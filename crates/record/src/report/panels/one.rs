@@ -55,7 +55,7 @@ fn together<'a>(span: (f64, f64), run: &'a RunData, main: &str, group: &[(Key, &
     let powers = group.iter().filter(|(key, _)| matches!(key, Key::Power(_)));
     let title = match lead {
         Key::Power(_) if powers.count() > 1 => "Power".to_owned(),
-        _ => lead.title(),
+        _ => run.title(lead),
     };
     let mut panel = panel(span, title, lead.unit(), LOW, scale(lead, columns));
     let free = |class: &&&str| !class.starts_with(main);
@@ -67,7 +67,7 @@ fn together<'a>(span: (f64, f64), run: &'a RunData, main: &str, group: &[(Key, &
             false => sensors.next().unwrap_or(&"c0 thin"),
         };
         let alone = group.len() == 1;
-        let label = if alone { String::new() } else { key.title() };
+        let label = if alone { String::new() } else { run.title(*key) };
         let shape = match shape(*key) {
             Shape::Step if alone => Shape::Area,
             shape => shape,
