@@ -11,6 +11,13 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
+    /// Nothing yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            most: VecDeque::new(),
+        }
+    }
+
     /// Takes what a period needs; the most that was needed within so many periods.
     pub(crate) fn observe(&mut self, period: u64, needed: usize, within: u64) -> usize {
         while self.most.back().is_some_and(|(_, last)| *last <= needed) {

@@ -17,6 +17,7 @@
 mod patience;
 mod probe;
 mod rates;
+mod sojourn;
 mod takes;
 mod tuning;
 
@@ -35,8 +36,15 @@ use headroom_units::{Lever, PerSecond};
 use patience::Patience;
 use probe::{Probe, Trial};
 use rates::Rates;
+use sojourn::Sojourn;
 use takes::{Takes, ranks};
 
+/// Silence counts as so many requests a second.
+const SILENCE_PER_S: f64 = 0.1;
+/// The load is foreseen to grow to so many times itself at most, or to the highest that there was.
+const MAX_GROWTH: f64 = 2.0;
+/// Requests that take so many times as long as usual are in difficulty: in a trial, and else.
+const SLOWER: (f64, f64) = (1.5, 2.5);
 /// Before so many seconds of load were observed no growth is foreseen.
 const LEARN_S: f64 = 1_800.0;
 /// A boot that takes so many times as long as it usually does, and so many seconds more, is not waited for any longer.
@@ -71,10 +79,15 @@ pub struct Elastic {
     rates: Rates,
     forecaster: Forecaster,
     growth: Option<Growth>,
+    /// So many periods ahead.
+    foreseen_periods: usize,
     observed_s: f64,
     /// Length of a period.
     length_s: f64,
     takes: Takes,
+    sojourn: Sojourn,
+    /// The highest load of all that was observed.
+    most: f64,
     needed: Needed,
     has_begun: bool,
     probe: Probe,
@@ -104,9 +117,12 @@ impl Elastic {
             rates: Rates::default(),
             forecaster: Forecaster::new(),
             growth: None,
+            foreseen_periods: 0,
             observed_s: 0.0,
             length_s: 1.0,
             takes: Takes::default(),
+            sojourn: Sojourn::default(),
+            most: 0.0,
             needed: Needed::default(),
             has_begun: false,
             probe: Probe::default(),
@@ -162,10 +178,20 @@ impl Elastic {
     fn observe_growth(&mut self, period: u64, rate: f64, length_s: f64) {
         let horizon = self.horizon(length_s);
         self.observed_s += length_s;
+        // Silence is a load too: without a rate nothing could be foreseen from it.
+        let rate = rate.max(SILENCE_PER_S);
         self.forecaster.observe(period, rate, length_s);
-        self.growth
-            .get_or_insert_with(|| Growth::new(horizon))
-            .observe(rate, length_s, &self.forecaster);
+        if self
+            .growth
+            .as_ref()
+            .is_none_or(|_| 2 * horizon > 3 * self.foreseen_periods)
+        {
+            // Boots take longer than was thought: what is learned is for another time.
+            (self.growth, self.foreseen_periods) = (Some(Growth::new(horizon)), horizon);
+        }
+        if let Some(growth) = &mut self.growth {
+            growth.observe(rate, length_s, &self.forecaster);
+        }
     }
 
     /// What may come within the time of a boot, and at its end: as rarely more as asked. What comes now, until the load is known.
@@ -177,7 +203,9 @@ impl Elastic {
             .filter(|_| self.observed_s >= LEARN_S)
             .and_then(|growth| growth.highest(when, &[self.tuning.exceeded]))
             .and_then(|rates| rates.first().copied());
-        known.map_or(surge, |grown| grown.max(surge))
+        // A step that is under way would be foreseen to go on as it began.
+        let most = self.most.max(MAX_GROWTH * now);
+        known.map_or(surge, |grown| grown.min(most).max(surge))
     }
 
     /// Those that take requests first, then those that come, then the others; among each the best first.
@@ -203,15 +231,15 @@ impl Elastic {
         numbers: &[(&'static str, f64)],
     ) -> Resize {
         let least = self.tuning.min_servers.max(self.tuning.reserve + 1).min(all);
+        self.target = servers.max(least).min(all);
         // A boot that hangs is given up by its time limit, not here; meanwhile another takes its place.
         let starting = self
             .tuning
             .starts_at_once
             .max(counts.booting.saturating_sub(counts.overdue));
         let most = counts.taking + counts.overdue + starting;
-        self.target = servers.max(least).min(most).min(all);
         Resize {
-            servers: self.target,
+            servers: (self.target + counts.overdue).min(most).min(all),
             reason: Reason::new(rule, text, numbers),
         }
     }
@@ -220,7 +248,8 @@ impl Elastic {
     fn blind(&mut self, now_s: f64, counts: Counts, all: usize, what: &str) -> Resize {
         let since_s = *self.blind_since_s.get_or_insert(now_s);
         let blind_s = now_s - since_s;
-        self.probe.forget();
+        // Of a trial nobody knows how it goes: its server comes back.
+        self.target += usize::from(self.probe.forget());
         let numbers = [("blind_s", blind_s)];
         if blind_s <= self.tuning.blind_s {
             let text = format!("{what} for {blind_s:.1} s: {} servers as before", self.target);
@@ -235,10 +264,9 @@ impl Elastic {
         let late = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
         match late {
             Some(latency) if latency.at_slo > self.slo.target() => self.late += 1,
-            Some(_) => self.late = 0,
-            None => {}
+            _ => self.late = 0,
         }
-        self.late >= LATE_PERIODS
+        self.late >= LATE_PERIODS || self.sojourn.is_slower(SLOWER.1)
     }
 
     fn resize(&mut self, observation: &Observation) -> (Resize, Vec<u16>) {
@@ -254,11 +282,13 @@ impl Elastic {
             let resize = self.blind(now_s, counts, all, "the arrival rate is unavailable");
             return (resize, Vec::new());
         };
-        let is_known = self.takes.observe(nodes, &self.tuning);
+        let is_known = self.takes.observe(now_s, nodes, &self.tuning);
+        let is_calm = counts.booting == 0 && !self.probe.is_running();
+        self.sojourn.observe(observation, is_calm && counts.taking > 0);
         let late = self.is_late(observation);
         if late && !self.takes.proven && counts.taking > 0 {
-            let rate = self.rates.mean().max(arriving);
-            self.takes.meet(nodes, rate, &self.tuning);
+            let answered = self.sojourn.answered().unwrap_or(arriving);
+            self.takes.meet(now_s, nodes, answered, &self.tuning);
         }
         if counts.taking > 0 {
             let length_s = observation.length.get();
@@ -268,6 +298,7 @@ impl Elastic {
                 self.observe_growth(observation.period, arriving, length_s);
             }
             let mean = self.rates.mean();
+            self.most = self.most.max(mean);
             if mean > 0.0 {
                 // Servers that die one after another take what is counted with them: it is as it was at its most.
                 let since = self
@@ -322,7 +353,7 @@ impl Elastic {
             ("ago_s", ago_s),
             ("booting", counts.booting as f64),
         ];
-        self.answer(needed + counts.overdue, counts, all, "outage", text, &numbers)
+        self.answer(needed, counts, all, "outage", text, &numbers)
     }
 
     fn follow_load(
@@ -381,23 +412,21 @@ impl Elastic {
             ("kept", kept as f64),
             ("break_even_s", away_s),
         ];
-        let load = format!("{now:.1}/s come and {taking} servers take {usable:.1}");
-        let takes_s = takes_s(observation);
-        let in_difficulty = late || self.takes.proven && at_once > taking;
-        match self
-            .probe
-            .observe(now_s, takes_s, in_difficulty, self.tuning.trial_s)
-        {
+        let load = match self.takes.proven {
+            true => format!("{now:.1}/s come and {taking} servers take {usable:.1}"),
+            false => format!(
+                "{now:.1}/s come and {taking} servers take them without any difficulty, their limit is not known"
+            ),
+        };
+        let in_difficulty = late || self.sojourn.is_slower(SLOWER.0) || self.takes.proven && at_once > taking;
+        match self.probe.observe(now_s, in_difficulty, self.tuning.trial_s) {
             Trial::Running(for_s) if on <= taking => {
                 let text =
                     format!("{load}: one is drained on trial for {for_s:.0} s, and the others do without it");
                 return self.answer(taking, counts, all, "probing", text, &numbers);
             }
-            Trial::Running(_) => self.probe.forget(),
+            Trial::Running(_) => _ = self.probe.forget(),
             Trial::Failed => {
-                if !self.takes.proven {
-                    self.takes.meet(&observation.nodes, mean, &self.tuning);
-                }
                 let text = format!(
                     "{load}: in difficulty without the one that was drained on trial, which comes back"
                 );
@@ -411,20 +440,20 @@ impl Elastic {
         }
         if on > taking || booting > 0 {
             let (rule, servers) = match on {
-                _ if on > committed => ("grow", format!("{on} servers")),
+                _ if on > committed => ("grow", format!("{} servers", on.min(all))),
                 _ => ("on-its-way", format!("{booting} on their way")),
             };
-            let late = if overdue > 0 {
-                format!(", {overdue} of them longer than a boot takes")
-            } else {
-                String::new()
+            let late = match (late, overdue) {
+                (true, _) => ", for requests take too long".to_owned(),
+                (_, 0) => String::new(),
+                _ => format!(", {overdue} of them longer than a boot takes"),
             };
             let text = format!("{load}, {at_end:.1} may come: {servers}{late}");
             let rule = if taking == all { "all-on" } else { rule };
             if rule == "grow" {
                 self.patience.has_grown(now_s, away_s);
             }
-            return self.answer(on + overdue, counts, all, rule, text, &numbers);
+            return self.answer(on, counts, all, rule, text, &numbers);
         }
         if on < taking {
             let text = format!(
@@ -435,7 +464,7 @@ impl Elastic {
         }
         if self.may_probe(observation, counts, away_s) {
             self.probe.begin(now_s);
-            let text = format!("{load} at least, without any difficulty: one is drained on trial");
+            let text = format!("{load}: one is drained on trial");
             return self.answer(taking - 1, counts, all, "probe", text, &numbers);
         }
         let text = match safe < taking {
@@ -451,7 +480,9 @@ impl Elastic {
     fn may_probe(&self, observation: &Observation, counts: Counts, away_s: f64) -> bool {
         let now_s = observation.at.get();
         let least = self.tuning.min_servers.max(self.tuning.reserve + 1);
-        let would_show = self.takes.was_met() || takes_s(observation).is_some();
+        let would_show = self.takes.was_met() || self.sojourn.is_known();
+        // That others could be lost too is not tried.
+        let promises = self.tuning.reserve > 0 || self.tuning.survive_zone || self.tuning.surge > 1.0;
         let is_calm = observation
             .nodes
             .iter()
@@ -461,16 +492,13 @@ impl Elastic {
                 PowerState::Off => true,
                 _ => false,
             });
-        !self.takes.proven && would_show && is_calm && counts.taking > least && self.probe.may_begin(now_s)
+        !self.takes.proven
+            && !promises
+            && would_show
+            && is_calm
+            && counts.taking > least
+            && self.probe.may_begin(now_s)
     }
-}
-
-/// What a request takes in a period: its mean latency, else by Little's law from those in flight; `None` where neither is known.
-fn takes_s(observation: &Observation) -> Option<f64> {
-    let traffic = observation.traffic.as_ref()?;
-    let completions = traffic.completions as f64;
-    let in_flight = traffic.mean_in_flight(observation.length)?;
-    (completions > 0.0).then(|| in_flight * observation.length.get() / completions)
 }
 
 impl Law for Elastic {
@@ -500,7 +528,8 @@ impl Law for Elastic {
         if let Some(growth) = &mut self.growth {
             growth.lose();
         }
-        self.probe.forget();
+        self.target += usize::from(self.probe.forget());
+        self.sojourn.forget_now();
         (self.late, self.blind_since_s) = (0, None);
     }
 }

@@ -10,9 +10,16 @@ use headroom_units::PerSecond;
 struct Known {
     /// What its limit was found to be last, requests a second.
     met: Option<f64>,
+    /// Until when that holds, where it was not met at the server's own queue.
+    until_s: Option<f64>,
     /// The most that it was observed to take without its limit, since the last limit.
     bound: Option<f64>,
 }
+
+/// Weight of an estimate that is sure and fresh, and of one that is neither, in what is known: one that wavers moves no server.
+const WEIGHTS: (f64, f64) = (0.3, 0.05);
+/// What difficulty showed that was not at a server's own queue, and may have had another cause, holds for so many seconds.
+const BY_SIGN_S: f64 = 900.0;
 
 /// What is known of each, also of those that are off.
 #[derive(Clone, Debug, Default)]
@@ -26,16 +33,26 @@ pub(super) struct Takes {
 
 impl Takes {
     /// Takes what was estimated in a period. Whether anything is known of one.
-    pub(super) fn observe(&mut self, nodes: &[NodeObservation], tuning: &ElasticTuning) -> bool {
+    pub(super) fn observe(&mut self, now_s: f64, nodes: &[NodeObservation], tuning: &ElasticTuning) -> bool {
         self.known.resize(nodes.len(), Known::default());
         for (known, node) in self.known.iter_mut().zip(nodes) {
+            if known.until_s.is_some_and(|until_s| now_s >= until_s) {
+                (known.met, known.until_s) = (None, None);
+            }
             if !node.state.takes_requests() {
                 continue;
             }
+            let weight = match node.capacity {
+                Capacity::Exact(_) => WEIGHTS.0,
+                _ => WEIGHTS.1,
+            };
             match node.capacity {
                 Capacity::Exact(value) | Capacity::About(value) => {
+                    let before = known.met.filter(|_| known.until_s.is_none());
+                    let met = before.map_or(value.get(), |before| before + weight * (value.get() - before));
                     *known = Known {
-                        met: Some(value.get()),
+                        met: Some(met),
+                        until_s: None,
                         bound: None,
                     };
                 }
@@ -51,14 +68,15 @@ impl Takes {
         self.fill(nodes, tuning)
     }
 
-    /// The servers that take requests were in difficulty at this rate of all of them: whatever else is known, their limit is met.
-    pub(super) fn meet(&mut self, nodes: &[NodeObservation], rate: f64, tuning: &ElasticTuning) {
+    /// The servers that take requests were in difficulty while they answered so much together: for a while that is their limit.
+    pub(super) fn meet(&mut self, now_s: f64, nodes: &[NodeObservation], rate: f64, tuning: &ElasticTuning) {
         let taking = nodes.iter().filter(|node| node.state.takes_requests()).count();
         let each = rate / taking.max(1) as f64;
         let of = self.known.iter_mut().zip(nodes);
         for (known, _) in of.filter(|(_, node)| node.state.takes_requests()) {
             *known = Known {
                 met: Some(each),
+                until_s: Some(now_s + BY_SIGN_S),
                 bound: None,
             };
         }

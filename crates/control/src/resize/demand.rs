@@ -39,7 +39,8 @@ pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option
         }
     }
     match (listening, serving) {
-        (0, 1..) => None,
+        // For as long as the balancer has not found them dead.
+        (0, 1..) => (sum > 0.0).then(|| PerSecond::new(sum)),
         (_, 0) => Some(PerSecond::new(sum)),
         _ => Some(PerSecond::new(sum * f64::from(serving) / f64::from(known))),
     }

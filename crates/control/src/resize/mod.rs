@@ -11,13 +11,17 @@
 //! | [`Stepwise::fixed`] | the static controller: one capacity for all, from a benchmark |
 //! | [`Stepwise::online`] | the dynamic controller: each server's online estimate |
 //! | [`Scheduled`] | the scheduled controller: the time of day |
+//! | [`Autoscaler`] | Kubernetes' autoscalers, given what a server takes: a reference |
+//! | [`Predictive`] | the day as it was before, and what comes now: a reference |
 //! | [`AlwaysOn`] | nothing: the reference that savings are measured against |
 
+pub mod autoscaler;
 pub mod demand;
 pub mod energy;
 pub mod first_attempts;
 pub mod fleet;
 pub mod hold;
+pub mod predictive;
 pub mod schedule;
 pub mod server;
 mod slow;
@@ -30,11 +34,13 @@ use crate::observation::Observation;
 use headroom_units::{Lever, Setting};
 use serde::{Deserialize, Serialize};
 
+pub use autoscaler::Autoscaler;
 pub use demand::{Counts, demand, exact_mean};
 pub use energy::{Energy, EnergyTotals, ServerLoad, ServerPower};
 pub use first_attempts::FirstAttempts;
 pub use fleet::{Fleet, Order};
 pub use hold::{BALANCER_LOST, hold};
+pub use predictive::Predictive;
 pub use schedule::{Schedule, Scheduled};
 pub use server::{Cause, Command, Found, Health, PowerState, Server};
 pub use slow::{Work, kinds};
