@@ -9,7 +9,7 @@
 
 use super::busy::{Busy, BusyMeter};
 use super::evidence::{Change, Evidence};
-use super::served::Served;
+use super::served::{Served, ServedStep};
 use super::step::{Connections, Listener, ListenerSample, QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
@@ -48,6 +48,8 @@ pub struct BusyTimeMonitor {
     begun: bool,
     /// The connections that it has accepted, where clients that send nothing hold workers.
     held: Option<Connections>,
+    /// The connections that it has open, where they were counted in the step that has begun.
+    open: Option<u64>,
     /// Since the last usable step.
     blind_s: f64,
     latest: Estimate,
@@ -90,6 +92,7 @@ impl BusyTimeMonitor {
             served: Served::default(),
             begun: false,
             held: None,
+            open: None,
             blind_s: 0.0,
             latest: Estimate::unknown("first-sample", Unusable::First.to_string()),
         })
@@ -127,6 +130,13 @@ impl BusyTimeMonitor {
         if valid {
             self.now_s += length_s;
             self.held = held(observation);
+            if let ListenerSample::Listening(Listener {
+                connections: Some(found),
+                ..
+            }) = observation.sample
+            {
+                self.open = Some(found.open);
+            }
             // What is served meanwhile is what clients leave of it.
             match self.held {
                 None => self.evidence.add(self.now_s, found),
@@ -171,13 +181,15 @@ impl BusyTimeMonitor {
     fn counted(&mut self, step: &Step, busy: Busy) -> Estimate {
         self.blind_s = 0.0;
         self.begun |= step.accepts > 0.0;
-        self.served.take(
-            self.now_s,
-            step.length,
-            step.accepts,
-            busy.time,
-            self.tuning.forget_s,
-        );
+        let served = ServedStep {
+            length: step.length,
+            accepts: step.accepts,
+            waited: busy.time,
+            open: self.open.take(),
+        };
+        let dispersion = self.evidence.dispersion();
+        self.served
+            .take(self.now_s, served, dispersion, self.tuning.forget_s);
         if !self.begun {
             return Estimate::no_request_yet();
         }
@@ -210,8 +222,12 @@ impl BusyTimeMonitor {
             // What was served before was served by another.
             self.served.forget();
         }
+        if let Some(least) = self.evidence.least_of_late(self.now_s, self.tuning.stale_s) {
+            self.served.cap(least);
+        }
         let known = self.evidence.tells();
-        let faster = known.then(|| self.served.exceeds(rate)).flatten();
+        let dispersion = self.evidence.dispersion();
+        let faster = known.then(|| self.served.exceeds(rate, dispersion)).flatten();
         let old = self.evidence.last_s();
         let forgotten = old.is_some_and(|last_s| self.now_s - last_s > self.tuning.forget_s);
         if faster.is_some() || forgotten {
@@ -311,18 +327,7 @@ impl BusyTimeMonitor {
 
     /// With the interval and the age of what is known.
     fn estimate(&mut self, capacity: Capacity, reason: Reason) -> Estimate {
-        let (interval, last_s) = match capacity {
-            Capacity::Exact(_) | Capacity::About(_) => {
-                let evidence = match self.evidence.tells() {
-                    true => &mut self.evidence,
-                    false => &mut self.held_evidence,
-                };
-                (evidence.interval(), evidence.last_s())
-            }
-            Capacity::LowerBound(_) => (None, self.served.shown_s()),
-            Capacity::Unknown => (None, None),
-        };
-        let age = last_s.map(|last_s| Seconds::new((self.now_s - last_s).max(0.0)));
+        let (interval, age) = self.interval_and_age(capacity);
         Estimate {
             capacity,
             interval,
@@ -331,9 +336,29 @@ impl BusyTimeMonitor {
         }
     }
 
+    fn interval_and_age(&mut self, capacity: Capacity) -> (Option<[PerSecond; 2]>, Option<Seconds>) {
+        let (interval, last_s) = match capacity {
+            Capacity::Exact(_) | Capacity::About(_) => {
+                let evidence = match self.evidence.tells() {
+                    true => &mut self.evidence,
+                    false => &mut self.held_evidence,
+                };
+                (
+                    evidence.interval(self.now_s, self.tuning.stale_s),
+                    evidence.last_s(),
+                )
+            }
+            Capacity::LowerBound(_) => (None, self.served.shown_s()),
+            Capacity::Unknown => (None, None),
+        };
+        let age = last_s.map(|last_s| Seconds::new((self.now_s - last_s).max(0.0)));
+        (interval, age)
+    }
+
     fn known(&mut self) -> Capacity {
         let rate = self.evidence.rate();
-        if self.evidence.is_sure() && self.evidence.is_confirmed(self.now_s, self.tuning.stale_s) {
+        let service_s = self.served.service_s().unwrap_or(0.0);
+        if self.evidence.is_exact(self.now_s, self.tuning.stale_s, service_s) {
             return Capacity::Exact(rate);
         }
         if self.evidence.tells() {
@@ -369,7 +394,13 @@ impl BusyTimeMonitor {
             _ => self.blind_s += length.get(),
         }
         let known = self.known();
-        Estimate::held(known, self.blind_s, &self.tuning, unusable)
+        let held = Estimate::held(known, self.blind_s, &self.tuning, unusable);
+        let (interval, age) = self.interval_and_age(held.capacity);
+        Estimate {
+            interval,
+            age,
+            ..held
+        }
     }
 }
 
