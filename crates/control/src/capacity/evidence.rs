@@ -217,7 +217,7 @@ impl Evidence {
             true => busy.accepts * rate(busy).ln(),
             false => 0.0,
         };
-        // What spells may lack or have too many is no change.
+        // What spells may lack is no change: the slower with as many more, or both as one.
         let alike = |one: Busy, other: Busy| {
             let lacks = Busy {
                 accepts: one.accepts * (1.0 + spell_bias(one, usual)[1]),
