@@ -4,10 +4,16 @@
 //! waits it serves as fast as it can. So the rate of accepts over the time with somebody waiting is the capacity,
 //! whatever the bottleneck, however short the overload, and with or without drops.
 //!
-//! [`BusyMeter`] takes observations that may follow on one another much faster than sampling steps, fifty a second, and
-//! counts the intervals at whose *start* the queue held more than could be accepted in them ([`safe_length`]): in those
-//! it was never empty. Looking at the start alone keeps the count honest. Were the end looked at too, intervals in which
-//! the server happened to be slow would be counted more often than those in which it happened to be fast.
+//! [`BusyMeter`] takes observations that may follow on one another much faster than sampling steps, fifty a second. A spell
+//! of waiting begins with an interval at whose *start* the queue held more than could be accepted in it ([`safe_length`]), and
+//! goes on as long as the queue was certainly never empty: at the start of an interval it held that many, or more than were
+//! accepted in it. That looks at what the server did, and is no unbiased choice: a spell ends where the server is fast, and
+//! the interval in which it does is not counted. And where requests take differently long, a queue forms while long
+//! ones hold the workers (the inspection paradox: W. Feller, "An Introduction to Probability Theory and Its Applications",
+//! volume II, 1971, Section I.4), so that spells begin while the server is slow. Both make a spell look slower (or, where
+//! service is regular, faster) than the server is, by some accepts each, however long it is and at any load. So the
+//! spells are counted too: `super::evidence` widens the interval of the rate by that, and knows a rate only from spells that
+//! are long against it.
 //!
 //! Stalls are left out: see `super::stalls`.
 
@@ -20,10 +26,6 @@ use serde::{Deserialize, Serialize};
 
 /// Seconds over which the rate of accepts is averaged that says how long a queue must be.
 const RATE_MEMORY_S: f64 = 1.0;
-/// Accepts, or as many as would be expected, after which a time with somebody waiting counts, from its begin on. A server that is regular accepts somebody soon
-/// after the queue was seen to be long, and a queue is soon empty where somebody was just accepted: both make shorter times
-/// look faster than the server is, by half an accept each.
-const MIN_RUN_ACCEPTS: f64 = 10.0;
 /// Intervals over which the dispersion of accepts is averaged, and within which bounds it is believed: less is chance, and
 /// more are workers that all end together, of which there are few.
 const DISPERSION_INTERVALS: f64 = 50.0;
@@ -37,6 +39,9 @@ pub struct Busy {
     pub time: Seconds,
     /// Connections accepted in that time.
     pub accepts: f64,
+    /// Spells of waiting that began in it.
+    #[serde(default)]
+    pub spells: f64,
 }
 
 impl Busy {
@@ -45,6 +50,16 @@ impl Busy {
         Self {
             time: self.time + other.time,
             accepts: self.accepts + other.accepts,
+            spells: self.spells + other.spells,
+        }
+    }
+
+    /// What is left of it without a part of it.
+    pub(super) fn minus(self, part: Self) -> Self {
+        Self {
+            time: self.time - part.time,
+            accepts: self.accepts - part.accepts,
+            spells: self.spells - part.spells,
         }
     }
 }
@@ -54,14 +69,6 @@ impl Busy {
 pub fn safe_length(rate: PerSecond, time: Seconds, dispersion: f64) -> f64 {
     let expected = (rate * time).max(0.0);
     expected + 3.0 * (expected * dispersion.max(0.0)).sqrt() + 1.0
-}
-
-/// The rate by which a stall is known. What is served at least does not tell how long a pause may be.
-fn exact(capacity: Capacity) -> PerSecond {
-    match capacity {
-        Capacity::Exact(rate) | Capacity::About(rate) => rate,
-        Capacity::LowerBound(_) | Capacity::Unknown => PerSecond::ZERO,
-    }
 }
 
 /// Finds the intervals for which somebody waited.
@@ -76,9 +83,8 @@ pub struct BusyMeter {
     dispersion: f64,
     /// Whether the queue has room for as many as an interval needs.
     has_room: bool,
-    /// The time with somebody waiting that is too short yet to count, and whether it goes on.
-    short: Busy,
-    counts: bool,
+    /// Whether a spell of waiting goes on.
+    waits: bool,
     stalls: Stalls,
 }
 
@@ -92,8 +98,7 @@ impl BusyMeter {
             rate: PerSecond::ZERO,
             dispersion: 1.0,
             has_room: true,
-            short: Busy::default(),
-            counts: false,
+            waits: false,
             stalls: Stalls::new(tuning.hold_s),
         }
     }
@@ -101,7 +106,7 @@ impl BusyMeter {
     /// For how long the server, of which `capacity` is known, has accepted nobody though somebody waits, where that is
     /// set aside as a stall.
     pub fn stalled(&self, capacity: Capacity) -> Option<Seconds> {
-        let stands_still = self.stalls.stands_still(exact(capacity));
+        let stands_still = self.stalls.stands_still(capacity.met());
         stands_still.then(|| self.stalls.still())
     }
 
@@ -123,6 +128,7 @@ impl BusyMeter {
             ListenerSample::Unread => return Busy::default(),
             ListenerSample::Nobody => {
                 self.base = None;
+                self.waits = false;
                 self.stalls.forget();
                 return Busy::default();
             }
@@ -137,6 +143,7 @@ impl BusyMeter {
             false => None,
         };
         let Some(accepts) = accepts else {
+            self.waits = false;
             self.rate = PerSecond::ZERO;
             self.stalls.forget();
             return Busy::default();
@@ -153,33 +160,21 @@ impl BusyMeter {
             let step = (found - self.dispersion) / DISPERSION_INTERVALS;
             self.dispersion = (self.dispersion + step).clamp(MIN_DISPERSION, MAX_DISPERSION);
         }
-        let found = match before.shortest.map(f64::from) {
-            Some(length) if length >= needed => self.run(Busy { time, accepts }, rate),
-            // Those who waited at its start were enough, as it turned out, in the midst of a longer time.
-            Some(length) if length > accepts && (self.counts || self.short.time > Seconds::ZERO) => {
-                self.run(Busy { time, accepts }, rate)
-            }
-            _ => {
-                (self.short, self.counts) = (Busy::default(), false);
-                Busy::default()
-            }
-        };
-        self.stalls.sift(time, accepts, waited, found, exact(capacity))
-    }
-
-    /// What is to be counted of a time with somebody waiting that goes on, of a server of about this rate.
-    fn run(&mut self, found: Busy, rate: PerSecond) -> Busy {
-        if self.counts {
-            return found;
-        }
-        self.short = self.short.plus(found);
-        // One that hangs accepts nobody, and is to be counted all the same.
-        let expected = rate * self.short.time;
-        self.counts = expected.max(self.short.accepts) >= MIN_RUN_ACCEPTS;
-        match self.counts {
-            true => std::mem::take(&mut self.short),
+        let counts = before.shortest.map(f64::from).is_some_and(|length| {
+            // Those who waited at its start were enough, as it turned out, in the midst of a spell.
+            length >= needed || (self.waits && length > accepts)
+        });
+        let waited_before = std::mem::replace(&mut self.waits, counts);
+        let begins = counts && !waited_before;
+        let found = match counts {
+            true => Busy {
+                time,
+                accepts,
+                spells: f64::from(u8::from(begins)),
+            },
             false => Busy::default(),
-        }
+        };
+        self.stalls.sift(time, accepts, waited, found, capacity.met())
     }
 
     /// What was accepted between two readings. Where that is not counted it is what arrived, was not dropped and is not
@@ -220,10 +215,11 @@ mod tests {
         BusyMeter::new(&QueueTuning::default())
     }
 
-    const fn busy(time_s: f64, accepts: f64) -> Busy {
+    const fn busy(time_s: f64, accepts: f64, spells: f64) -> Busy {
         Busy {
             time: Seconds::new(time_s),
             accepts,
+            spells,
         }
     }
 
@@ -243,7 +239,7 @@ mod tests {
         let none = Busy::default();
         assert_eq!(meter.take(&seen(1, 60, 100), known), none, "the first");
         // 500/s for 20 ms are 10, and 10.5 more to be safe: 60 are enough, and how many are left does not matter.
-        assert_eq!(meter.take(&seen(1, 0, 112), known), busy(0.02, 12.0));
+        assert_eq!(meter.take(&seen(1, 0, 112), known), busy(0.02, 12.0, 1.0));
         assert_eq!(meter.take(&seen(1, 20, 120), known), none, "it was empty");
         assert_eq!(
             meter.take(&seen(1, 60, 128), known),
@@ -251,8 +247,25 @@ mod tests {
             "20 may have been used up"
         );
         assert_eq!(meter.take(&seen(2, 60, 200), known), none, "another socket");
-        assert_eq!(meter.take(&seen(2, 60, 210), known), busy(0.02, 10.0));
+        assert_eq!(meter.take(&seen(2, 60, 210), known), busy(0.02, 10.0, 1.0));
         assert_eq!(meter.take(&seen(2, 60, 5), known), none, "the counter went back");
+    }
+
+    #[test]
+    fn a_spell_goes_on_while_the_queue_was_certainly_never_empty_and_is_counted_once() {
+        let mut meter = meter();
+        let known = Capacity::Exact(PerSecond::new(500.0));
+        meter.take(&seen(1, 60, 100), known);
+        assert_eq!(meter.take(&seen(1, 15, 110), known), busy(0.02, 10.0, 1.0));
+        // 15 are not safe, and more than the 11 that were accepted.
+        assert_eq!(meter.take(&seen(1, 9, 121), known), busy(0.02, 11.0, 0.0));
+        assert_eq!(
+            meter.take(&seen(1, 60, 131), known),
+            Busy::default(),
+            "9 were not: the spell has ended"
+        );
+        assert_eq!(meter.take(&seen(1, 60, 141), known), busy(0.02, 10.0, 1.0));
+        assert_eq!(meter.take(&seen(1, 60, 151), known), busy(0.02, 10.0, 0.0));
     }
 
     #[test]
@@ -268,7 +281,10 @@ mod tests {
         };
         meter.take(&seen(1, 60, 0), Capacity::Unknown);
         meter.take(&unread, Capacity::Unknown);
-        assert_eq!(meter.take(&seen(1, 60, 12), Capacity::Unknown), busy(0.04, 12.0));
+        assert_eq!(
+            meter.take(&seen(1, 60, 12), Capacity::Unknown),
+            busy(0.04, 12.0, 1.0)
+        );
         meter.take(&nobody, Capacity::Unknown);
         assert_eq!(meter.take(&seen(1, 60, 24), Capacity::Unknown), Busy::default());
         let no_time = QueueObservation {
@@ -299,7 +315,7 @@ mod tests {
         // 30 came, 4 of them were dropped, 6 more wait.
         assert_eq!(
             meter.take(&by_arrivals(56, 1_030, 14), Capacity::Unknown),
-            busy(0.02, 20.0)
+            busy(0.02, 20.0, 1.0)
         );
     }
 }

@@ -9,7 +9,7 @@
 
 use super::busy::{Busy, BusyMeter};
 use super::evidence::{Change, Evidence};
-use super::served::Served;
+use super::served::{Served, ServedStep};
 use super::step::{Connections, Listener, ListenerSample, QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
@@ -54,6 +54,8 @@ pub struct BusyTimeMonitor {
     open: Option<u64>,
     /// For how long somebody has waited while none was accepted.
     none_accepted_s: f64,
+    /// The connections that it has open, where they were counted in the step that has begun.
+    counted_open: Option<u64>,
     /// Since the last usable step.
     blind_s: f64,
     latest: Estimate,
@@ -103,6 +105,7 @@ impl BusyTimeMonitor {
             waiting: None,
             open: None,
             none_accepted_s: 0.0,
+            counted_open: None,
             blind_s: 0.0,
             latest: Estimate::unknown("first-sample", Unusable::First.to_string()),
         })
@@ -142,7 +145,8 @@ impl BusyTimeMonitor {
             self.held = held(observation);
             if let ListenerSample::Listening(listener) = observation.sample {
                 self.waiting = listener.length;
-                self.open = listener.connections.map(|found| found.open).or(self.open);
+                self.counted_open = listener.connections.map(|found| found.open).or(self.counted_open);
+                self.open = self.counted_open.or(self.open);
             }
             // What is served meanwhile is what clients leave of it.
             match self.held {
@@ -193,13 +197,15 @@ impl BusyTimeMonitor {
             true => self.none_accepted_s + step.length.get(),
             false => 0.0,
         };
-        self.served.take(
-            self.now_s,
-            step.length,
-            step.accepts,
-            busy.time,
-            self.tuning.forget_s,
-        );
+        let served = ServedStep {
+            length: step.length,
+            accepts: step.accepts,
+            waited: busy.time,
+            open: self.counted_open.take(),
+        };
+        let dispersion = self.evidence.dispersion();
+        self.served
+            .take(self.now_s, served, dispersion, self.tuning.forget_s);
         if !self.begun {
             return match self.none_accepted_s > 0.0 {
                 true => Estimate::plain(
@@ -242,8 +248,12 @@ impl BusyTimeMonitor {
             // What was served before was served by another.
             self.served.forget();
         }
+        if let Some(least) = self.evidence.least_of_late(self.now_s, self.tuning.stale_s) {
+            self.served.cap(least);
+        }
         let known = self.evidence.tells();
-        let faster = known.then(|| self.served.exceeds(rate)).flatten();
+        let dispersion = self.evidence.dispersion();
+        let faster = known.then(|| self.served.exceeds(rate, dispersion)).flatten();
         let old = self.evidence.last_s();
         let forgotten = old.is_some_and(|last_s| self.now_s - last_s > self.tuning.forget_s);
         if faster.is_some() || forgotten {
@@ -333,7 +343,7 @@ impl BusyTimeMonitor {
             Capacity::LowerBound(_) | Capacity::Unknown => (
                 "served",
                 format!(
-                    "too little waited yet to tell ({:.0} accepts): at least the {now:.1}/s that were served over 8 s",
+                    "too little waited yet to tell ({:.0} accepts): at least the {now:.1}/s that were served over its window",
                     self.evidence.accepts()
                 ),
             ),
@@ -342,18 +352,7 @@ impl BusyTimeMonitor {
 
     /// With the interval and the age of what is known.
     fn estimate(&mut self, capacity: Capacity, reason: Reason) -> Estimate {
-        let (interval, last_s) = match capacity {
-            Capacity::Exact(_) | Capacity::About(_) => {
-                let evidence = match self.evidence.tells() {
-                    true => &mut self.evidence,
-                    false => &mut self.held_evidence,
-                };
-                (evidence.interval(), evidence.last_s())
-            }
-            Capacity::LowerBound(_) => (None, self.served.shown_s()),
-            Capacity::Unknown => (None, None),
-        };
-        let age = last_s.map(|last_s| Seconds::new((self.now_s - last_s).max(0.0)));
+        let (interval, age) = self.interval_and_age(capacity);
         Estimate {
             capacity,
             interval,
@@ -362,9 +361,29 @@ impl BusyTimeMonitor {
         }
     }
 
+    fn interval_and_age(&mut self, capacity: Capacity) -> (Option<[PerSecond; 2]>, Option<Seconds>) {
+        let (interval, last_s) = match capacity {
+            Capacity::Exact(_) | Capacity::About(_) => {
+                let evidence = match self.evidence.tells() {
+                    true => &mut self.evidence,
+                    false => &mut self.held_evidence,
+                };
+                (
+                    evidence.interval(self.now_s, self.tuning.stale_s),
+                    evidence.last_s(),
+                )
+            }
+            Capacity::LowerBound(_) => (None, self.served.shown_s()),
+            Capacity::Unknown => (None, None),
+        };
+        let age = last_s.map(|last_s| Seconds::new((self.now_s - last_s).max(0.0)));
+        (interval, age)
+    }
+
     fn known(&mut self) -> Capacity {
         let rate = self.evidence.rate();
-        if self.evidence.is_sure() && self.evidence.is_confirmed(self.now_s, self.tuning.stale_s) {
+        let service_s = self.served.service_s().unwrap_or(0.0);
+        if self.evidence.is_exact(self.now_s, self.tuning.stale_s, service_s) {
             // Clients that hold workers hide what the server serves now: what was is kept, and nothing confirms it.
             return match self.held {
                 None => Capacity::Exact(rate),

@@ -18,6 +18,7 @@ fn step(arrivals: f64, accepts: f64, drops: f64, busy: (f64, f64)) -> Step {
         busy: Some(Busy {
             time: Seconds::new(busy.0),
             accepts: busy.1,
+            spells: 0.0,
         }),
     }
 }
@@ -90,14 +91,14 @@ fn before_enough_waited_it_is_a_lower_bound_of_what_was_served_and_never_of_what
         last = monitor.step(&step(100.0, 100.0, 0.0, (0.0, 0.0)));
     }
     assert_eq!((rule(&last), last.capacity.name()), ("served", "lower-bound"));
-    // Two standard errors of a Poisson count of 800 in eight seconds: 2 * 28.3 / 8.
+    // Three standard errors of a Poisson count of 3,000 in thirty seconds: 3 * 54.8 / 30.
     assert!(
-        (per_s(&last) - (100.0 - 2.0 * 800f64.sqrt() / 8.0)).abs() < 0.01,
+        (per_s(&last) - (100.0 - 3.0 * 3_000f64.sqrt() / 30.0)).abs() < 0.01,
         "{last:?}"
     );
     // 500 come and 102 are served: it moves with what is served.
     let last = monitor.step(&step(500.0, 102.0, 0.0, (0.01, 3.0)));
-    assert!((92.9..=93.3).contains(&per_s(&last)), "{last:?}");
+    assert!((94.53..=94.62).contains(&per_s(&last)), "{last:?}");
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn of_a_queue_too_short_for_anybody_to_be_seen_waiting_only_what_was_served_is_k
     let mut monitor = monitor();
     let mut last = Estimate::unknown("first-sample", String::new());
     // Two places, always full, 400/s accepted and a third dropped, sampled fifty times a second.
-    for at in 0..=1_000u64 {
+    for at in 0..=2_000u64 {
         last = monitor.observe(&QueueObservation {
             length: Seconds::new(0.02),
             sample: ListenerSample::Listening(Listener {
@@ -229,6 +230,8 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
     for _ in 0..10 {
         let estimate = monitor.observe(&second(ListenerSample::Unread));
         assert_eq!((rule(&estimate), per_s(&estimate)), ("without-reading", 600.0));
+        let [low, high] = estimate.interval.unwrap().map(PerSecond::get);
+        assert!(low < 600.0 && 600.0 < high, "{estimate:?}");
     }
     assert_eq!(
         monitor.observe(&second(ListenerSample::Unread)).capacity,
@@ -369,4 +372,27 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
     (0..500).for_each(|_| last = observe(0, 4));
     assert_eq!(last.capacity.name(), "exact", "{last:?}");
     assert!((per_s(&last) - 200.0).abs() < 5.0, "{last:?}");
+}
+
+#[test]
+fn a_capacity_that_is_held_ages_and_keeps_its_interval() {
+    let mut monitor = monitor();
+    let mut last = Estimate::unknown("first-sample", String::new());
+    (0..500u64).for_each(|at| last = monitor.observe(&seen(1, 60, 60 + at * 8, at * 8)));
+    let interval = last.interval;
+    assert!(last.capacity.name() == "exact" && interval.is_some(), "{last:?}");
+    let unread = QueueObservation {
+        length: Seconds::new(1.0),
+        sample: ListenerSample::Unread,
+    };
+    for second in 1..=9 {
+        last = monitor.observe(&unread);
+        let age_s = last.age.map_or(f64::NAN, Seconds::get);
+        assert!((age_s - f64::from(second)).abs() < 0.1, "{second} s: {last:?}");
+        assert!(
+            last.interval.is_some() && rule(&last) == "without-reading",
+            "{last:?}"
+        );
+    }
+    assert_eq!(last.capacity.name(), "about", "{last:?}");
 }

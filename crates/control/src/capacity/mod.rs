@@ -116,7 +116,7 @@ impl fmt::Display for Capacity {
 pub struct Estimate {
     /// The capacity.
     pub capacity: Capacity,
-    /// What it is within, but once in thirty (docs/capacity.md); `None` where the estimator has none (the published ones), or nothing is known.
+    /// What it is within, but for a share that depends on how regular the server is (docs/capacity.md); `None` where the estimator has none (the published ones), or nothing is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<[PerSecond; 2]>,
     /// How long ago that was last observed from which it follows; `None` as above.

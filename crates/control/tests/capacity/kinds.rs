@@ -12,6 +12,34 @@ fn slept(_: &mut Random, _: f64) -> (f64, f64) {
     (0.0, 0.1)
 }
 
+fn exponential(random: &mut Random, _: f64) -> (f64, f64) {
+    (0.0, random.exponential(0.1))
+}
+
+/// Lognormal, of a squared coefficient of variation of 4.
+fn lognormal(random: &mut Random, _: f64) -> (f64, f64) {
+    let sigma2 = 5.0f64.ln();
+    (0.0, 0.1 * (random.normal() * sigma2.sqrt() - sigma2 / 2.0).exp())
+}
+
+/// A load that it bears, of exponential service.
+const BELOW: Kind = Kind {
+    takes: exponential,
+    seconds: 600,
+    shows: false,
+    ..SLEEP
+};
+
+/// A change in overload, of exponential service.
+const CHANGES: Kind = Kind {
+    takes: exponential,
+    load: |_| 130.0,
+    most: 130.0,
+    changed_s: &[CHANGE_S],
+    seconds: 90,
+    ..SLEEP
+};
+
 const SLEEP: Kind = Kind {
     name: "8 workers that sleep 100 ms",
     backlog: 128,
@@ -237,7 +265,8 @@ pub const KINDS: &[Kind] = &[
         name: "pauses of 0.3 s in 5",
         takes: |random, _| (0.0, random.exponential(0.1)),
         pauses_s: (5.0, 0.3),
-        truth: |_| 80.0,
+        // What it serves at most in overload.
+        truth: |_| 75.2,
         seconds: 120,
         ..SLEEP
     },
@@ -280,6 +309,123 @@ pub const KINDS: &[Kind] = &[
         most: 150.0,
         truth: |_| 200.0,
         shows: false,
+        ..SLEEP
+    },
+    Kind {
+        name: "50 % load, exponential",
+        load: |_| 40.0,
+        ..BELOW
+    },
+    Kind {
+        name: "70 % load, exponential",
+        load: |_| 56.0,
+        ..BELOW
+    },
+    Kind {
+        name: "90 % load, exponential",
+        load: |_| 72.0,
+        ..BELOW
+    },
+    Kind {
+        name: "50 % load, lognormal, SCV 4",
+        takes: lognormal,
+        load: |_| 40.0,
+        ..BELOW
+    },
+    Kind {
+        name: "70 % load, lognormal, SCV 4",
+        takes: lognormal,
+        load: |_| 56.0,
+        ..BELOW
+    },
+    Kind {
+        name: "90 % load, lognormal, SCV 4",
+        takes: lognormal,
+        load: |_| 72.0,
+        ..BELOW
+    },
+    Kind {
+        name: "90 % load, sleep",
+        takes: slept,
+        load: |_| 72.0,
+        ..BELOW
+    },
+    Kind {
+        name: "backlog 5, 70 % load, exponential",
+        backlog: 5,
+        load: |_| 56.0,
+        ..BELOW
+    },
+    Kind {
+        name: "backlog 5, 70 % load, lognormal, SCV 4",
+        backlog: 5,
+        takes: lognormal,
+        load: |_| 56.0,
+        ..BELOW
+    },
+    Kind {
+        name: "pauses of 0.5 s in 10, at 30 % load after 20 s",
+        pauses_s: (10.0, 0.5),
+        load: |at_s| if at_s < 20.0 { 100.0 } else { 24.0 },
+        ..BELOW
+    },
+    Kind {
+        name: "pauses of 0.5 s in 10, at 70 % load after 20 s",
+        pauses_s: (10.0, 0.5),
+        load: |at_s| if at_s < 20.0 { 100.0 } else { 56.0 },
+        ..BELOW
+    },
+    Kind {
+        name: "8 to 6 workers, exponential",
+        workers: |at_s| if at_s < CHANGE_S { 8 } else { 6 },
+        truth: |at_s| if at_s < CHANGE_S { 80.0 } else { 60.0 },
+        ..CHANGES
+    },
+    Kind {
+        name: "8 to 6 workers, lognormal, SCV 4",
+        takes: lognormal,
+        workers: |at_s| if at_s < CHANGE_S { 8 } else { 6 },
+        truth: |at_s| if at_s < CHANGE_S { 80.0 } else { 60.0 },
+        ..CHANGES
+    },
+    Kind {
+        name: "4 to 5 workers, exponential",
+        workers: |at_s| if at_s < CHANGE_S { 4 } else { 5 },
+        truth: |at_s| if at_s < CHANGE_S { 40.0 } else { 50.0 },
+        ..CHANGES
+    },
+    Kind {
+        name: "40 workers, 500 ms exponential, bursts: 2 s of 200/s in 20, else 5/s",
+        workers: |_| 40,
+        takes: |random, _| (0.0, random.exponential(0.5)),
+        load: |at_s| if at_s % 20.0 < 2.0 { 200.0 } else { 5.0 },
+        most: 200.0,
+        ..BELOW
+    },
+    Kind {
+        name: "400 workers, 5 s exponential, bursts: 2 s of 200/s in 20, else 5/s",
+        workers: |_| 400,
+        takes: |random, _| (0.0, random.exponential(5.0)),
+        load: |at_s| if at_s % 20.0 < 2.0 { 200.0 } else { 5.0 },
+        most: 200.0,
+        shows: false,
+        ..BELOW
+    },
+    Kind {
+        name: "8 workers, 595/s, exponential",
+        takes: |random, _| (0.0, random.exponential(8.0 / 595.0)),
+        load: |_| 700.0,
+        most: 700.0,
+        truth: |_| 595.0,
+        ..SLEEP
+    },
+    Kind {
+        name: "256 workers, 595/s, 430 ms exponential",
+        workers: |_| 256,
+        takes: |random, _| (0.0, random.exponential(256.0 / 595.0)),
+        load: |_| 700.0,
+        most: 700.0,
+        truth: |_| 595.0,
         ..SLEEP
     },
 ];

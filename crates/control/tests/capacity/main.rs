@@ -283,7 +283,8 @@ fn stalls_do_not_push_our_estimate_down() {
                 (value(looking) / truth - 1.0).abs() < 0.06,
                 "{looking:?} against {truth}"
             );
-            if share < 0.5 {
+            // Short ones leave it no other time with somebody waiting.
+            if share < 0.5 && stalls_s.1 < 1.0 {
                 assert!(value(exact) < 0.7 * truth, "{exact:?} against {truth}");
             }
         }

@@ -180,6 +180,8 @@ impl Model {
                         busy: Some(Busy {
                             time: Seconds::new(busy_s.min(1.0)),
                             accepts: waited,
+                            // Whole spells with their ends are no biased choice (Wald's identity).
+                            spells: 0.0,
                         }),
                     };
                     each(number, &step, (cpu_s / self.cpus).min(1.0));
