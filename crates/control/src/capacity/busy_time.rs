@@ -343,7 +343,7 @@ impl BusyTimeMonitor {
             Capacity::LowerBound(_) | Capacity::Unknown => (
                 "served",
                 format!(
-                    "too little waited yet to tell ({:.0} accepts): at least the {now:.1}/s that were served over its window",
+                    "too little waited yet to tell ({:.0} accepts): at least the {now:.1}/s that it served",
                     self.evidence.accepts()
                 ),
             ),

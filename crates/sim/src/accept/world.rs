@@ -445,6 +445,8 @@ impl<'a> World<'a> {
             busy: Some(Busy {
                 time: Seconds::new(waiting_s.min(step_s)),
                 accepts: waited as f64,
+                // Whole spells with their ends are no biased choice (Wald's identity).
+                spells: 0.0,
             }),
         };
         let utilisation = (server.read_busy_s(now_s) / (self.scenario.cores * step_s)).min(1.0);
