@@ -2,7 +2,7 @@
 CARGO ?= cargo
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults stress fuzz-gateway lint build bench-gateway bench-edge bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-decide bench-reflex apache batching cache-tests capacity capacity-kinds mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults stress fuzz-gateway lint build bench-gateway bench-edge bench-cache bench-load bench-memcached bench-agent bench-capacity bench-sim bench-days bench-decide bench-reflex apache batching cache-tests capacity capacity-kinds cluster-cases mediawiki oncall-live oncall-suites resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -62,6 +62,9 @@ bench-capacity: setup-build ## What eBPF costs per connection, and each way to m
 bench-sim: setup-build ## Requests simulated per second: this simulator, SimPy, Ciw, on the same job
 	@scripts/bench-sim
 
+bench-days: setup-build ## Days of a cluster with outages, boots that hang and surges: what each law of servers saves and loses, simulated (10 min)
+	$(CARGO) run --release --locked --package headroom-sim --example bench_days
+
 bench-decide: setup-build ## How long one decision of the joint law takes, for 1 to 1,000 servers
 	$(CARGO) run --release --locked --package headroom-control --example bench_decide
 
@@ -104,6 +107,10 @@ oncall-live: build ## MariaDB and PostgreSQL alone and on call: loads, policies 
 resize: build ## Short days: five live servers that a controller starts and stops, beside the capacity paper (11 min)
 	@scripts/need python3 haproxy
 	scripts/resize/run
+
+cluster-cases: build ## A cluster's worst days, live: six servers behind an HAProxy under three laws, and what is lost (12 min; CASES, LAWS)
+	@scripts/need python3 haproxy
+	scripts/cluster-cases
 
 setup-build:
 	@scripts/setup build
