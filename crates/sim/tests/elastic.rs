@@ -1,10 +1,10 @@
 //! The elastic law on a cluster's good and bad days, in worlds that it was not tuned on.
 
 use headroom_control::elastic::{Elastic, ElasticTuning};
-use headroom_control::resize::{PowerTuning, ResizeTuning, Stepwise};
+use headroom_control::resize::{AlwaysOn, FirstAttempts, PowerTuning, ResizeTuning, Stepwise};
 use headroom_control::{Law, Slo};
 use headroom_sim::Bare;
-use headroom_sim::accept::{AcceptFault, AcceptScenario, AcceptTotals, run};
+use headroom_sim::accept::{AcceptFault, AcceptScenario, AcceptTotals, SynRetries, run};
 use headroom_units::{Ratio, Seconds};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
 
@@ -183,4 +183,38 @@ fn event_loops_that_no_queue_shows_are_grown_by_how_long_their_requests_take() {
         answered(&ours),
         answered(&theirs)
     );
+}
+
+/// 400 a second at a server of 60: with retries its accept queue counts thousands.
+#[test]
+fn retries_of_a_surge_are_not_taken_for_demand() {
+    let rates = [vec![40.0; 2], vec![400.0; 5], vec![40.0; 3]].concat();
+    for (retries, most) in [
+        (SynRetries::Linux65, 4_000.0),
+        (SynRetries::Linux31, 2_000.0),
+        (SynRetries::Never, 350.0),
+    ] {
+        let scenario = AcceptScenario {
+            servers: 1,
+            retries,
+            ..cluster(rates.clone(), 1)
+        };
+        let mut first = FirstAttempts::default();
+        let (mut found, mut attempts) = (Vec::new(), 0.0_f64);
+        run(&scenario, &mut Bare(&mut AlwaysOn), 1, &mut |step| {
+            let queue = &step.servers[0].queue;
+            let now = first.observe(1.0, queue.arrivals, queue.drops);
+            attempts = attempts.max(queue.arrivals);
+            if (122.0..420.0).contains(&step.at.get()) {
+                found.push(now);
+            }
+        })
+        .unwrap();
+        let near = found.iter().filter(|rate| (320.0..480.0).contains(*rate)).count();
+        assert!(
+            attempts > most && near * 10 >= found.len() * 9,
+            "{retries:?}: {near} of {}, up to {attempts} attempts",
+            found.len()
+        );
+    }
 }

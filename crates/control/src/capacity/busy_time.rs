@@ -71,6 +71,9 @@ struct Shown {
 /// The share of the accepted connections whose clients have sent nothing that makes what is served no capacity.
 const HELD_SHARE: f64 = 0.1;
 
+/// What clients leave of a server may be too low by so much, by chance and as connections come and go between two counts of them.
+const HELD_NOISE: f64 = 1.3;
+
 /// Seconds for which none is accepted while somebody waits, after which that is said of a server that has accepted before: one whose
 /// requests take so long accepts none meanwhile either.
 const NONE_ACCEPTED_S: f64 = 3.0;
@@ -285,6 +288,9 @@ impl BusyTimeMonitor {
                  {:.1}/s that are served are no capacity: {capacity} is {}",
                 step.service_rate().get(),
                 match self.evidence.accepts() > 0.0 {
+                    // So few clients cannot hold what it served before: it has become slower.
+                    true if now < self.evidence.rate().get() =>
+                        "what all its workers would serve, less than before",
                     true => "kept",
                     false => "all that is known",
                 }
@@ -380,7 +386,24 @@ impl BusyTimeMonitor {
         (interval, age)
     }
 
+    /// What the server takes at most, by what it serves while clients that send nothing hold workers: as many connections as send
+    /// nothing hold as many of its workers at most, and the others serve what is served. `None` where that is not known.
+    fn left_of_held(&mut self) -> Option<PerSecond> {
+        let Connections { open, silent } = self.held?;
+        let working = open.saturating_sub(silent).max(1);
+        self.held_evidence
+            .tells()
+            .then(|| self.held_evidence.rate() * (open.max(1) as f64 / working as f64))
+    }
+
     fn known(&mut self) -> Capacity {
+        // One that has become slower meanwhile is not kept for what it was.
+        if let Some(most) = self.left_of_held()
+            && self.evidence.tells()
+            && most.get() * HELD_NOISE < self.evidence.rate().get()
+        {
+            return Capacity::About(most);
+        }
         let rate = self.evidence.rate();
         let service_s = self.served.service_s().unwrap_or(0.0);
         if self.evidence.is_exact(self.now_s, self.tuning.stale_s, service_s) {

@@ -368,6 +368,29 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
         (per_s(&alone) - 200.0).abs() < 5.0 && alone.interval.is_some(),
         "{alone:?}"
     );
+    // One client of five holds no half of a server: it has become slower, and is not kept for what it was.
+    let mut slower = self::monitor();
+    let mut accepts = 0;
+    for at in 0..1_500u64 {
+        let (open, silent, by) = if at < 500 { (8, 0, 8) } else { (5, 1, 4) };
+        accepts += by;
+        let QueueObservation { length, sample } = seen(1, 60, 60 + accepts, accepts);
+        let ListenerSample::Listening(listener) = sample else {
+            unreachable!()
+        };
+        let connections = Some(Connections { open, silent });
+        let sample = ListenerSample::Listening(Listener {
+            connections,
+            ..listener
+        });
+        alone = slower.observe(&QueueObservation { length, sample });
+    }
+    assert_eq!(
+        (alone.capacity.name(), rule(&alone)),
+        ("about", "held"),
+        "{alone:?}"
+    );
+    assert!((per_s(&alone) - 250.0).abs() < 10.0, "{alone:?}");
     // When they are gone and it is still as slow, it is.
     (0..500).for_each(|_| last = observe(0, 4));
     assert_eq!(last.capacity.name(), "exact", "{last:?}");

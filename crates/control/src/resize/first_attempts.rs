@@ -26,11 +26,11 @@ const SCHEDULES: [&[f64]; 4] = [
 const MAX_ATTEMPTS: usize = 11;
 /// After so many seconds without a drop a third is left of how badly a schedule foresaw what came.
 const JUDGED_S: f64 = 300.0;
-/// One period that a schedule did not foresee at all counts as much; what noise does, two deviations, counts nothing.
+/// One period that a schedule did not foresee at all counts as much; what noise does, a deviation, counts nothing.
 const MAX_SURPRISE: f64 = 16.0;
-const NOISE: f64 = 4.0;
+const NOISE: f64 = 1.0;
 /// By so much another schedule must have foreseen it better to be gone by.
-const CLEARLY: f64 = 8.0;
+const CLEARLY: f64 = 6.0;
 
 /// Attempts that will be made again.
 #[derive(Clone, Copy, Debug)]
@@ -221,10 +221,11 @@ mod tests {
     #[test]
     fn who_comes_again_is_not_counted_twice_whatever_kernel_sends_it() {
         for (at, waits_s) in SCHEDULES.into_iter().enumerate() {
-            // One that is given up after 5 s is hard to tell from one that is not: a third of its clients are missed.
-            let within = if at == 1 { 0.35 } else { 0.1 };
             for seconds in [24, 60, 240] {
                 let (found, counted) = overloaded(waits_s, 100.0, 60.0, seconds);
+                // In so mild an overload schedules are hard to tell from each other: who gives up after 5 s, or comes again later each
+                // time, is taken for one of the first schedule, and a third or a quarter is missed.
+                let within = [0.1, 0.35, 0.25, 0.1][at];
                 assert!(
                     (found / 100.0 - 1.0).abs() < within,
                     "{waits_s:?}, {seconds} s: {found} of 100, {counted} attempts"
