@@ -6,7 +6,7 @@ use super::tuning::PowerTuning;
 use crate::parameter::OutOfRange;
 use headroom_units::{Lever, Seconds, Setting};
 use serde::{Deserialize, Serialize};
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 
 /// A command for one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,8 +26,7 @@ pub struct Order {
 /// another is started: that the checks fail is no proof, and no server at all is worse.
 ///
 /// A law that knows the servers apart [ranks](Self::rank) them. Then those of the largest rank go first and come last, and of the same rank
-/// the one with the fewest connections goes first, then the one that has served longest, and the one comes first that was off longest: so that all
-/// wear alike.
+/// the one goes first that has served longest, and the one comes first that was off longest: so that all wear alike.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     servers: Vec<Server>,
@@ -91,29 +90,10 @@ impl Fleet {
         }
     }
 
-    /// By what a server goes before another of its state, the smallest first.
-    fn goes_before(&self, at: usize, health: &Health) -> (Reverse<u16>, u32, OrderedSeconds, Reverse<usize>) {
-        let Some(rank) = self.ranks.get(at) else {
-            return (Reverse(0), 0, OrderedSeconds(0.0), Reverse(at));
-        };
-        // Twice as many connections are more; a few more are chance.
-        let connections = health
-            .connections
-            .map_or(0, |connections| (connections + 1).ilog2());
-        (
-            Reverse(*rank),
-            connections,
-            OrderedSeconds(self.servers[at].since().get()),
-            Reverse(at),
-        )
-    }
-
-    /// By what a server comes before another of its state, the smallest first.
-    fn comes_before(&self, at: usize) -> (u16, OrderedSeconds) {
-        match self.ranks.get(at) {
-            Some(rank) => (*rank, OrderedSeconds(self.servers[at].since().get())),
-            None => (0, OrderedSeconds(0.0)),
-        }
+    /// A server's rank, and since when it is in its state, in milliseconds; nothing to tell them apart by where the law does not rank them.
+    fn rank_of(&self, at: usize) -> (u16, i64) {
+        let since_ms = (self.servers[at].since().get() * 1e3) as i64;
+        self.ranks.get(at).map_or((0, 0), |rank| (*rank, since_ms))
     }
 
     /// Takes the servers as they were found anew, and keeps what was observed of them.
@@ -160,11 +140,8 @@ impl Fleet {
             let mut leaving: Vec<usize> = (0..self.servers.len()).filter(|at| wanted[*at]).collect();
             leaving.sort_by_key(|at| {
                 let rank = leaving_rank(&self.servers[*at]);
-                (
-                    rank,
-                    self.slow(*at).is_none(),
-                    self.goes_before(*at, &health(*at)),
-                )
+                let (kept, since) = self.rank_of(*at);
+                (rank, self.slow(*at).is_none(), Reverse(kept), since, Reverse(*at))
             });
             leaving
                 .iter()
@@ -179,7 +156,7 @@ impl Fleet {
                     rank(*at),
                     self.slow(*at).is_some(),
                     failures,
-                    self.comes_before(*at),
+                    self.rank_of(*at),
                     *at,
                 )
             });
@@ -208,24 +185,6 @@ impl Fleet {
                 })
             })
             .collect()
-    }
-}
-
-/// A time as a key to sort by.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct OrderedSeconds(f64);
-
-impl Eq for OrderedSeconds {}
-
-impl PartialOrd for OrderedSeconds {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for OrderedSeconds {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
     }
 }
 
@@ -396,6 +355,70 @@ mod tests {
         let orders = fleet.steer_to(at(30.0), &[false, false, true], &[UP, DOWN, UP]);
         assert_eq!(orders, [order(0, Command::Disable)]);
         assert_eq!(fleet.steer_to(at(31.0), &[], &[UP, DOWN, UP]).len(), 2);
+    }
+
+    #[test]
+    fn a_law_s_ranks_say_who_goes_and_of_equals_who_has_served_longest() {
+        let at = Seconds::new;
+        let up = [UP; 4];
+        let mut fleet =
+            Fleet::new(PowerTuning::default(), &[true, true, true, false], Seconds::ZERO).unwrap();
+        // As published: the last.
+        assert_eq!(
+            fleet.clone().steer(at(1.0), 2, &[UP, UP, UP, DOWN]),
+            [order(2, Command::Disable)]
+        );
+        fleet.rank(&[2, 0, 1, 1]);
+        assert_eq!(
+            fleet.clone().steer(at(1.0), 2, &[UP, UP, UP, DOWN]),
+            [order(0, Command::Disable)]
+        );
+        // A period without ranks changes nothing.
+        fleet.rank(&[]);
+        assert_eq!(
+            fleet.clone().steer(at(1.0), 2, &[UP, UP, UP, DOWN]),
+            [order(0, Command::Disable)]
+        );
+        // All alike: the fourth is started, and the one that has served longest goes, not the newest.
+        fleet.rank(&[0, 0, 0, 0]);
+        fleet.steer(at(1.0), 4, &[UP, UP, UP, DOWN]);
+        fleet.steer(at(60.0), 4, &up);
+        fleet.steer(at(120.0), 4, &up);
+        let gone = fleet.steer(at(121.0), 3, &up);
+        assert_eq!(gone, [order(2, Command::Disable)]);
+        let states: Vec<bool> = fleet
+            .servers()
+            .iter()
+            .map(|one| one.state().takes_requests())
+            .collect();
+        assert_eq!(states, [true, true, false, true]);
+    }
+
+    #[test]
+    fn a_drained_server_stays_powered_for_its_trial_and_comes_back_at_once() {
+        let tuning = PowerTuning {
+            drained_for_s: Some(30.0),
+            ..PowerTuning::default()
+        };
+        let at = Seconds::new;
+        let mut fleet = Fleet::new(tuning, &[true, true], Seconds::ZERO).unwrap();
+        let empty = Health {
+            connections: Some(0),
+            ..UP
+        };
+        assert_eq!(fleet.steer(at(1.0), 1, &[UP, UP]), [order(1, Command::Disable)]);
+        for second in 2..31 {
+            assert_eq!(fleet.steer(at(f64::from(second)), 1, &[UP, empty]), []);
+        }
+        let mut missed = fleet.clone();
+        assert_eq!(
+            missed.steer(at(30.5), 2, &[UP, empty]),
+            [order(1, Command::Enable)]
+        );
+        assert_eq!(
+            fleet.steer(at(31.0), 1, &[UP, empty]),
+            [order(1, Command::PowerOff)]
+        );
     }
 
     #[test]

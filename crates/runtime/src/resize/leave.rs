@@ -87,6 +87,8 @@ fn bring_up(
             return Vec::new();
         }
         let mut answering: Vec<bool> = (0..count).map(|at| parts.checks.answers(at).is_ok()).collect();
+        // Where nobody answers it is perhaps this machine that is cut off, and they serve.
+        let others = answering.contains(&true);
         for (at, server) in parts.servers.iter().enumerate() {
             let has_failed = server.switch_worker.take_failure().is_some();
             going[at] = going[at] && answering[at] && !has_failed;
@@ -98,7 +100,9 @@ fn bring_up(
             // What the balancer finds well serves, though it cannot be asked from here.
             let is_well = answering[at] || well.get(at).copied().unwrap_or(false);
             let powered = server.switch_worker.powered();
-            if hangs[at].is_found(now, powered, is_well, boots_within) && !server.switch_worker.busy() {
+            if hangs[at].is_found(now, powered, is_well, (others, boots_within))
+                && !server.switch_worker.busy()
+            {
                 say::note!(
                     "{} is on and does not answer for longer than a boot takes ({:.0} s, power.boot_timeout_s): it is switched \
                      off and on again",
@@ -187,28 +191,32 @@ fn bring_up(
 #[derive(Clone, Copy, Debug)]
 struct Hang {
     since: Instant,
+    /// How long the controller has waited for it, which had started it.
+    waited: Duration,
 }
 
 impl Hang {
     fn after(now: Instant, silent: Duration) -> Self {
         Self {
             since: now.checked_sub(silent).unwrap_or(now),
+            waited: silent,
         }
     }
 
-    /// Whether it hangs: its switch says that it is on, and it was silent for longer than a boot takes. From then on it has that time
-    /// again.
+    /// Whether it hangs: its switch says that it is on, and it was silent for longer than a boot takes, while another answers or the
+    /// controller itself had started it in vain. From then on it has that time again.
     fn is_found(
         &mut self,
         now: Instant,
         powered: Option<bool>,
         is_well: bool,
-        boots_within: Duration,
+        (others_answer, boots_within): (bool, Duration),
     ) -> bool {
         if is_well || powered == Some(false) {
             self.since = now;
         }
-        let hangs = powered == Some(true) && now.duration_since(self.since) > boots_within;
+        let is_told_apart = others_answer || self.waited >= boots_within;
+        let hangs = is_told_apart && powered == Some(true) && now.duration_since(self.since) > boots_within;
         if hangs {
             self.since = now;
         }
@@ -298,12 +306,16 @@ mod tests {
     fn one_that_is_on_and_silent_is_found_to_hang_once_a_boot_time() {
         let now = Instant::now();
         let second = |at: u64| now + Duration::from_secs(at);
-        let found = |silent_s: u64, powered: Option<bool>, well: bool| -> Vec<u64> {
+        let found_beside = |others: bool, silent_s: u64, powered: Option<bool>, well: bool| -> Vec<u64> {
             let mut hang = Hang::after(now + Duration::from_secs(1_000), Duration::from_secs(silent_s));
             (1_000..1_700)
-                .filter(|at| hang.is_found(second(*at), powered, well, Duration::from_secs(300)))
+                .filter(|at| hang.is_found(second(*at), powered, well, (others, Duration::from_secs(300))))
                 .collect()
         };
+        let found = |silent_s, powered, well| found_beside(true, silent_s, powered, well);
+        // Where no other answers it may be this machine that is cut off: only what was started in vain is known to hang.
+        assert!(found_beside(false, 0, Some(true), false).is_empty());
+        assert_eq!(found_beside(false, 310, Some(true), false), [1_000, 1_301, 1_602]);
         assert_eq!(found(0, Some(true), false), [1_301, 1_602]);
         // The controller has waited for it before.
         assert_eq!(found(290, Some(true), false), [1_011, 1_312, 1_613]);
