@@ -36,7 +36,7 @@ use crate::ticket::{CountedBody, Ticket};
 use crate::upload::{Incoming, RequestBody, UploadError};
 use crate::watch::Phase;
 
-/// Seconds after which a client that met a limit may come again.
+/// Seconds after which a client that met a limit of its own may come again.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
 /// One core's admission, in front of the layers that answer.
@@ -269,6 +269,7 @@ fn admit(
     let upgrade = hop
         .upgrade
         .filter(|protocol| received == Version::HTTP_11 && !has_body && may_tunnel(protocol));
+    let rank = core.ranking.as_ref().map_or(0, |ranking| ranking.of(&parts));
     let watch = ticket.watch().clone();
     let body = has_body.then(|| {
         let chunked = framing == BodyFraming::Chunked;
@@ -287,6 +288,7 @@ fn admit(
         place: None,
         grpc: None,
         sized: ticket.sized(),
+        rank,
         arrived: ticket.begun(),
         watch,
     })))
@@ -379,6 +381,10 @@ fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Reply {
         }
     };
     let is_call = ticket.is_call();
+    let retry_after = match status {
+        StatusCode::SERVICE_UNAVAILABLE => ticket.client().core().waiting.retry_after_s(),
+        _ => 0,
+    };
     // Of a call too it is counted as what it would be without gRPC: to HTTP each is a 200.
     ticket.stop(stop, status);
     if is_call {
@@ -398,11 +404,14 @@ fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Reply {
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     headers.insert(header::CONTENT_LENGTH, length);
-    if matches!(
-        status,
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
-    ) {
-        headers.insert(header::RETRY_AFTER, RETRY_AFTER_S);
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER_S);
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {
+            headers.insert(header::RETRY_AFTER, retry_after.into());
+        }
+        _ => {}
     }
     Reply::new(status, headers.into(), CountedBody::new(body, ticket))
 }

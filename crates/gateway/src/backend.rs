@@ -34,6 +34,9 @@ pub enum BackendChange {
     State(BackendState),
     /// Sets the weight, 0 to 1000.
     Weight(u32),
+    /// Sets how many requests it may have in flight, and connections open, over all cores, beside
+    /// [`crate::LimitConfig::max_in_flight_per_backend`], of which the lower counts; 1 at least. `None`: as configured.
+    MostInFlight(Option<u32>),
 }
 
 impl From<BackendState> for BackendChange {
@@ -51,6 +54,8 @@ pub struct BackendHealth {
     pub state: BackendState,
     /// Its present weight.
     pub weight: u32,
+    /// What was set by [`BackendChange::MostInFlight`].
+    pub most_in_flight: Option<u32>,
     /// What the active check found; true where there is none.
     pub healthy: bool,
     /// What is left of a passive ejection.
@@ -78,6 +83,8 @@ pub(crate) struct Backend {
     healthy: AtomicBool,
     /// Exchanges in flight there, of all cores.
     in_flight: Written,
+    /// The most that may be, where that was set beside what is configured; `u32::MAX` where it was not.
+    bound: AtomicU32,
     pub connections: Connections,
     pub ejection: Ejection,
     pub failing: Failing,
@@ -124,6 +131,7 @@ impl Backend {
             weight: AtomicU32::new(config.weight),
             healthy: AtomicBool::new(true),
             in_flight: Written::default(),
+            bound: AtomicU32::new(u32::MAX),
             connections: Connections::default(),
             ejection: Ejection::new(),
             failing: Failing::new(),
@@ -179,13 +187,27 @@ impl Backend {
                 });
             }
             BackendChange::Weight(weight) => self.weight.store(weight, Relaxed),
+            BackendChange::MostInFlight(most) => {
+                let most = most.map_or(u32::MAX, |most| most.max(1));
+                self.bound.store(most, Relaxed);
+            }
         }
         Ok(())
     }
 
-    /// An exchange with it begins, at any core; `false` where as many are in flight as may.
-    pub(crate) fn try_begin(&self, limit: usize) -> bool {
-        let begins = (self.in_flight.0.fetch_add(1, SeqCst) as usize) < limit;
+    /// How many exchanges, and how many connections, it may have, where so many are configured.
+    pub(crate) fn limit(&self, configured: usize) -> usize {
+        configured.min(self.bound.load(Relaxed) as usize)
+    }
+
+    /// What was set of this beside what is configured.
+    pub(crate) fn bound(&self) -> Option<u32> {
+        Some(self.bound.load(Relaxed)).filter(|bound| *bound < u32::MAX)
+    }
+
+    /// An exchange with it begins, at any core; `false` where as many are in flight as may, of which so many are configured.
+    pub(crate) fn try_begin(&self, configured: usize) -> bool {
+        let begins = (self.in_flight.0.fetch_add(1, SeqCst) as usize) < self.limit(configured);
         if !begins {
             self.in_flight.0.fetch_sub(1, SeqCst);
         }
@@ -235,6 +257,7 @@ impl Backend {
             url: self.url.clone(),
             state: self.state(),
             weight: self.weight.load(Relaxed),
+            most_in_flight: self.bound(),
             healthy: self.is_healthy(),
             ejected_for: ejected.map(|(left, _)| left),
             ejected_by: ejected.map(|(_, cause)| cause),
@@ -310,7 +333,7 @@ impl Balancer {
             backend.may_take(panics)
                 && !backend.is_ejected()
                 && !tried(index)
-                && in_flight(index) < self.max_in_flight
+                && in_flight(index) < backend.limit(self.max_in_flight)
         };
         let bound = |index: usize| match route.most_in_flight.is_empty() {
             true => u32::MAX,
@@ -360,9 +383,9 @@ impl Balancer {
                 if !backend.may_take(panics) || backend.is_ejected() != with_ejected || tried(index) {
                     return None;
                 }
-                let load = in_flight(index);
-                over_limit |= load >= self.max_in_flight;
-                (load < self.max_in_flight).then_some((weight, load))
+                let (load, limit) = (in_flight(index), backend.limit(self.max_in_flight));
+                over_limit |= load >= limit;
+                (load < limit).then_some((weight, load))
             };
             let mut best: Option<usize> = None;
             match self.balance {

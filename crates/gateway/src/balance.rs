@@ -137,14 +137,22 @@ impl Balance {
     /// any.
     async fn wait_turn(&self, call: &Call, tried: &[usize]) -> Result<Result<usize, NoBackend>, Stop> {
         let core = &self.core;
-        let Some(place) = core.queue.join() else {
-            core.stats.borrow_mut().queue.full += 1;
+        let rank = call.rank;
+        let Some(place) = core.queue.join(rank) else {
+            let stats = &mut *core.stats.borrow_mut();
+            stats.queue.full += 1;
+            stats.ranks[rank].turned_away += 1;
             return Err(Stop::Fail(
                 Failure::OverLimit,
                 "every backend is at its limit of requests in flight, and no more may wait",
             ));
         };
-        core.stats.borrow_mut().queue.waited += 1;
+        {
+            let stats = &mut *core.stats.borrow_mut();
+            stats.queue.waited += 1;
+            stats.ranks[rank].waited += 1;
+        }
+        let since = Instant::now();
         call.watch.enter(Phase::Untimed);
         let (patience, left) = (
             ms(core.config.timeouts.queue_timeout_ms),
@@ -161,10 +169,16 @@ impl Balance {
             (picked != Err(NoBackend::OverLimit)).then_some(picked)
         });
         match tokio::time::timeout(left.map_or(patience, |left| left.min(patience)), turn).await {
-            Ok(picked) => Ok(picked),
+            Ok(picked) => {
+                core.waiting.waited(since.elapsed());
+                Ok(picked)
+            }
             Err(_) if left.is_some_and(|left| left < patience) => Err(OVERDUE),
             Err(_) => {
-                core.stats.borrow_mut().queue.expired += 1;
+                core.waiting.waited(patience);
+                let stats = &mut *core.stats.borrow_mut();
+                stats.queue.expired += 1;
+                stats.ranks[rank].turned_away += 1;
                 Err(Stop::Fail(
                     Failure::OverLimit,
                     "every backend stayed at its limit of requests in flight",

@@ -34,6 +34,8 @@ pub(crate) struct Call {
     pub grpc: Option<GrpcCall>,
     /// What was known of the size of its answer; `None` where sizes are not looked at.
     pub sized: Option<Sized>,
+    /// How important it is where not all can be served; 0 for the most important.
+    pub rank: usize,
     /// When its head was received: latencies count from here, deadlines of a layer too.
     pub arrived: Instant,
     /// On which a layer writes what it waits for, and finds whether that took too long.

@@ -1,5 +1,6 @@
 //! What a user may set, with the defaults, and the checks that need no socket.
 
+mod admission;
 mod backend;
 mod check;
 mod listen;
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+pub use admission::{AdmissionClass, AdmissionConfig, HeaderCondition};
 pub use listen::{
     CertificateConfig, HttpListenConfig, MAX_CERTIFICATES, Network, TlsListenConfig, UnknownName,
 };
@@ -86,6 +88,8 @@ pub struct GatewayConfig {
     pub retry: RetryConfig,
     /// Bounds on sizes and counts.
     pub limits: LimitConfig,
+    /// Who is served first, and who is turned away first, where not all can be served.
+    pub admission: AdmissionConfig,
     /// What one source may ask.
     pub sources: SourceLimitConfig,
     /// How the names of backends become addresses.
@@ -148,6 +152,7 @@ impl Default for GatewayConfig {
             timeouts: TimeoutConfig::default(),
             retry: RetryConfig::default(),
             limits: LimitConfig::default(),
+            admission: AdmissionConfig::default(),
             sources: SourceLimitConfig::default(),
             resolver: ResolverConfig::default(),
             forwarding: ForwardingConfig::default(),

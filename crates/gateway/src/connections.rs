@@ -68,9 +68,9 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    fn try_take(backend: &Arc<Backend>, limit: usize) -> Option<Self> {
+    fn try_take(backend: &Arc<Backend>, configured: usize) -> Option<Self> {
         let open = &backend.connections.open;
-        if (open.fetch_add(1, SeqCst) as usize) < limit {
+        if (open.fetch_add(1, SeqCst) as usize) < backend.limit(configured) {
             return Some(Self::of(backend));
         }
         // None was closed: nobody is told.
@@ -194,7 +194,7 @@ mod tests {
     #[tokio::test]
     async fn an_idle_one_goes_to_whoever_waits_and_counts_on() {
         let backend = Arc::new(Backend::new(&BackendConfig::new("http://127.0.0.1:1")).unwrap());
-        let waiting = Waiting::new(1, 1);
+        let waiting = Waiting::new(1, 1, 1);
         let first = room(Lease::take(&backend, 1, &waiting).await);
         let mut second = std::pin::pin!(Lease::take(&backend, 1, &waiting));
         assert!(futures_poll(second.as_mut()).await.is_none());
@@ -211,7 +211,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_nobody_waits_for_any_more_is_closed() {
         let backend = Arc::new(Backend::new(&BackendConfig::new("http://127.0.0.1:1")).unwrap());
-        let waiting = Waiting::new(1, 1);
+        let waiting = Waiting::new(1, 1, 1);
         let first = room(Lease::take(&backend, 2, &waiting).await);
         let second = room(Lease::take(&backend, 2, &waiting).await);
         {
@@ -230,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn one_more_than_the_limit_waits_until_one_is_closed() {
         let backend = Arc::new(Backend::new(&BackendConfig::new("http://127.0.0.1:1")).unwrap());
-        let waiting = Waiting::new(1, 1);
+        let waiting = Waiting::new(1, 1, 1);
         let first = room(Lease::take(&backend, 1, &waiting).await);
         assert!(!backend.connections.are_wanted());
         let second = Lease::take(&backend, 1, &waiting);

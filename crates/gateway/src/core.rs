@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::admission::Ranking;
 use crate::alarm::Alarm;
 use crate::backend::Backend;
 use crate::batch::BatchInterval;
@@ -79,6 +80,8 @@ pub(crate) struct Core {
     pub names_clients: bool,
     /// Answers may be stored, so that a layer looks at their fields.
     pub stores: bool,
+    /// How important requests are; `None` where all are equal.
+    pub ranking: Option<Ranking>,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
     /// Requests that wait for a descriptor.
@@ -145,6 +148,7 @@ impl Core {
             part_in_flight_per_backend: config.limits.max_in_flight_per_backend.div_ceil(cores),
             names_clients: backends.iter().any(|backend| backend.dial.names_client()),
             stores: cache.is_some(),
+            ranking: Ranking::new(&config.admission),
             queue: Queue::new(index, Arc::clone(&waiting)),
             waiting,
             shortage: Shortage::default(),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::admission;
 use crate::alarm::Alarm;
 use crate::backend::{Backend, BackendChange, BackendHealth};
 use crate::batch::BatchInterval;
@@ -47,6 +48,8 @@ pub struct Bound {
 /// threads. Dropping it stops the gateway at once; [`Handle::shutdown`] lets requests finish first.
 #[derive(Debug)]
 pub struct Handle {
+    /// The requests of all cores that wait.
+    waiting: Arc<Waiting>,
     orders: mpsc::Sender<Order>,
     returned: Returned,
     alarm: Arc<Alarm>,
@@ -244,6 +247,11 @@ impl Bound {
         let cache = (config.cache.bytes > 0).then(|| Arc::new(Store::new(&config.cache)));
         let config = Arc::new(config);
         let routes = (config.sizes.classes() > 0).then(Arc::<SharedRoutes>::default);
+        let waiting = Arc::new(Waiting::new(
+            cores,
+            config.limits.max_queued,
+            admission::ranks(&config.admission),
+        ));
         let common = Common {
             routes: routes.clone(),
             batch: batch.clone(),
@@ -252,7 +260,7 @@ impl Bound {
             config: Arc::clone(&config),
             cores,
             signs: Arc::new(Signs::new(cores, backends.len())),
-            waiting: Arc::new(Waiting::new(cores, config.limits.max_queued)),
+            waiting: Arc::clone(&waiting),
             sources: Sources::new(&config.sources),
             descriptors: Arc::new(Descriptors::of_process(
                 cores,
@@ -295,6 +303,7 @@ impl Bound {
             control::run(runtime, common, channels, control_returned);
         })?;
         Ok(Handle {
+            waiting,
             orders,
             returned,
             alarm,
@@ -542,7 +551,15 @@ impl Handle {
                 index: backend,
                 count: self.backends.len(),
             })?
-            .apply(change.into())
+            .apply(change.into())?;
+        // There may be room now for what waits.
+        self.waiting.tell_all();
+        Ok(())
+    }
+
+    /// The classes of importance, in the order of [`PeriodStats::ranks`]; none where all requests are equal.
+    pub fn ranks(&self) -> Vec<&str> {
+        admission::names(&self.config.admission)
     }
 
     /// What is known of each backend, in the order of the configuration.

@@ -186,7 +186,7 @@ fn start<L: Layer + 'static>(
         config: Arc::new(config),
         backends,
         cores: 1,
-        waiting: Arc::new(crate::waiting::Waiting::new(1, 1_024)),
+        waiting: Arc::new(crate::waiting::Waiting::new(1, 1_024, 1)),
         signs: Arc::new(Signs::new(1, 1)),
         descriptors: Arc::new(Descriptors::of_process(1, 1, 1)),
         cache: None,

@@ -36,6 +36,7 @@
 mod accept;
 mod account;
 mod addresses;
+mod admission;
 mod admit;
 mod ahead;
 mod alarm;
@@ -110,13 +111,14 @@ mod upstream;
 mod waiting;
 mod watch;
 
+pub use admission::MAX_ADMISSION_CLASSES;
 pub use backend::{BackendChange, BackendHealth, BackendState};
 pub use config::{
-    BackendConfig, BackendProtocol, BackendTlsConfig, Balance, BatchConfig, BatchKey, CacheConfig,
-    CachePolicy, CertificateConfig, ForwardPolicy, ForwardingConfig, GatewayConfig, HealthConfig,
-    HttpListenConfig, LimitConfig, MAX_BACKENDS, MAX_CERTIFICATES, MAX_ROUTES, MAX_SIZE_CLASSES, MAX_THREADS,
-    MAX_WEIGHT, Network, ProxyVersion, ResolverConfig, RetryConfig, SizesConfig, SourceLimitConfig,
-    TimeoutConfig, TlsListenConfig, UnknownName,
+    AdmissionClass, AdmissionConfig, BackendConfig, BackendProtocol, BackendTlsConfig, Balance, BatchConfig,
+    BatchKey, CacheConfig, CachePolicy, CertificateConfig, ForwardPolicy, ForwardingConfig, GatewayConfig,
+    HeaderCondition, HealthConfig, HttpListenConfig, LimitConfig, MAX_BACKENDS, MAX_CERTIFICATES, MAX_ROUTES,
+    MAX_SIZE_CLASSES, MAX_THREADS, MAX_WEIGHT, Network, ProxyVersion, ResolverConfig, RetryConfig,
+    SizesConfig, SourceLimitConfig, TimeoutConfig, TlsListenConfig, UnknownName,
 };
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
@@ -128,5 +130,5 @@ pub use sizes::{COARSE_BUCKETS, ClassCounts, ClassOnBackend, ClassRoute, CoarseH
 pub use sources::SourceCounts;
 pub use stats::{
     BackendPeriod, BatchCounts, CacheCounts, CacheSize, ConnectCounts, Counts, PeriodStats, QueueCounts,
-    RetryCounts, backend_histogram, service_histogram,
+    RankCounts, RetryCounts, backend_histogram, service_histogram,
 };

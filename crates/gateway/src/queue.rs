@@ -1,4 +1,5 @@
-//! Requests of one core that wait for a backend below its limit of requests in flight, first come, first served.
+//! Requests of one core that wait for a backend below its limit of requests in flight: what is more important first, and of one rank
+//! first come, first served.
 //!
 //! Only the first of them looks for a backend, whenever a request ends (on any core: [`Waiting`]) or another one comes; having found
 //! one, it leaves and wakes the next, for there may be room for more. A request that finds the queue empty never touches it.
@@ -22,7 +23,11 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug)]
-struct Waiter(RefCell<Option<Waker>>);
+struct Waiter {
+    /// 0 for the most important.
+    rank: usize,
+    waker: RefCell<Option<Waker>>,
+}
 
 /// A request's place in the queue; it leaves when this is dropped.
 #[derive(Debug)]
@@ -54,13 +59,19 @@ impl Queue {
         self.waiters.borrow().len()
     }
 
-    /// Joins the queue at its end; `None` where as many wait, over all cores, as may.
-    pub(crate) fn join(&self) -> Option<Place<'_>> {
-        if !self.waiting.join(self.core) {
+    /// Joins the queue behind those of its rank; `None` where as many wait, over all cores, as may.
+    pub(crate) fn join(&self, rank: usize) -> Option<Place<'_>> {
+        if !self.waiting.join(self.core, rank) {
             return None;
         }
-        let waiter = Rc::new(Waiter(RefCell::default()));
-        self.waiters.borrow_mut().push_back(waiter.clone());
+        let waiter = Rc::new(Waiter {
+            rank,
+            waker: RefCell::default(),
+        });
+        let mut waiters = self.waiters.borrow_mut();
+        let at = waiters.partition_point(|other| other.rank <= rank);
+        waiters.insert(at, waiter.clone());
+        drop(waiters);
         // Backends may have come back without a request having ended.
         self.wake_first();
         Some(Place { queue: self, waiter })
@@ -87,7 +98,7 @@ impl Queue {
     pub(crate) fn wake_first(&self) {
         match self.waiters.borrow().front() {
             Some(first) => {
-                if let Some(waker) = &*first.0.borrow() {
+                if let Some(waker) = &*first.waker.borrow() {
                     waker.wake_by_ref();
                 }
             }
@@ -111,7 +122,7 @@ impl Place<'_> {
                 }
                 self.queue.waiting.hand_on(self.queue.core);
             }
-            *self.waiter.0.borrow_mut() = Some(cx.waker().clone());
+            *self.waiter.waker.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         })
         .await
@@ -124,7 +135,7 @@ impl Drop for Place<'_> {
         // Nearly always it is the first that leaves.
         if let Some(place) = waiters.iter().position(|waiter| Rc::ptr_eq(waiter, &self.waiter)) {
             waiters.remove(place);
-            self.queue.waiting.leave(self.queue.core);
+            self.queue.waiting.leave(self.queue.core, self.waiter.rank);
         }
         drop(waiters);
         self.queue.wake_first();
@@ -153,7 +164,7 @@ mod tests {
 
     #[test]
     fn only_the_first_takes_what_is_free_and_the_next_is_woken() {
-        let queue = Queue::new(0, Arc::new(Waiting::new(1, 2)));
+        let queue = Queue::new(0, Arc::new(Waiting::new(1, 2, 1)));
         let free = Cell::new(0);
         let take = || {
             (free.get() > 0).then(|| {
@@ -163,8 +174,8 @@ mod tests {
         let alarm = Arc::new(Alarm::default());
         let waker = alarm.clone().into();
         let mut cx = Context::from_waker(&waker);
-        let (first, second) = (queue.join().unwrap(), queue.join().unwrap());
-        assert!(queue.join().is_none(), "a third is too many");
+        let (first, second) = (queue.join(0).unwrap(), queue.join(0).unwrap());
+        assert!(queue.join(0).is_none(), "a third is too many");
         {
             let (mut one, mut two) = (pin!(first.turn(take)), pin!(second.turn(take)));
             assert!(one.as_mut().poll(&mut cx).is_pending());
@@ -186,9 +197,9 @@ mod tests {
 
     #[test]
     fn room_that_its_core_did_not_live_to_use_goes_to_another_core() {
-        let waiting = Arc::new(Waiting::new(3, 9));
+        let waiting = Arc::new(Waiting::new(3, 9, 1));
         let queues: Vec<_> = (0..3).map(|core| Queue::new(core, waiting.clone())).collect();
-        let (mut first, second) = (queues[0].join(), queues[1].join());
+        let (mut first, second) = (queues[0].join(0), queues[1].join(0));
         let has_news = |core: usize| {
             let mut cx = Context::from_waker(Waker::noop());
             pin!(queues[core].news()).poll(&mut cx).is_ready()
@@ -203,9 +214,9 @@ mod tests {
 
     #[test]
     fn who_gives_up_in_the_middle_leaves_the_others_in_their_order() {
-        let queue = Queue::new(0, Arc::new(Waiting::new(1, 3)));
+        let queue = Queue::new(0, Arc::new(Waiting::new(1, 3, 1)));
         let mut cx = Context::from_waker(Waker::noop());
-        let places: Vec<_> = (0..3).map(|_| queue.join().unwrap()).collect();
+        let places: Vec<_> = (0..3).map(|_| queue.join(0).unwrap()).collect();
         let mut places = places.into_iter();
         let (first, second, third) = (
             places.next().unwrap(),
@@ -217,5 +228,27 @@ mod tests {
         assert!(pin!(third.turn(|| Some(()))).poll(&mut cx).is_pending());
         drop(first);
         assert!(pin!(third.turn(|| Some(()))).poll(&mut cx).is_ready());
+    }
+
+    #[test]
+    fn what_is_more_important_goes_first_and_equals_in_the_order_they_came() {
+        let queue = Queue::new(0, Arc::new(Waiting::new(1, 30, 3)));
+        let mut cx = Context::from_waker(Waker::noop());
+        let ranks = [1, 2, 0, 1, 0, 2];
+        let places: Vec<_> = ranks.map(|rank| queue.join(rank)).into_iter().flatten().collect();
+        let mut left: Vec<usize> = (0..places.len()).collect();
+        let mut places: Vec<_> = places.into_iter().map(Some).collect();
+        let mut order = Vec::new();
+        while !left.is_empty() {
+            let first = left.iter().position(|at| {
+                let place = places[*at].as_ref();
+                place.is_some_and(|place| pin!(place.turn(|| Some(()))).poll(&mut cx).is_ready())
+            });
+            let at = left.remove(first.expect("one is the first"));
+            places[at] = None;
+            order.push(at);
+        }
+        assert_eq!(order, [2, 4, 0, 3, 1, 5]);
+        assert!(queue.is_empty());
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use derive_more::AddAssign;
 use hdrhistogram::Histogram;
 
+use crate::admission::MAX_RANKS;
 use crate::backend::Backend;
 use crate::sizes::ClassCounts;
 use crate::sources::SourceCounts;
@@ -182,6 +183,22 @@ pub struct QueueCounts {
     pub waiting: u64,
 }
 
+/// Requests of one class of importance ([`crate::AdmissionConfig`]) that found every backend at its limit, counted over a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
+pub struct RankCounts {
+    /// Waited, whatever came of it.
+    pub waited: u64,
+    /// Were turned away: there was no place for them, or they had waited too long.
+    pub turned_away: u64,
+}
+
+/// Adds those of each rank.
+fn add_ranks(sum: &mut [RankCounts; MAX_RANKS], other: &[RankCounts; MAX_RANKS]) {
+    for (sum, other) in sum.iter_mut().zip(other) {
+        *sum += *other;
+    }
+}
+
 /// Requests that were sent to a backend once more, counted over a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub struct RetryCounts {
@@ -313,6 +330,8 @@ pub struct PeriodStats {
     pub service: Counts,
     /// Requests that had to wait for a backend below its limit.
     pub queue: QueueCounts,
+    /// Those of each class of importance, in the order of [`crate::Handle::ranks`].
+    pub ranks: [RankCounts; MAX_RANKS],
     /// What the cache did.
     pub cache: CacheCounts,
     /// What the batcher did.
@@ -355,6 +374,7 @@ impl PeriodStats {
             since: Duration::ZERO,
             service: Counts::default(),
             queue: QueueCounts::default(),
+            ranks: Default::default(),
             cache: CacheCounts::default(),
             batch: BatchCounts::default(),
             sources: SourceCounts::default(),
@@ -374,6 +394,7 @@ impl PeriodStats {
     pub(crate) fn absorb(&mut self, sample: &CoreSample) {
         self.service.add(&sample.service);
         self.queue += sample.queue;
+        add_ranks(&mut self.ranks, &sample.ranks);
         self.cache += sample.cache;
         self.batch += sample.batch;
         self.sources += sample.sources;
@@ -397,6 +418,7 @@ impl PeriodStats {
         self.service.in_flight = in_flight;
         let waiting = self.queue.waiting;
         self.queue += earlier.queue;
+        add_ranks(&mut self.ranks, &earlier.ranks);
         self.queue.waiting = waiting;
         self.cache += earlier.cache;
         let held = self.batch.held;
@@ -432,6 +454,7 @@ pub(crate) struct BackendSample {
 pub(crate) struct CoreSample {
     pub service: Counts,
     pub queue: QueueCounts,
+    pub ranks: [RankCounts; MAX_RANKS],
     pub cache: CacheCounts,
     pub batch: BatchCounts,
     pub sources: SourceCounts,
@@ -449,6 +472,7 @@ impl CoreSample {
         Self {
             service: Counts::default(),
             queue: QueueCounts::default(),
+            ranks: Default::default(),
             cache: CacheCounts::default(),
             batch: BatchCounts::default(),
             sources: SourceCounts::default(),
@@ -471,6 +495,7 @@ impl CoreSample {
     pub(crate) fn clear(&mut self) {
         self.service = Counts::default();
         self.queue = QueueCounts::default();
+        self.ranks = Default::default();
         self.cache = CacheCounts::default();
         self.batch = BatchCounts::default();
         self.sources = SourceCounts::default();
@@ -549,6 +574,10 @@ mod tests {
                     waiting: in_flight,
                     ..QueueCounts::default()
                 },
+                ranks: std::array::from_fn(|_| RankCounts {
+                    waited: arrivals,
+                    turned_away: 1,
+                }),
                 cache: CacheCounts::default(),
                 batch: BatchCounts::default(),
                 sources: SourceCounts {
@@ -584,6 +613,8 @@ mod tests {
         assert_eq!(backend.histogram.len(), 2);
         assert_eq!(backend.connects.opened, 12);
         assert_eq!((now.queue.waited, now.queue.waiting), (12, 2));
+        let last = now.ranks[MAX_RANKS - 1];
+        assert_eq!((last.waited, last.turned_away), (12, 2));
         assert_eq!(now.sources.requests, 12);
     }
 

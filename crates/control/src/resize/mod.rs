@@ -4,7 +4,8 @@
 //! A law of the lever [`Lever::Servers`] says how many servers should be on; [`Fleet`] says which, and carries each through
 //! its power states with [`Server`]. Both are state machines that are given the time: whoever calls them reads the clock, asks
 //! the servers and carries out the [`Command`]s. [`mod@demand`] says what arrives where only some servers could be read, [`mod@hold`]
-//! what stays while the balancer cannot be relied on, [`energy`] what it all comes to by a model.
+//! what stays while the balancer cannot be relied on, [`mod@in_hand`] how many requests each server is given at a time, [`energy`] what it
+//! all comes to by a model.
 //!
 //! | law | it goes by |
 //! |---|---|
@@ -21,6 +22,7 @@ pub mod energy;
 pub mod first_attempts;
 pub mod fleet;
 pub mod hold;
+pub mod in_hand;
 pub mod predictive;
 pub mod schedule;
 pub mod server;
@@ -40,6 +42,7 @@ pub use energy::{Energy, EnergyTotals, ServerLoad, ServerPower};
 pub use first_attempts::FirstAttempts;
 pub use fleet::{Fleet, Order};
 pub use hold::{BALANCER_LOST, hold};
+pub use in_hand::{InHand, InHandPeriod};
 pub use predictive::Predictive;
 pub use schedule::{Schedule, Scheduled};
 pub use server::{Cause, Command, Found, Health, PowerState, Server};

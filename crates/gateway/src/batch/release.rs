@@ -338,7 +338,7 @@ mod tests {
             config: Arc::new(GatewayConfig::default()),
             backends: Vec::new(),
             cores: 1,
-            waiting: Arc::new(crate::waiting::Waiting::new(1, 1_024)),
+            waiting: Arc::new(crate::waiting::Waiting::new(1, 1_024, 1)),
             signs: Arc::new(Signs::new(0, 1)),
             descriptors: Arc::new(Descriptors::of_process(1, 1, 1)),
             cache: None,

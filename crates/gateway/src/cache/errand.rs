@@ -87,6 +87,7 @@ pub(super) struct Errand<L> {
     /// Of the client that it is for.
     place: Option<Rc<Member>>,
     sized: Option<Sized>,
+    rank: usize,
     watch: OwnWatch,
     ticket: FlightTicket,
     stale: Option<Arc<Stored>>,
@@ -119,6 +120,7 @@ impl<L: Layer> Errand<L> {
             place: watch.as_ref().and_then(|_| call.place.clone()),
             client_watch: watch,
             sized: call.sized,
+            rank: call.rank,
             watch: OwnWatch::new(core.clone()),
             ticket,
             stale,
@@ -216,6 +218,7 @@ impl<L: Layer> Errand<L> {
             place: self.place.clone(),
             grpc: None,
             sized: self.sized,
+            rank: self.rank,
             arrived: Instant::now(),
             watch: self.watch.watch.clone(),
         });

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod importance;
 mod servers;
 
 use std::io::{BufReader, Write};
@@ -425,7 +426,10 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
         (503, Some("1"))
     );
     let late = waits.receive();
-    assert_eq!((late.status(), late.header("retry-after")), (503, Some("1")));
+    // Waiting takes a second, and not all are to come again at once.
+    let after = late.header("retry-after");
+    assert_eq!(late.status(), 503);
+    assert!(matches!(after, Some("1" | "2")), "{after:?}");
     assert!(
         begun.elapsed() >= Duration::from_millis(1_000),
         "it gave up early"

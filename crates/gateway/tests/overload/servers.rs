@@ -122,10 +122,10 @@ pub fn in_front_of(servers: &[Prefork]) -> GatewayConfig {
 }
 
 /// One request on a connection of its own; its status.
-async fn ask(front: SocketAddr) -> Option<u16> {
+async fn ask(front: SocketAddr, path: &str) -> Option<u16> {
     let mut stream = tokio::net::TcpStream::connect(front).await.ok()?;
-    let request = b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
-    stream.write_all(request).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.ok()?;
     Message::read_head(&mut answer.as_slice()).map(|head| head.status())
@@ -133,6 +133,16 @@ async fn ask(front: SocketAddr) -> Option<u16> {
 
 /// Sends `rate_per_s` for so long, whoever waits; how many were answered 200.
 pub fn offer(front: SocketAddr, rate_per_s: f64, length: Duration) -> std::thread::JoinHandle<usize> {
+    offer_for(front, "/", rate_per_s, length)
+}
+
+/// The same for a path.
+pub fn offer_for(
+    front: SocketAddr,
+    path: &'static str,
+    rate_per_s: f64,
+    length: Duration,
+) -> std::thread::JoinHandle<usize> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -148,7 +158,7 @@ pub fn offer(front: SocketAddr, rate_per_s: f64, length: Duration) -> std::threa
                             begun + Duration::from_secs_f64(f64::from(number) / rate_per_s),
                         )
                         .await;
-                        ask(front).await
+                        ask(front, path).await
                     })
                 })
                 .collect();

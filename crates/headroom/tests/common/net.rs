@@ -226,6 +226,11 @@ impl Load {
 
     /// So many clients share the rate, each waiting for its answer.
     pub fn of_clients(clients: u64, address: SocketAddr, rate: u64) -> Self {
+        Self::asking_for("/", clients, address, rate)
+    }
+
+    /// The same for a path.
+    pub fn asking_for(path: &'static str, clients: u64, address: SocketAddr, rate: u64) -> Self {
         let mut load = Self {
             per_s: Arc::new(AtomicU64::new(rate)),
             answered: Arc::default(),
@@ -245,7 +250,7 @@ impl Load {
                     let turn = (start.elapsed().as_secs_f64() / interval - phase).floor() + 1.0;
                     let due = Duration::from_secs_f64((turn + phase).max(0.0) * interval);
                     std::thread::sleep(due.saturating_sub(start.elapsed()));
-                    let right = get(address, "/").is_ok_and(|answer| answer.status == 200);
+                    let right = get(address, path).is_ok_and(|answer| answer.status == 200);
                     if right { &answered } else { &wrong }.fetch_add(1, Ordering::Relaxed);
                 }
             }));

@@ -138,6 +138,7 @@ fn a_gateway_is_commanded_by_operators_and_described_to_readers() {
         backend: 0,
         state: Some(BackendState::Drain),
         weight: None,
+        bound: None,
     };
     runtime().block_on(async {
         let reader = GatewayClient::connect(&address, &certs.client("reader-grafana"))

@@ -13,6 +13,7 @@ fn change(state: Option<BackendState>, weight: Option<u32>) -> SetBackend {
         backend: 0,
         state,
         weight,
+        bound: None,
     }
 }
 

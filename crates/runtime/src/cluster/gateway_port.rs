@@ -1,5 +1,6 @@
 //! The control port of a gateway: what it counts, reported to one controller; the backends, as that controller wants them.
 
+mod bounds;
 mod levers;
 #[cfg(test)]
 mod refused_tests;
@@ -8,12 +9,13 @@ pub use levers::levers_of;
 
 use crate::live::failures;
 use anyhow::Context;
+use bounds::Bounds;
 use headroom_gateway::{BackendChange, ClassCounts, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
     Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ClassOnBackend, ClassRoute,
-    ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts, Range, RetryCounts, SetBackend, SizeClass,
-    SourceCounts, check_settings, lease_of, routes,
+    ConnectCounts, GatewayDescription, GatewayPeriod, ImportanceCounts, QueueCounts, Range, RetryCounts,
+    SetBackend, SizeClass, SourceCounts, check_settings, lease_of, routes,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
@@ -73,8 +75,10 @@ impl BoundPort {
             .collect();
         let (stop, stopping) = watch::channel(false);
         let levers = Arc::new(Levers::new(Arc::clone(&gateway)));
+        let bounds = Arc::new(Bounds::new(Arc::clone(&gateway)));
         let service = Control {
             levers: Arc::clone(&levers),
+            bounds: Arc::clone(&bounds),
             gateway,
             run: crate::random(),
             observed: Arc::default(),
@@ -105,6 +109,7 @@ impl BoundPort {
                 });
                 // Nobody can set them any more, nor give them back.
                 levers.release();
+                bounds.release();
             })?;
         Ok(ControlPort {
             addresses,
@@ -144,6 +149,7 @@ impl Drop for ControlPort {
 struct Control {
     gateway: Arc<Handle>,
     levers: Arc<Levers>,
+    bounds: Arc<Bounds>,
     run: u64,
     observed: Arc<AtomicBool>,
 }
@@ -249,6 +255,7 @@ impl Control {
                 },
                 weight: backend.weight,
                 healthy: backend.healthy,
+                most_in_flight: backend.most_in_flight,
             })
             .collect()
     }
@@ -277,10 +284,24 @@ impl Control {
             };
             self.gateway.set_backend_state(index, change).map_err(refused)?;
         }
+        if let Some(bound) = change.bound {
+            self.bounds.set(index, bound)?;
+        }
         self.backends()
             .into_iter()
             .nth(index)
             .ok_or(Refusal::Ending(Server::Gateway))
+    }
+
+    fn importance(&self, stats: &PeriodStats) -> Vec<ImportanceCounts> {
+        let ranks = self.gateway.ranks().into_iter().zip(&stats.ranks);
+        ranks
+            .map(|(name, counts)| ImportanceCounts {
+                name: name.to_owned(),
+                waited: counts.waited,
+                turned_away: counts.turned_away,
+            })
+            .collect()
     }
 
     fn message(&self, number: u64, stats: PeriodStats) -> GatewayPeriod {
@@ -322,6 +343,7 @@ impl Control {
                 })
                 .collect(),
             cores_missing: u32::try_from(stats.cores_missing).unwrap_or(u32::MAX),
+            importance: self.importance(&stats),
             queue: Some(QueueCounts {
                 waited: stats.queue.waited,
                 full: stats.queue.full,
@@ -456,7 +478,9 @@ impl gateway_server::Gateway for Control {
         let peer = request.extensions().get::<Peer>().cloned();
         let change = SetBackend::try_from(request.into_inner()).map_err(Refusal::from)?;
         let backend = self.change(change)?;
-        if let Some(peer) = peer.filter(|peer| limiter::admits(&peer.key(), "backend changed")) {
+        // A bound follows what is known of a server in each period, which is no news.
+        let is_news = change.state.is_some() || change.weight.is_some();
+        if let Some(peer) = peer.filter(|peer| is_news && limiter::admits(&peer.key(), "backend changed")) {
             tracing::info!(%peer, ?change, "a controller changed a backend");
         }
         Ok(Response::new(proto::BackendSet {

@@ -66,6 +66,8 @@ pub struct DevicePeriod {
     pub switched: BTreeMap<String, PowerState>,
     /// Requests that arrive at the whole cluster, where that is counted otherwise than by the telemetry.
     pub demand: Option<PerSecond>,
+    /// Whether requests are held back, or turned away, before they come to where that is counted.
+    pub holds_back: bool,
     /// Requests as a balancer counts them, for a run without other telemetry.
     pub traffic: Option<TrafficPeriod>,
     /// What the telemetry counted of each backend, where it came.

@@ -97,7 +97,7 @@ use headroom_control::{
     missed_latency,
 };
 use headroom_node::restore;
-use headroom_units::{Part, Role, Seconds, Setting, quantile_of_answered};
+use headroom_units::{Part, PerSecond, Role, Seconds, Sensor, Setting, quantile_of_answered};
 use late::Lateness;
 use reflex::Reflexes;
 use std::time::{Duration, Instant};
@@ -325,6 +325,18 @@ impl ControlLoop<'_, '_> {
             period.add(part);
         }
         let sizes = sizes.map(|sizes| sizes.observation(self.frame.slo));
+        let demand = match telemetry.as_ref().filter(|_| period.holds_back) {
+            // What is held back or turned away before it comes to where demand is counted is demand.
+            Some(telemetry) if length > Seconds::ZERO => {
+                let came = PerSecond::new(telemetry.arrivals as f64 / length.get());
+                period.demand.map(|counted| counted.max(came))
+            }
+            _ => period.demand,
+        };
+        if period.holds_back {
+            let cluster = Part::new(DevicePeriod::CLUSTER, Role::Cluster);
+            period.add(cluster.with(Sensor::ArrivalRate, demand.map(PerSecond::get)));
+        }
         let seen = Observation {
             period: index,
             length,
@@ -338,7 +350,7 @@ impl ControlLoop<'_, '_> {
             frequency: period.frequency,
             cpu_time: period.cpu_time,
             nodes_missing: period.missing.nodes,
-            demand: period.demand,
+            demand,
             cache,
             batching,
             oncall: period.oncall,
@@ -369,6 +381,7 @@ impl ControlLoop<'_, '_> {
             latency,
             backends,
             queue,
+            importance,
             cache,
             batch,
             accept_pauses,
@@ -403,6 +416,7 @@ impl ControlLoop<'_, '_> {
             },
             backends,
             queue,
+            importance,
             cache,
             batch,
             accept_pauses,

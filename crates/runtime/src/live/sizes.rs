@@ -321,6 +321,7 @@ mod tests {
             state: message::BackendState::Up,
             weight: 1,
             healthy: true,
+            most_in_flight: None,
         };
         let backends: Vec<Backend> = urls.iter().map(backend).collect();
         let class = |completions: u64, failures: u64| message::SizeClass {

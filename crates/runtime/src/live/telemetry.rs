@@ -6,7 +6,7 @@ use super::sizes::SizesPeriod;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
 use headroom_gateway::{
-    BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts, RetryCounts, SourceCounts,
+    BatchCounts, CacheCounts, Handle, PeriodStats, QueueCounts, RankCounts, RetryCounts, SourceCounts,
 };
 use headroom_telemetry::{Latency, Source, TelemetryPeriod};
 use headroom_units::{Part, Ratio, Role, Seconds, Sensor};
@@ -46,6 +46,8 @@ pub struct TrafficPeriod {
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
     pub queue: Option<QueueCounts>,
+    /// Those of each class of importance, by its name; none where all requests are equal.
+    pub importance: Vec<(String, RankCounts)>,
     /// What the gateway's cache did; `None` where there is none.
     pub cache: Option<CacheCounts>,
     /// What the gateway's batcher did; `None` where there is none.
@@ -86,6 +88,12 @@ impl TrafficPeriod {
         self.oldest_in_flight = oldest.into_iter().flatten().reduce(Seconds::max);
         if let Some(queue) = &other.queue {
             *self.queue.get_or_insert_default() += *queue;
+        }
+        for (name, counts) in &other.importance {
+            match self.importance.iter_mut().find(|(known, _)| known == name) {
+                Some((_, known)) => *known += *counts,
+                None => self.importance.push((name.clone(), *counts)),
+            }
         }
         if let Some(cache) = &other.cache {
             *self.cache.get_or_insert_default() += *cache;
@@ -194,6 +202,13 @@ impl Telemetry for GatewayTelemetry<'_> {
             latency: ReportedLatency::Histogram(stats.histogram),
             backends,
             queue: Some(stats.queue),
+            importance: self
+                .gateway
+                .ranks()
+                .into_iter()
+                .zip(stats.ranks)
+                .map(|(name, counts)| (name.to_owned(), counts))
+                .collect(),
             cache: stats.cache_size.map(|_| stats.cache),
             batch: self.gateway.batch_interval().map(|_| stats.batch),
             accept_pauses: stats.accept_pauses,
@@ -329,6 +344,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         oldest_in_flight: period.oldest_in_flight,
         backends: backends.collect(),
         queue: None,
+        importance: Vec::new(),
         cache: None,
         batch: None,
         accept_pauses: 0,

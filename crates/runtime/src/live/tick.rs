@@ -4,7 +4,9 @@ use super::device::{Missing, Refused};
 use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
 use headroom_control::{Decision, Observation, Traffic};
-use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, RetryCounts, SourceCounts};
+use headroom_gateway::{
+    BatchCounts, CacheCounts, ConnectCounts, QueueCounts, RankCounts, RetryCounts, SourceCounts,
+};
 use headroom_units::{
     Cores, Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Setting, Watts,
 };
@@ -52,6 +54,8 @@ pub struct Tick {
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
     pub queue: Option<QueueCounts>,
+    /// Those of each class of importance, by its name; none where all requests are equal.
+    pub importance: Vec<(String, RankCounts)>,
     /// What the gateway's cache did; `None` where there is none.
     pub cache: Option<CacheCounts>,
     /// What the gateway's batcher did; `None` where there is none.

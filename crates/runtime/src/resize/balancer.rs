@@ -33,6 +33,9 @@ pub struct Wanted {
     pub admission: Admission,
     /// Whether it warms up: where the balancer can, it gets fewer requests than the others then.
     pub warming: bool,
+    /// How many requests it is to have in hand at most, of all that are on their way there or worked on; `None` for as many as the
+    /// balancer's own configuration lets. A balancer without such a bound takes no notice.
+    pub most_in_flight: Option<u32>,
 }
 
 /// A server as the balancer has it.

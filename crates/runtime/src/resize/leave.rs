@@ -74,6 +74,7 @@ fn bring_up(
         .collect();
     let wanted = |ready: &[bool]| -> Vec<Wanted> {
         let one = |ready: &bool| Wanted {
+            most_in_flight: None,
             admission: if *ready { Admission::Ready } else { Admission::Out },
             warming: false,
         };

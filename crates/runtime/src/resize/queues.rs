@@ -31,6 +31,9 @@ pub struct Counted {
     pub drops: f64,
     /// How long the step was, in seconds.
     pub length_s: f64,
+    /// Connections in the queue, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<f64>,
 }
 
 impl Counted {
@@ -233,6 +236,7 @@ impl Queue {
                 accepts: step.accepts,
                 drops: step.drops,
                 length_s: step.length.get(),
+                waiting: step.queue_mean,
             }),
             Err(shown) => shown.clone(),
         };

@@ -1,5 +1,6 @@
 //! What a gateway says about itself and what it counted.
 
+use super::lever::LEASE_MS;
 use super::{ClassRoute, GatewayLever, LeverSetting, MAX_LEVERS, Range, SizeClass, range, sizes};
 use crate::check::{Invalid, at_most, each, micros, protocol, required};
 use crate::proto;
@@ -7,12 +8,14 @@ use std::time::Duration;
 
 // Counts are what the contract says they are: there is nothing in them to check.
 pub use crate::proto::{
-    BackendPeriod, BatchCounts, CacheCounts, ConnectCounts, FailureCounts, QueueCounts, RetryCounts,
-    SourceCounts,
+    BackendPeriod, BatchCounts, CacheCounts, ConnectCounts, FailureCounts, ImportanceCounts, QueueCounts,
+    RetryCounts, SourceCounts,
 };
 
 /// The most backends of one gateway.
 pub const MAX_BACKENDS: usize = 256;
+/// The most classes of importance of one gateway.
+pub const MAX_IMPORTANCES: usize = 16;
 /// The most different latencies in one period: more than three digits of a microsecond to two minutes can tell apart.
 pub const MAX_LATENCIES: usize = 32_768;
 /// The largest weight of a backend.
@@ -83,6 +86,17 @@ pub struct Backend {
     pub weight: u32,
     /// Whether it passes its health check; true where there is none.
     pub healthy: bool,
+    /// How many requests it may have in flight, where that was set beside what is configured.
+    pub most_in_flight: Option<u32>,
+}
+
+/// How many requests a backend may have in flight, for the length of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlightBound {
+    /// So many; `None` for as configured.
+    pub most: Option<u32>,
+    /// For so long.
+    pub lease: Duration,
 }
 
 /// A change of one backend. `None` leaves it as it is.
@@ -94,6 +108,8 @@ pub struct SetBackend {
     pub state: Option<BackendState>,
     /// The weight, at most [`MAX_WEIGHT`].
     pub weight: Option<u32>,
+    /// How many requests it may have in flight.
+    pub bound: Option<InFlightBound>,
 }
 
 /// What was counted in one period.
@@ -141,6 +157,8 @@ pub struct GatewayPeriod {
     pub cache: Option<CacheCounts>,
     /// What the batcher did; `None` where there is none.
     pub batch: Option<BatchCounts>,
+    /// Requests that found every backend at its limit, by class of importance, the most important first. At most [`MAX_IMPORTANCES`].
+    pub importance: Vec<ImportanceCounts>,
     /// Every lever of the gateway with its value at the end. At most [`MAX_LEVERS`].
     pub levers: Vec<LeverSetting>,
     /// Each class of sizes, the smallest first, and last what is of no known size; empty where it looks at no sizes.
@@ -176,6 +194,7 @@ impl From<Backend> for proto::Backend {
             state: state_number(Some(backend.state)),
             weight: backend.weight,
             healthy: backend.healthy,
+            most_in_flight: backend.most_in_flight,
         }
     }
 }
@@ -188,6 +207,7 @@ impl TryFrom<proto::Backend> for Backend {
             url: message.url,
             weight: message.weight,
             healthy: message.healthy,
+            most_in_flight: message.most_in_flight,
         })
     }
 }
@@ -199,12 +219,24 @@ impl TryFrom<proto::BackendSet> for Backend {
     }
 }
 
+/// The lease of a bound.
+fn lease(ms: u64) -> Result<Duration, Invalid> {
+    match (LEASE_MS.minimum..=LEASE_MS.maximum).contains(&(ms as f64)) {
+        true => Ok(Duration::from_millis(ms)),
+        false => Err(Invalid::new("lease_ms", ms, "100 to 86400000")),
+    }
+}
+
 impl From<SetBackend> for proto::SetBackendRequest {
     fn from(change: SetBackend) -> Self {
         Self {
             backend: change.backend,
             state: state_number(change.state),
             weight: change.weight,
+            most_in_flight: change.bound.map(|bound| bound.most.unwrap_or(0)),
+            lease_ms: change.bound.map_or(0, |bound| {
+                u64::try_from(bound.lease.as_millis()).unwrap_or(u64::MAX)
+            }),
         }
     }
 }
@@ -215,10 +247,19 @@ impl TryFrom<proto::SetBackendRequest> for SetBackend {
         if let Some(weight) = message.weight.filter(|weight| *weight > MAX_WEIGHT) {
             return Err(Invalid::new("weight", weight, format!("0 to {MAX_WEIGHT}")));
         }
+        let bound = message.most_in_flight.map(|most| {
+            let most = Some(most).filter(|most| *most > 0);
+            let lease = match most {
+                Some(_) => lease(message.lease_ms)?,
+                None => Duration::ZERO,
+            };
+            Ok::<_, Invalid>(InFlightBound { most, lease })
+        });
         Ok(Self {
             backend: message.backend,
             state: state(message.state)?,
             weight: message.weight,
+            bound: bound.transpose()?,
         })
     }
 }
@@ -298,6 +339,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             responses: period.responses.to_vec(),
             cache: period.cache,
             batch: period.batch,
+            importance: period.importance,
             levers: period.levers,
             sizes: period.sizes.into_iter().map(Into::into).collect(),
             routes: sizes::routes_message(period.routes),
@@ -335,6 +377,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             responses,
             cache: message.cache,
             batch: message.batch,
+            importance: at_most("importance", message.importance, MAX_IMPORTANCES)?,
             levers: at_most("levers", message.levers, MAX_LEVERS)?,
             sizes: each("sizes", message.sizes, sizes::MAX_SIZE_CLASSES + 1)?,
             routes: sizes::routes(message.routes)?,
@@ -377,6 +420,7 @@ mod tests {
                         ejected_failing: 8,
                     }),
                 }],
+                importance: vec![ImportanceCounts { name: "checkout".to_owned(), waited: 12, turned_away: 13 }],
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),
                 accept_pauses: arrivals,
                 refused: in_flight,
@@ -454,6 +498,8 @@ mod tests {
             backend: 1,
             state,
             weight,
+            most_in_flight: None,
+            lease_ms: 0,
         };
         assert_eq!(SetBackend::try_from(request(0, None)).unwrap().state, None);
         assert_eq!(
@@ -462,5 +508,29 @@ mod tests {
         );
         assert!(SetBackend::try_from(request(9, None)).is_err());
         assert!(SetBackend::try_from(request(0, Some(1001))).is_err());
+    }
+
+    #[test]
+    fn a_bound_has_a_lease_and_none_needs_none() {
+        let request = |most_in_flight, lease_ms| proto::SetBackendRequest {
+            backend: 1,
+            most_in_flight,
+            lease_ms,
+            ..proto::SetBackendRequest::default()
+        };
+        let bound = |most_in_flight, lease_ms| SetBackend::try_from(request(most_in_flight, lease_ms));
+        assert_eq!(bound(None, 0).unwrap().bound, None);
+        let lifted = bound(Some(0), 0).unwrap().bound.unwrap();
+        assert_eq!(lifted.most, None);
+        let set = bound(Some(30), 5_000).unwrap();
+        let wanted = InFlightBound {
+            most: Some(30),
+            lease: Duration::from_secs(5),
+        };
+        assert_eq!(set.bound, Some(wanted));
+        assert_eq!(SetBackend::try_from(proto::SetBackendRequest::from(set)), Ok(set));
+        for lease_ms in [0, 99, 86_400_001] {
+            assert!(bound(Some(30), lease_ms).is_err());
+        }
     }
 }

@@ -24,7 +24,7 @@ pub struct GatewayLever {
 }
 
 /// The lease that settings are asked for with, in milliseconds.
-const LEASE_MS: Range = Range::new(100.0, 86_400_000.0);
+pub(super) const LEASE_MS: Range = Range::new(100.0, 86_400_000.0);
 
 /// For how long settings are asked for: `None` where there is none, so that all levers are as configured.
 ///

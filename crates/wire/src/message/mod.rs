@@ -16,8 +16,8 @@ mod sizes;
 pub use description::{Description, MAX_CPU_GROUPS, PowerEnvelope};
 pub use gateway::{
     Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ConnectCounts,
-    FailureCounts, GatewayDescription, GatewayPeriod, MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts,
-    RetryCounts, SetBackend, SourceCounts,
+    FailureCounts, GatewayDescription, GatewayPeriod, ImportanceCounts, InFlightBound, MAX_BACKENDS,
+    MAX_LATENCIES, MAX_WEIGHT, QueueCounts, RetryCounts, SetBackend, SourceCounts,
 };
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
 pub use lever::{GatewayLever, LeverSetting, MAX_LEVERS, check_settings, lease_of};

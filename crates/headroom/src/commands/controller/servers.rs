@@ -83,6 +83,7 @@ pub fn assemble(
         fixed: config.given_capacity(),
         energy: config.energy.map(Energy::new),
         kinds: kinds(&machines),
+        in_hand: config.in_hand(),
         period: config.control.period(),
     })
 }

@@ -159,6 +159,12 @@ impl ControllerFile {
             ("cluster.cores_max", most, 0.001, 1e9),
             ("cluster.requests_per_core_s", rate, 1e-6, 1e9),
             ("cluster.calibrate_s", cluster.calibrate_s, 0.1, DAY_S),
+            (
+                "cluster.in_hand_ms",
+                cluster.in_hand_ms.unwrap_or(0.0),
+                0.0,
+                600_000.0,
+            ),
             ("cluster.check_limit_s", cluster.check_limit_s, 0.05, 60.0),
             ("cluster.power_poll_s", cluster.power_poll_s, 0.1, 3_600.0),
             ("exit.wait_s", self.exit.wait_s, 0.0, DAY_S),

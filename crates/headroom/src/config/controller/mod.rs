@@ -16,7 +16,7 @@ use headroom_control::resize::{PowerTuning, ServerPower};
 use headroom_control::{LawConfig, LawName, Plant, ServerTraits};
 use headroom_physics::{Machine, MachineFigures};
 use headroom_runtime::resize::Demand;
-use headroom_units::{Cores, PerSecond};
+use headroom_units::{Cores, PerSecond, Seconds};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -188,6 +188,12 @@ impl ControllerFile {
                 Demand::Balancer
             }
         })
+    }
+
+    /// Within which time of its coming to a server a request is to be answered; `None` where a server is given as many as come.
+    pub fn in_hand(&self) -> Option<Seconds> {
+        let ms = self.cluster.in_hand_ms.unwrap_or(self.slo.target_ms);
+        (ms > 0.0).then(|| Seconds::new(ms / 1e3))
     }
 
     /// One capacity for all servers, where a law is given one.

@@ -178,6 +178,9 @@ pub struct ClusterConfig {
     pub demand: Option<Demand>,
     /// The requests are the queries that the nodes' servers on call answer.
     pub queries: bool,
+    /// Within which time of its coming to a server a request is to be answered, in milliseconds: the gateways give no server more at a
+    /// time than that lets; by default the SLO's target, and 0 for as many as come.
+    pub in_hand_ms: Option<f64>,
     /// Seconds after which a check of a server has failed.
     pub check_limit_s: f64,
     /// Seconds between two questions about a server's power; a server that boots or stops is asked every second.
@@ -197,6 +200,7 @@ impl Default for ClusterConfig {
             calibrate_s: crate::config::default_calibrate_s(),
             demand: None,
             queries: false,
+            in_hand_ms: None,
             check_limit_s: 1.0,
             power_poll_s: 10.0,
         }

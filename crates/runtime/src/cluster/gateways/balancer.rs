@@ -41,6 +41,22 @@ impl GatewayBalancer {
     }
 }
 
+/// What goes on at all connected gateways, with one more request for each.
+fn going_on(gateways: &[Gateway]) -> u64 {
+    let of_one = |gateway: &Gateway| {
+        let state = gateway.state.lock();
+        state.backends.as_ref().map(|_| state.going_on + 1)
+    };
+    gateways.iter().filter_map(of_one).sum()
+}
+
+/// A gateway's part of what a server may have in hand: in proportion to what goes on there, so that one through which all requests come
+/// has nearly all of it.
+fn part(most: u32, going_on: u64, all: u64) -> u32 {
+    let share = (going_on + 1) as f64 / all.max(going_on + 1) as f64;
+    (f64::from(most) * share).ceil().max(1.0) as u32
+}
+
 impl Balancer for GatewayBalancer {
     fn name(&self) -> String {
         let gateways = self.roster.now();
@@ -93,9 +109,13 @@ impl Balancer for GatewayBalancer {
     }
 
     fn want(&mut self, wanted: &[Wanted], _patience: Duration) -> Result<(), String> {
-        for gateway in self.roster.now().iter() {
+        let gateways = self.roster.now();
+        let all = going_on(&gateways);
+        for gateway in gateways.iter() {
             gateway.state.change(|state| {
                 for (url, wanted) in self.members.iter().zip(wanted) {
+                    let part = wanted.most_in_flight.map(|most| part(most, state.going_on, all));
+                    state.bounds.insert(member(url).to_owned(), part);
                     let wanted = match wanted.admission {
                         Admission::Ready => BackendState::Up,
                         Admission::Drain => BackendState::Drain,
@@ -111,5 +131,20 @@ impl Balancer for GatewayBalancer {
 
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn a_gateway_has_the_part_of_what_goes_on_there() {
+        assert_eq!(part(30, 0, 1), 30);
+        assert_eq!([part(30, 99, 101), part(30, 0, 101)], [30, 1]);
+        assert_eq!([part(30, 9, 20), part(30, 9, 20)], [15, 15]);
+        assert_eq!(part(1, 0, 1_000), 1, "none is without any");
+        // What is going on may have grown since all were added up.
+        assert_eq!(part(30, 50, 20), 30);
     }
 }

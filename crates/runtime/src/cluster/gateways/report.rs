@@ -1,7 +1,9 @@
 //! What a gateway reports in a period, as the loop has it.
 
 use crate::live::{BackendTick, Outcomes, ReportedLatency, TrafficPeriod, demand, front};
-use headroom_gateway::{BatchCounts, CacheCounts, ConnectCounts, QueueCounts, RetryCounts, SourceCounts};
+use headroom_gateway::{
+    BatchCounts, CacheCounts, ConnectCounts, QueueCounts, RankCounts, RetryCounts, SourceCounts,
+};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::message::{Backend, BackendPeriod, GatewayPeriod};
 use std::time::Duration;
@@ -54,6 +56,17 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
             expired: queue.expired,
             waiting: queue.waiting,
         }),
+        importance: period
+            .importance
+            .into_iter()
+            .map(|of| {
+                let counts = RankCounts {
+                    waited: of.waited,
+                    turned_away: of.turned_away,
+                };
+                (of.name, counts)
+            })
+            .collect(),
         cache: period.cache.map(|cache| CacheCounts {
             hits: cache.hits,
             stale: cache.stale,

@@ -164,6 +164,7 @@ impl GatewayMembers {
     fn task(&self, gateway: Gateway) -> crate::cluster::Attending {
         let task = Task {
             client: None,
+            bounded: None,
             share: self.divided.place(),
             gateway,
             options: self.client.clone(),

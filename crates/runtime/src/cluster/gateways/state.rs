@@ -18,10 +18,14 @@ pub(super) struct GatewayState {
     pub backends: Option<Vec<Backend>>,
     /// The requests that each is serving; `None` where that is not known of the time since its state was set.
     pub in_flight: Vec<Option<u64>>,
+    /// Requests that it was serving or that waited there, when it reported last.
+    pub going_on: u64,
     /// The upper bounds of its classes of sizes; empty where it looks at none.
     pub size_bounds: Vec<u64>,
     /// The states that its backends are to have, by their URL.
     pub wanted: BTreeMap<String, BackendState>,
+    /// How many requests each is to have at most, by its URL; `None` for as configured.
+    pub bounds: BTreeMap<String, Option<u32>>,
     pub levers: LeverState,
     /// Periods added up here, and how long they were together.
     pub periods: u64,
@@ -45,8 +49,10 @@ impl Default for GatewayState {
         Self {
             backends: None,
             in_flight: Vec::new(),
+            going_on: 0,
             size_bounds: Vec::new(),
             wanted: BTreeMap::new(),
+            bounds: BTreeMap::new(),
             levers: LeverState::default(),
             periods: 0,
             length: Duration::ZERO,
@@ -67,6 +73,7 @@ impl GatewayState {
     pub fn like(other: &Self) -> Self {
         Self {
             wanted: other.wanted.clone(),
+            bounds: other.bounds.clone(),
             levers: other.levers.wanted(),
             member: Member::joining(),
             standing: Standing::Joining,
@@ -82,6 +89,7 @@ impl GatewayState {
             // What was counted while nobody was connected is in no period.
             broken: true,
             wanted: std::mem::take(&mut self.wanted),
+            bounds: std::mem::take(&mut self.bounds),
             levers: std::mem::take(&mut self.levers).connected(client.gateway().levers.clone()),
             member: self.member,
             standing: self.standing,
@@ -117,6 +125,7 @@ impl GatewayState {
     pub fn add(&mut self, mut period: GatewayPeriod) {
         self.levers.reported(std::mem::take(&mut period.levers));
         self.periods += 1;
+        self.going_on = period.in_flight;
         self.length += period.length;
         self.broken |= period.cores_missing > 0;
         for (value, count) in &period.latencies {

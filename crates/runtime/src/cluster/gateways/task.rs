@@ -7,8 +7,8 @@ use crate::cluster::{BackOff, stop_requested};
 use crate::live::Watch;
 use headroom_units::Seconds;
 use headroom_wire::client::{BoundWatch, CallError, ClientOptions, GatewayClient};
-use headroom_wire::message::{Backend, BackendState, SetBackend};
-use std::time::Duration;
+use headroom_wire::message::{Backend, BackendState, InFlightBound, SetBackend};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// A gateway is asked for so many periods in one of the control loop's, whose clock is another: what belongs to the
@@ -19,6 +19,11 @@ pub(super) const MIN_PART: Duration = Duration::from_millis(20);
 
 /// How long a gateway is waited for that is to have its levers as configured, at the end.
 const MAX_RELEASE: Duration = Duration::from_secs(1);
+
+/// The shortest lease of the bounds of what backends may have in flight.
+const MIN_BOUND_LEASE: Duration = Duration::from_secs(5);
+/// A lease is as long as so many periods at least, and renewed three times in it.
+const BOUND_LEASE_PERIODS: u32 = 5;
 
 /// What talks to one gateway.
 pub(super) struct Task {
@@ -32,6 +37,8 @@ pub(super) struct Task {
     pub period: Duration,
     /// The connection that there is.
     pub client: Option<GatewayClient>,
+    /// When the bounds of all backends were set last.
+    pub bounded: Option<Instant>,
 }
 
 impl Task {
@@ -75,21 +82,22 @@ impl Task {
 
     /// Lets go of a gateway in a run that goes on: its levers are as configured, and every server gets requests from it, for nobody
     /// says when one that is off comes back.
-    async fn leave(self) {
+    async fn leave(mut self) {
         self.release().await;
         let is_kept_away = self.gateway.state.change(|state| {
             state
                 .wanted
                 .values_mut()
                 .for_each(|wanted| *wanted = BackendState::Up);
+            state.bounds.values_mut().for_each(|bound| *bound = None);
             !state.wanted.is_empty()
         });
         if !is_kept_away {
             return;
         }
-        let given = match &self.client {
+        let given = match self.client.clone() {
             Some(client) => {
-                let set = tokio::time::timeout(MAX_RELEASE, self.set(client));
+                let set = tokio::time::timeout(MAX_RELEASE, self.set(&client));
                 set.await.is_ok_and(|set| set.is_ok())
             }
             None => false,
@@ -181,7 +189,7 @@ impl Task {
     /// Has a gateway that was just connected to be as it is to be; its backends then.
     async fn prepare(&self, client: &GatewayClient) -> Result<Vec<Backend>, CallError> {
         let mut backends = client.gateway().backends.clone();
-        for change in self.changes(&backends) {
+        for change in self.changes(&backends, true) {
             let set = client.set_backend(change).await?;
             if let Some(slot) = place(&mut backends, &change) {
                 *slot = set;
@@ -192,30 +200,53 @@ impl Task {
     }
 
     /// What is to be changed of backends that are in these states.
-    fn changes(&self, backends: &[Backend]) -> Vec<SetBackend> {
+    fn changes(&self, backends: &[Backend], renews: bool) -> Vec<SetBackend> {
         let state = self.gateway.state.lock();
+        let lease = self.bound_lease();
         let change = |(at, backend): (usize, &Backend)| {
-            let wanted = *state.wanted.get(member(&backend.url))?;
-            (wanted != backend.state).then(|| SetBackend {
+            let url = member(&backend.url);
+            let wanted = state.wanted.get(url).filter(|wanted| **wanted != backend.state);
+            // What nobody ever bounded here is left to whoever else does.
+            let most = state.bounds.get(url).copied().unwrap_or(backend.most_in_flight);
+            let is_bound = most != backend.most_in_flight || renews && most.is_some();
+            (wanted.is_some() || is_bound).then(|| SetBackend {
                 backend: u32::try_from(at).unwrap_or(u32::MAX),
-                state: Some(wanted),
+                state: wanted.copied(),
                 weight: None,
+                bound: is_bound.then_some(InFlightBound { most, lease }),
             })
         };
         backends.iter().enumerate().filter_map(change).collect()
     }
 
+    fn bound_lease(&self) -> Duration {
+        (self.period * BOUND_LEASE_PERIODS).max(MIN_BOUND_LEASE)
+    }
+
+    /// Whether the leases of the bounds are to be renewed now.
+    fn renews(&mut self) -> bool {
+        let every = self.bound_lease() / 3;
+        let renews = self.bounded.is_none_or(|before| before.elapsed() >= every);
+        if renews {
+            self.bounded = Some(Instant::now());
+        }
+        renews
+    }
+
     /// Sets each backend's state that is not the one wanted.
-    async fn set(&self, client: &GatewayClient) -> Result<(), CallError> {
+    async fn set(&mut self, client: &GatewayClient) -> Result<(), CallError> {
         let backends = self.gateway.state.lock().backends.clone().unwrap_or_default();
-        for change in self.changes(&backends) {
+        let renews = self.renews();
+        for change in self.changes(&backends, renews) {
             let backend = client.set_backend(change).await?;
             self.gateway.state.change(|state| {
                 if let Some(slot) = state.backends.as_mut().and_then(|all| place(all, &change)) {
                     *slot = backend;
                 }
                 // What was counted before says nothing of the time since.
-                if let Some(slot) = state.in_flight.get_mut(change.backend as usize) {
+                if change.state.is_some()
+                    && let Some(slot) = state.in_flight.get_mut(change.backend as usize)
+                {
                     *slot = None;
                 }
             });

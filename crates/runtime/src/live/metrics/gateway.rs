@@ -23,6 +23,8 @@ pub(super) struct GatewayMetrics {
     ejections_withheld: Counters,
     queue_waits: Counter,
     queue_refusals: Counters,
+    importance_waits: Counters,
+    importance_refusals: Counters,
     queue_length: Gauges,
     cache_requests: Counters,
     cache_stored: Counter,
@@ -91,6 +93,16 @@ impl GatewayMetrics {
                 all,
                 "service_queue_refusals",
                 "Requests turned away because too many waited, or they had waited too long",
+            ),
+            importance_waits: add(
+                all,
+                "service_importance_waits",
+                "Requests that waited for a backend below its limit, by their class of importance",
+            ),
+            importance_refusals: add(
+                all,
+                "service_importance_refusals",
+                "Requests turned away because there was no place to wait, or they had waited too long, by their class of importance",
             ),
             queue_length: add(
                 all,
@@ -244,6 +256,13 @@ impl GatewayMetrics {
                     .get_or_create(&labels([("cause", cause)]))
                     .inc_by(count);
             }
+        }
+        for (name, counts) in &tick.importance {
+            let of = labels([("class", name)]);
+            self.importance_waits.get_or_create(&of).inc_by(counts.waited);
+            self.importance_refusals
+                .get_or_create(&of)
+                .inc_by(counts.turned_away);
         }
         self.cache_hit_ratio.clear();
         if let Some(cache) = &tick.cache {

@@ -82,7 +82,9 @@ impl Servers {
             .fleet
             .servers()
             .iter()
-            .map(|server| Wanted {
+            .zip(&self.most_in_flight)
+            .map(|(server, most)| Wanted {
+                most_in_flight: most.filter(|_| server.state().takes_requests()),
                 admission: match server.state() {
                     PowerState::Warming | PowerState::Serving => Admission::Ready,
                     PowerState::Draining => Admission::Drain,

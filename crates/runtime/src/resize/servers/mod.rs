@@ -12,7 +12,7 @@ use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::Decision;
 use headroom_control::resize::{
-    Cause, Energy, FirstAttempts, Fleet, Found, Health, Order, PowerState, PowerTuning, Server,
+    Cause, Energy, FirstAttempts, Fleet, Found, Health, InHand, Order, PowerState, PowerTuning, Server,
 };
 use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
@@ -70,6 +70,9 @@ pub struct Parts {
     pub energy: Option<Energy>,
     /// Which of them are equal machines: those of the same number.
     pub kinds: Vec<usize>,
+    /// Within which time of its coming a request is to be answered: no server is given more at a time than that lets, where the balancer
+    /// can hold them back; `None` for as many as come.
+    pub in_hand: Option<Seconds>,
     /// The control period.
     pub period: Duration,
 }
@@ -92,6 +95,10 @@ pub struct Servers {
     first: Vec<FirstAttempts>,
     /// The demand at each while it was counted last.
     before: Vec<PerSecond>,
+    /// How many requests each is given at a time.
+    in_hand: Vec<InHand>,
+    /// What that comes to; `None` for as many as come.
+    most_in_flight: Vec<Option<u32>>,
     /// What was ordered since.
     orders: Vec<Order>,
     /// Why the last order to each switch failed, until the next is carried out.
@@ -150,6 +157,8 @@ impl Servers {
             failed: vec![None; parts.servers.len()],
             first: vec![FirstAttempts::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
+            in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],
+            most_in_flight: vec![None; parts.servers.len()],
             parts,
             fleet,
             dry,

@@ -7,7 +7,9 @@ use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Counted, Shown};
 use headroom_control::NodeObservation;
 use headroom_control::capacity::{Capacity, QueueKind};
-use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, Work, demand};
+use headroom_control::resize::{
+    Counts, Fleet, Found, Health, InHandPeriod, PowerState, ServerLoad, Work, demand,
+};
 use headroom_units::{Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
 use std::time::Instant;
 
@@ -50,6 +52,8 @@ impl Servers {
         period.demand = arrival_rate;
         let work = self.work(&look, &period.backends);
         self.fleet.observe(&work);
+        self.bound(&shown, &look, &states, &period.backends);
+        period.holds_back = self.most_in_flight.iter().any(Option::is_some);
         period.nodes = self.nodes(&states, &look);
         let names = self.parts.servers.iter().map(|server| &server.name);
         let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
@@ -102,6 +106,47 @@ impl Servers {
             }
         });
         each.collect()
+    }
+
+    /// How many requests each is given at a time, by what is known of it now.
+    fn bound(
+        &mut self,
+        shown: &[Option<Shown>],
+        look: &Result<Look, String>,
+        states: &[PowerState],
+        backends: &[BackendTick],
+    ) {
+        if self.parts.in_hand.is_none() {
+            return;
+        }
+        for at in 0..states.len() {
+            let counted = match &shown[at] {
+                Some(Shown::Counted(counted)) if states[at].takes_requests() => counted,
+                // A moment without a reading is no other server.
+                Some(Shown::Unknown(_)) => continue,
+                _ => {
+                    self.in_hand[at].forget();
+                    self.most_in_flight[at] = None;
+                    continue;
+                }
+            };
+            let answered = self
+                .requests(at, backends)
+                .map_or(0, |(requests, failures)| requests.saturating_sub(failures));
+            let member = look.as_ref().ok().map(|look| look.members[at]);
+            let seen = InHandPeriod {
+                length: Seconds::new(counted.length_s),
+                capacity: self.capacity(at),
+                accepts: counted.accepts,
+                drops: counted.drops,
+                waiting: counted.waiting,
+                answered: answered as f64,
+                in_flight: member
+                    .and_then(|member| member.in_flight)
+                    .map(|count| count as f64),
+            };
+            self.most_in_flight[at] = self.in_hand[at].observe(&seen);
+        }
     }
 
     fn sample_queues(&mut self) -> Vec<Option<Shown>> {
@@ -286,6 +331,9 @@ impl Servers {
             .fact("answering", health.answering)
             .fact("orders_done", orders.done)
             .fact("orders_failed", orders.failed);
+        if let Some(most) = self.most_in_flight[at] {
+            part = part.fact("most_in_flight", f64::from(most));
+        }
         if let Some(times) = self.fleet.slow(at) {
             part = part.fact("slow_times", times);
         }

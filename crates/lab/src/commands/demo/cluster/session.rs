@@ -290,6 +290,7 @@ fn parts(site: &Site, telemetry: &Gateways, period: Duration) -> anyhow::Result<
         fixed: None,
         energy: None,
         kinds: Vec::new(),
+        in_hand: None,
         period,
     })
 }
