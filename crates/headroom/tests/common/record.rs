@@ -60,6 +60,7 @@ fn server(part: &Part) -> Value {
             "accepts": count("accepts"),
             "drops": count("drops"),
         })),
+        "most_in_flight": fact("most_in_flight"),
         "trouble": part.trouble,
     })
 }

@@ -94,7 +94,7 @@ fn no_server_is_given_more_than_it_answers_in_time_and_what_is_important_goes_fi
     std::thread::sleep(Duration::from_secs(2));
     let drops = |site: &Site| -> f64 {
         let periods = site.periods();
-        let of = |period: &serde_json::Value| period["servers"][0]["drops"].as_f64().unwrap_or(0.0);
+        let of = |period: &serde_json::Value| period["servers"][0]["queue"]["drops"].as_f64().unwrap_or(0.0);
         periods.iter().map(of).sum()
     };
     let (before, served) = (drops(&site), everybody.counts().0);
