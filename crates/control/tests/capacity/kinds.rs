@@ -40,7 +40,7 @@ const CHANGES: Kind = Kind {
     ..SLEEP
 };
 
-const SLEEP: Kind = Kind {
+pub const SLEEP: Kind = Kind {
     name: "8 workers that sleep 100 ms",
     backlog: 128,
     workers: |_| 8,
