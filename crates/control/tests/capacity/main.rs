@@ -3,6 +3,7 @@
 mod kinds;
 mod model;
 mod servers;
+mod services;
 mod stops;
 mod table;
 

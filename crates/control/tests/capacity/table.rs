@@ -179,7 +179,7 @@ fn scores(kind: &Kind, seed: u64) -> [Score; 3] {
 }
 
 /// Three; or as many as this variable says, to see what holds for others.
-fn seeds() -> std::ops::RangeInclusive<u64> {
+pub fn seeds() -> std::ops::RangeInclusive<u64> {
     let seeds = std::env::var("CAPACITY_SEEDS").map_or(3, |seeds| seeds.parse().unwrap());
     1..=seeds
 }
