@@ -82,7 +82,7 @@ fn services() -> Vec<Service> {
         service(
             "Pareto, exponent 1.6",
             |random, _| pareto(random, 1.6),
-            [0.05, 0.1],
+            [0.3, 0.3],
         ),
         service(
             "two kinds in runs of 20 (60 and 140 ms, exponential)",

@@ -229,7 +229,7 @@ fn of_each_kind_of_server_what_is_called_exact_is_right() {
         let overload =
             (1..kind.seconds).all(|at_s| (kind.load)(f64::from(at_s)) > (kind.truth)(f64::from(at_s)));
         if is_steady && (overload && kind.shows || is_regular_at_90) {
-            let least = if is_regular_at_90 { 0.6 } else { 0.25 };
+            let least = if is_regular_at_90 { 0.6 } else { 0.2 };
             assert!(
                 ours.share(ours.exact) > least,
                 "{}: exact {}",
