@@ -263,7 +263,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let mut accepted = Accepted::default();
         // One after another, so that each is the one that was accepted.
-        let mut connect = |asks: &[u8]| {
+        let connect = |asks: &[u8]| {
             let mut client = TcpStream::connect(address).unwrap();
             client.write_all(asks).unwrap();
             (client, listener.accept().unwrap().0)

@@ -194,7 +194,7 @@ impl From<Errno> for QueueError {
 mod tests {
     use super::*;
     use crate::testing::says;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
 
     #[test]
     fn listeners_of_both_families_are_found_and_those_of_other_ports_are_not() {
