@@ -3,7 +3,8 @@
 use headroom_control::capacity::{Connections, Listener, ListenerSample, QueueObservation};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Samples of a queue in a period, for the time with somebody waiting.
@@ -47,23 +48,25 @@ pub fn observation(
 pub struct UsedSockets(BTreeSet<u64>);
 
 impl UsedSockets {
-    /// Of those sockets the shortest queue: a worker that takes from one is not kept busy by those who wait at another.
+    /// How many wait for whichever of the workers has the fewest waiting for it, of the sockets that are used.
+    ///
+    /// Sockets of one address (`SO_REUSEPORT`) have a worker each, which is not kept busy by those who wait at another. Those of
+    /// different addresses, such as IPv4's and IPv6's, are one server's, and its workers take from all of them.
     fn shortest(&mut self, sample: &QueueSample) -> Option<u64> {
-        if let [one] = sample.listeners.as_slice() {
-            return Some(one.length.now);
-        }
+        let mut by_address: BTreeMap<SocketAddr, u64> = BTreeMap::new();
+        let is_one = sample.listeners.len() == 1;
         for socket in &sample.listeners {
-            if socket.length.now > 0 || socket.enqueued.unwrap_or(0) > 0 || socket.drops.unwrap_or(0) > 0 {
+            let length = socket.length.now;
+            if is_one || length > 0 || socket.enqueued.unwrap_or(0) > 0 || socket.drops.unwrap_or(0) > 0 {
                 self.0.insert(socket.cookie);
             }
+            if self.0.contains(&socket.cookie) {
+                let shortest = by_address.entry(socket.address).or_insert(length);
+                *shortest = length.min(*shortest);
+            }
         }
-        let used = |socket: &&headroom_node::queue::Listener| self.0.contains(&socket.cookie);
-        sample
-            .listeners
-            .iter()
-            .filter(used)
-            .map(|socket| socket.length.now)
-            .min()
+        let is_used = !by_address.is_empty();
+        is_used.then(|| by_address.values().sum())
     }
 }
 
@@ -83,6 +86,10 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
         connections: sample.connections.map(|found| Connections {
             open: found.open,
             silent: found.silent,
+            slow: found.slow,
+            working: found.working,
+            longest_ms: found.longest_ms,
+            gone: found.gone,
         }),
     }
 }
@@ -91,7 +98,7 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
 mod tests {
     use super::*;
     use headroom_node::queue::{Counters, Length, QueueMethod};
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::{Ipv4Addr, Ipv6Addr};
     use std::time::Instant;
 
     fn socket(cookie: u64, now: u64, enqueued: u64) -> headroom_node::queue::Listener {
@@ -183,6 +190,28 @@ mod tests {
             used.shortest(&sample(vec![socket(1, 5, 5), socket(2, 9, 9)])),
             Some(5)
         );
+    }
+
+    #[test]
+    fn of_one_server_at_several_addresses_all_who_wait_keep_it_busy() {
+        let at_six = |cookie, now, enqueued| headroom_node::queue::Listener {
+            address: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 80)),
+            ..socket(cookie, now, enqueued)
+        };
+        let mut used = UsedSockets::default();
+        // Both families were used, and nobody waits at one of them.
+        assert_eq!(
+            used.shortest(&sample(vec![socket(1, 64, 900), at_six(2, 0, 20)])),
+            Some(64)
+        );
+        // With a socket of each family for each worker, a worker has at least the fewest of both.
+        let sockets = vec![
+            socket(1, 64, 900),
+            socket(3, 7, 900),
+            at_six(2, 3, 20),
+            at_six(4, 5, 20),
+        ];
+        assert_eq!(used.shortest(&sample(sockets)), Some(10));
     }
 
     #[test]

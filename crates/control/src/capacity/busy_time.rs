@@ -5,12 +5,13 @@
 //! was idle for the rest, and the estimate falls to a fraction of the capacity. Here only the time counts for which
 //! somebody waited (see [`super::busy`]), weighted by its length: a burst says as much about the server as it kept it
 //! busy, no drops are needed, and the rise of the arrival rate to a peak is never taken for capacity. A server that stands
-//! still for a moment is not taken for a slow one, nor one whose workers wait for clients that send nothing.
+//! still for a moment is not taken for a slow one, nor one whose workers wait for clients.
 
 use super::busy::{Busy, BusyMeter};
+use super::clients::Clients;
 use super::evidence::{Change, Evidence};
 use super::served::{Served, ServedStep};
-use super::step::{Connections, Listener, ListenerSample, QueueObservation, Step, StepMeter};
+use super::step::{Connections, ListenerSample, QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
 use super::{Capacity, Estimate};
@@ -23,7 +24,7 @@ use headroom_units::{PerSecond, Seconds};
 ///
 /// An estimate is *exact* while its interval is narrow and what was observed in the last seconds would have shown another
 /// server. It is *about* so much when nothing has shown that for a while (it is stale), and when too little was observed to
-/// be sure, while clients that send nothing hold workers, and when it could not be observed. It is a lower bound before, and when a
+/// be sure, while clients hold workers or may do so (see [`super::clients`]), and when it could not be observed. It is a lower bound before, and when a
 /// stale one is forgotten. Where the blocks of time with somebody waiting are
 /// not of one rate the server has changed, and what was before is forgotten at once; the same where it serves more than it
 /// was estimated to.
@@ -47,8 +48,7 @@ pub struct BusyTimeMonitor {
     served: Served,
     /// Whether a request was ever served.
     begun: bool,
-    /// The connections that it has accepted, where clients that send nothing hold workers.
-    held: Option<Connections>,
+    clients: Clients,
     /// Those who wait, and the connections that it has accepted and not closed, as they were last observed.
     waiting: Option<u32>,
     open: Option<u64>,
@@ -68,23 +68,12 @@ struct Shown {
     faster: Option<(PerSecond, PerSecond)>,
 }
 
-/// The share of the accepted connections whose clients have sent nothing that makes what is served no capacity.
-const HELD_SHARE: f64 = 0.1;
-
 /// What clients leave of a server may be too low by so much, by chance and as connections come and go between two counts of them.
 const HELD_NOISE: f64 = 1.3;
 
 /// Seconds for which none is accepted while somebody waits, after which that is said of a server that has accepted before: one whose
 /// requests take so long accepts none meanwhile either.
 const NONE_ACCEPTED_S: f64 = 3.0;
-
-/// The connections of a server, of whose workers clients hold some that send nothing.
-fn held(observation: &QueueObservation) -> Option<Connections> {
-    let ListenerSample::Listening(Listener { connections, .. }) = observation.sample else {
-        return None;
-    };
-    connections.filter(|found| found.silent > 0 && found.silent as f64 >= HELD_SHARE * found.open as f64)
-}
 
 impl BusyTimeMonitor {
     /// An estimator that knows nothing yet.
@@ -104,7 +93,7 @@ impl BusyTimeMonitor {
             held_evidence: Evidence::default(),
             served: Served::default(),
             begun: false,
-            held: None,
+            clients: Clients::default(),
             waiting: None,
             open: None,
             none_accepted_s: 0.0,
@@ -139,20 +128,23 @@ impl BusyTimeMonitor {
     /// Takes an observation; the answer changes once a sampling period.
     pub fn observe(&mut self, observation: &QueueObservation) -> Estimate {
         let known = self.known();
-        let found = self.fine.take(observation, known);
+        let mut found = self.fine.take(observation, known);
         let length_s = observation.length.get();
         self.elapsed_s += length_s;
         let valid = length_s > 0.0 && self.elapsed_s.is_finite();
         if valid {
             self.now_s += length_s;
-            self.held = held(observation);
+            if let Some(before) = self.clients.take(self.now_s, observation) {
+                self.evidence = before;
+            }
+            found.accepts *= self.clients.asking();
             if let ListenerSample::Listening(listener) = observation.sample {
                 self.waiting = listener.length;
                 self.counted_open = listener.connections.map(|found| found.open).or(self.counted_open);
                 self.open = self.counted_open.or(self.open);
             }
             // What is served meanwhile is what clients leave of it.
-            match self.held {
+            match self.clients.held() {
                 None => self.evidence.add(self.now_s, found),
                 Some(_) => self.held_evidence.add(self.now_s, found),
             }
@@ -202,7 +194,7 @@ impl BusyTimeMonitor {
         };
         let served = ServedStep {
             length: step.length,
-            accepts: step.accepts,
+            accepts: step.accepts * self.clients.asking(),
             waited: busy.time,
             open: self.counted_open.take(),
         };
@@ -219,6 +211,8 @@ impl BusyTimeMonitor {
             };
         }
         let shown = self.learn();
+        let (rate, stale_s) = (self.served.rate(self.tuning.stale_s), self.tuning.stale_s);
+        self.clients.keep(self.now_s, &self.evidence, rate, stale_s);
         let capacity = self.known();
         if self.none_accepted_s >= NONE_ACCEPTED_S && capacity.met().is_none() {
             let reason = Estimate::none_accepted(waiting, self.none_accepted_s, self.open);
@@ -260,6 +254,7 @@ impl BusyTimeMonitor {
         let old = self.evidence.last_s();
         let forgotten = old.is_some_and(|last_s| self.now_s - last_s > self.tuning.forget_s);
         if faster.is_some() || forgotten {
+            self.clients = Clients::default();
             self.evidence = Evidence::default();
         }
         let left = self.held_evidence.last_s();
@@ -282,10 +277,12 @@ impl BusyTimeMonitor {
             );
             return ("stalled", text);
         }
-        if let Some(Connections { open, silent }) = self.held {
+        if let Some(found) = self.clients.held() {
+            let Connections { silent, slow, .. } = found;
             let text = format!(
-                "{silent} of the {open} connections that it has accepted have sent nothing: workers wait for clients, and the \
-                 {:.1}/s that are served are no capacity: {capacity} is {}",
+                "of the {} requests that it has, {silent} have not begun to come and {slow} come, or are answered, piece by piece: \
+                 workers wait for clients, and the {:.1}/s that are served are no capacity: {capacity} is {}",
+                found.on_hand(),
                 step.service_rate().get(),
                 match self.evidence.accepts() > 0.0 {
                     // So few clients cannot hold what it served before: it has become slower.
@@ -314,6 +311,9 @@ impl BusyTimeMonitor {
             );
             return ("changed", text);
         }
+        if let (Capacity::About(_), Some(doubt)) = (capacity, self.clients.doubt()) {
+            return (doubt.rule(), format!("{now:.1}/s with somebody waiting; {doubt}"));
+        }
         match capacity {
             Capacity::Exact(_) => (
                 "busy-time",
@@ -337,7 +337,7 @@ impl BusyTimeMonitor {
                     self.evidence.accepts()
                 ),
             ),
-            Capacity::LowerBound(_) | Capacity::Unknown if !self.fine.has_room() && step.drops > 0.0 => (
+            Capacity::LowerBound(_) if !self.fine.has_room() && step.drops > 0.0 => (
                 "queue-too-short",
                 format!(
                     "its {:.0} places are so few that nobody is observed to wait, and {:.1} % of attempts found no room: at \
@@ -346,7 +346,14 @@ impl BusyTimeMonitor {
                     step.drop_ratio() * 100.0
                 ),
             ),
-            Capacity::LowerBound(_) | Capacity::Unknown => (
+            Capacity::Unknown => (
+                "served",
+                format!(
+                    "too little waited yet to tell ({:.0} accepts), and too few were served",
+                    self.evidence.accepts()
+                ),
+            ),
+            Capacity::LowerBound(_) => (
                 "served",
                 format!(
                     "too little waited yet to tell ({:.0} accepts): at least the {now:.1}/s that it served",
@@ -386,14 +393,14 @@ impl BusyTimeMonitor {
         (interval, age)
     }
 
-    /// What the server takes at most, by what it serves while clients that send nothing hold workers: as many connections as send
-    /// nothing hold as many of its workers at most, and the others serve what is served. `None` where that is not known.
+    /// What the server takes at most, by what it serves while clients hold workers: as many connections as they hold
+    /// have as many of its workers at most, and the others serve what is served. `None` where that is not known.
     fn left_of_held(&mut self) -> Option<PerSecond> {
-        let Connections { open, silent } = self.held?;
-        let working = open.saturating_sub(silent).max(1);
+        let found = self.clients.held()?;
+        let workers = found.on_hand() as f64 / found.working.max(1) as f64;
         self.held_evidence
             .tells()
-            .then(|| self.held_evidence.rate() * (open.max(1) as f64 / working as f64))
+            .then(|| self.held_evidence.rate() * workers)
     }
 
     fn known(&mut self) -> Capacity {
@@ -408,9 +415,9 @@ impl BusyTimeMonitor {
         let service_s = self.served.service_s().unwrap_or(0.0);
         if self.evidence.is_exact(self.now_s, self.tuning.stale_s, service_s) {
             // Clients that hold workers hide what the server serves now: what was is kept, and nothing confirms it.
-            return match self.held {
-                None => Capacity::Exact(rate),
-                Some(_) => Capacity::About(rate),
+            return match self.clients.held().is_none() && self.clients.doubt().is_none() {
+                true => Capacity::Exact(rate),
+                false => Capacity::About(rate),
             };
         }
         if self.evidence.tells() {
@@ -420,9 +427,10 @@ impl BusyTimeMonitor {
         if self.held_evidence.tells() {
             return Capacity::About(self.held_evidence.rate());
         }
-        match self.begun {
-            true => Capacity::LowerBound(self.served.bound().max(self.evidence.least())),
-            false => Capacity::Unknown,
+        // At least nothing is what is known of any server.
+        match self.served.bound().max(self.evidence.least()) {
+            bound if self.begun && bound > PerSecond::ZERO => Capacity::LowerBound(bound),
+            _ => Capacity::Unknown,
         }
     }
 
@@ -440,6 +448,7 @@ impl BusyTimeMonitor {
                 self.evidence = Evidence::default();
                 self.held_evidence = Evidence::default();
                 self.served.forget();
+                self.clients = Clients::default();
                 self.begun = false;
             }
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,

@@ -290,7 +290,11 @@ fn somebody_waits_and_none_is_accepted_is_no_request_that_has_not_come() {
         let ListenerSample::Listening(listener) = sample else {
             unreachable!()
         };
-        let connections = Some(Connections { open, silent: 0 });
+        let connections = Some(Connections {
+            open,
+            working: open,
+            ..Connections::default()
+        });
         let sample = ListenerSample::Listening(Listener {
             connections,
             ..listener
@@ -306,14 +310,21 @@ fn somebody_waits_and_none_is_accepted_is_no_request_that_has_not_come() {
     assert!(last.reason.text.starts_with(said), "{}", last.reason.text);
     (0..50).for_each(|_| last = monitor.observe(&at(4, 4)));
     (0..500).for_each(|_| last = monitor.observe(&at(4, 4)));
-    assert_eq!(
-        (rule(&last), last.capacity.name()),
-        ("none-accepted", "lower-bound")
-    );
+    assert_eq!((rule(&last), last.capacity.name()), ("none-accepted", "unknown"));
     assert!(
         last.reason.text.starts_with("12 wait, none accepted for "),
         "{last:?}"
     );
+}
+
+/// So many connections, of which so many clients have sent nothing.
+fn of_clients(open: u64, silent: u64) -> Connections {
+    Connections {
+        open,
+        silent,
+        working: open - silent,
+        ..Connections::default()
+    }
 }
 
 #[test]
@@ -328,7 +339,7 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
             unreachable!()
         };
         let listener = Listener {
-            connections: Some(Connections { open: 8, silent }),
+            connections: Some(of_clients(8, silent)),
             ..listener
         };
         let sample = ListenerSample::Listening(listener);
@@ -352,7 +363,7 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
         let ListenerSample::Listening(listener) = sample else {
             unreachable!()
         };
-        let connections = Some(Connections { open: 8, silent: 4 });
+        let connections = Some(of_clients(8, 4));
         let sample = ListenerSample::Listening(Listener {
             connections,
             ..listener
@@ -378,7 +389,7 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
         let ListenerSample::Listening(listener) = sample else {
             unreachable!()
         };
-        let connections = Some(Connections { open, silent });
+        let connections = Some(of_clients(open, silent));
         let sample = ListenerSample::Listening(Listener {
             connections,
             ..listener

@@ -18,6 +18,7 @@
 
 pub mod busy;
 pub mod busy_time;
+mod clients;
 pub mod equations;
 mod evidence;
 pub mod monitor;

@@ -84,6 +84,15 @@ impl Served {
         self.service_s
     }
 
+    /// What was accepted a second over this last time.
+    pub(super) fn rate(&self, last_s: f64) -> PerSecond {
+        let [length_s, accepts, _] = self.last(last_s);
+        match length_s > 0.0 {
+            true => PerSecond::new(accepts / length_s),
+            false => PerSecond::ZERO,
+        }
+    }
+
     fn window_s(&self) -> f64 {
         SERVICES * self.service_s.unwrap_or(0.0).max(PRESUMED_SERVICE_S)
     }

@@ -78,8 +78,9 @@ pub(super) struct Stalls {
     /// For how long nobody was accepted while somebody waited, and what of that would be counted.
     still_s: f64,
     pending: Busy,
-    /// The accepts after a stall that are still to be set aside.
+    /// The accepts after a stall that are still to be set aside, and how long it was.
     owed: f64,
+    stalled_s: f64,
     /// Spells that began in what was set aside, and may go on after it.
     spells: f64,
     /// Gaps while somebody waited, those of stalls that were set aside not among them, and gaps of all the time.
@@ -97,6 +98,7 @@ impl Stalls {
             still_s: 0.0,
             pending: Busy::default(),
             owed: 0.0,
+            stalled_s: 0.0,
             spells: 0.0,
             waiting: Gaps::default(),
             all: Gaps::default(),
@@ -116,8 +118,10 @@ impl Stalls {
         if waited && accepts <= 0.0 {
             self.still_s += time.get();
             self.pending = self.pending.plus(found);
-            // Longer than may be set aside: this is how the server works.
-            return match self.still_s > self.allowed_s(met) {
+            // Workers that go on in phase accept in bunches: the pauses between those that were held up are set aside with them, but
+            // none that is longer than what held them up. Longer than may be set aside: this is how the server works.
+            let is_between = self.owed > 0.0 && self.still_s <= self.stalled_s;
+            return match self.still_s > self.allowed_s(met) && !is_between {
                 true => self.counted(Busy::default()),
                 false => Busy::default(),
             };
@@ -125,6 +129,7 @@ impl Stalls {
         let stood_still = self.stands_still(met);
         if stood_still {
             self.left_s -= self.still_s;
+            self.stalled_s = self.still_s;
             self.owed = self.still_s / self.mean_gap_s(met);
             self.spells += std::mem::take(&mut self.pending).spells;
         }
@@ -146,7 +151,7 @@ impl Stalls {
         if self.owed <= 0.0 {
             return self.counted(found);
         }
-        self.spells += found.spells;
+        self.spells += std::mem::take(&mut self.pending).plus(found).spells;
         // An empty queue ends what a stall left behind, and the spell with it.
         match waited {
             true => self.owed -= accepts,
@@ -335,6 +340,28 @@ mod tests {
         assert!(
             (counted.accepts / counted.time.get() / 500.0 - 1.0).abs() < 0.02,
             "{counted:?}"
+        );
+    }
+
+    #[test]
+    fn after_a_stall_the_pauses_of_workers_that_go_on_in_phase_are_set_aside_with_what_they_serve() {
+        let mut stalls = Stalls::new(10.0);
+        // 400/s, in bunches of 40 with 80 ms between them.
+        let known = Some(PerSecond::new(400.0));
+        let bunch = [0.0, 0.0, 0.0, 0.0, 40.0];
+        let time = Seconds::new(0.02);
+        let mut sift = |accepts: f64| stalls.sift(time, accepts, true, busy(0.02, accepts), known);
+        for accepts in bunch.repeat(300) {
+            sift(accepts);
+        }
+        let stall: Vec<Busy> = (0..100).map(|_| sift(0.0)).collect();
+        // In the 2 s of it 800 would have been accepted: as many, in their 2 s, and what was held up is over.
+        let after: Vec<Busy> = bunch.repeat(20).iter().map(|&accepts| sift(accepts)).collect();
+        assert_eq!((sum(&stall), sum(&after)), (Busy::default(), Busy::default()));
+        let Busy { time, accepts, .. } = sum(&bunch.repeat(20).into_iter().map(sift).collect::<Vec<_>>());
+        assert!(
+            (accepts / time.get() / 400.0 - 1.0).abs() < 0.01,
+            "{accepts} in {time:?}"
         );
     }
 

@@ -61,6 +61,15 @@ pub struct Connections {
     pub open: u64,
     /// Of these, the ones whose client has sent nothing yet: a worker that reads from one waits for that.
     pub silent: u64,
+    /// The ones whose client sends its request piece by piece, or does not read the answer: a worker waits for that too.
+    pub slow: u64,
+    /// The ones whose request is not answered, those above not among them.
+    pub working: u64,
+    /// Of the silent, slow and working ones together, for how many milliseconds the tenth that has been so for the longest has been so
+    /// at least.
+    pub longest_ms: u64,
+    /// Those that wait, or were accepted, and whose client has closed them without sending anything.
+    pub gone: u64,
 }
 
 /// What was read of a listener at the end of a sampling step.

@@ -1,23 +1,23 @@
 //! The servers of the table.
 
 use super::model::Random;
-use super::servers::Kind;
+use super::servers::{Kind, Taken};
 
 const STEADY: &[f64] = &[];
 const NO_PAUSE: (f64, f64) = (f64::INFINITY, 0.0);
 /// When something changes.
 const CHANGE_S: f64 = 30.0;
 
-fn slept(_: &mut Random, _: f64) -> (f64, f64) {
+fn slept(_: &mut Random, _: Taken) -> (f64, f64) {
     (0.0, 0.1)
 }
 
-fn exponential(random: &mut Random, _: f64) -> (f64, f64) {
+pub fn exponential(random: &mut Random, _: Taken) -> (f64, f64) {
     (0.0, random.exponential(0.1))
 }
 
 /// Lognormal, of a squared coefficient of variation of 4.
-fn lognormal(random: &mut Random, _: f64) -> (f64, f64) {
+pub fn lognormal(random: &mut Random, _: Taken) -> (f64, f64) {
     let sigma2 = 5.0f64.ln();
     (0.0, 0.1 * (random.normal() * sigma2.sqrt() - sigma2 / 2.0).exp())
 }
@@ -40,7 +40,7 @@ const CHANGES: Kind = Kind {
     ..SLEEP
 };
 
-const SLEEP: Kind = Kind {
+pub const SLEEP: Kind = Kind {
     name: "8 workers that sleep 100 ms",
     backlog: 128,
     workers: |_| 8,
@@ -231,14 +231,24 @@ pub const KINDS: &[Kind] = &[
     },
     Kind {
         name: "100 to 200 ms a request",
-        takes: |random, at_s| (0.0, random.exponential(if at_s < CHANGE_S { 0.1 } else { 0.2 })),
+        takes: |random, taken| {
+            (
+                0.0,
+                random.exponential(if taken.at_s < CHANGE_S { 0.1 } else { 0.2 }),
+            )
+        },
         truth: |at_s| if at_s < CHANGE_S { 80.0 } else { 40.0 },
         changed_s: &[CHANGE_S],
         ..SLEEP
     },
     Kind {
         name: "200 to 100 ms a request",
-        takes: |random, at_s| (0.0, random.exponential(if at_s < CHANGE_S { 0.2 } else { 0.1 })),
+        takes: |random, taken| {
+            (
+                0.0,
+                random.exponential(if taken.at_s < CHANGE_S { 0.2 } else { 0.1 }),
+            )
+        },
         truth: |at_s| if at_s < CHANGE_S { 40.0 } else { 80.0 },
         changed_s: &[CHANGE_S],
         ..SLEEP

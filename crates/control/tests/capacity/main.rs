@@ -3,6 +3,8 @@
 mod kinds;
 mod model;
 mod servers;
+mod services;
+mod stops;
 mod table;
 
 use headroom_control::capacity::{
@@ -338,7 +340,10 @@ fn a_server_that_works_in_bursts_is_followed_and_so_is_one_that_hangs() {
     let (held, counted) = (answers[(8.0 / LOOK_S) as usize], answers[answers.len() - 1]);
     println!("hangs: {held:?} after 8 s, {counted:?} after a minute");
     assert!((value(held) / 600.0 - 1.0).abs() < 0.06, "{held:?}");
-    assert!(value(counted) < 30.0, "{counted:?}");
+    assert!(
+        counted == Capacity::Unknown || value(counted) < 30.0,
+        "{counted:?}"
+    );
 }
 
 #[test]

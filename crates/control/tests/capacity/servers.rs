@@ -8,7 +8,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// What a request takes of a server: seconds of one core, shared with the others, then seconds without one.
-pub type Takes = fn(&mut Random, f64) -> (f64, f64);
+pub type Takes = fn(&mut Random, Taken) -> (f64, f64);
+
+/// When a request is taken, and the how many of all it is.
+#[derive(Clone, Copy)]
+pub struct Taken {
+    pub at_s: f64,
+    pub number: u64,
+}
 
 /// A server and what comes to it.
 pub struct Kind {
@@ -183,8 +190,12 @@ impl Kind {
                 && working.len() + waiting < workers
                 && queue.pop_front().is_some()
             {
+                let taken = Taken {
+                    at_s,
+                    number: accepts,
+                };
                 accepts += 1;
-                let (cpu_s, wait_s) = (self.takes)(&mut random, at_s);
+                let (cpu_s, wait_s) = (self.takes)(&mut random, taken);
                 if cpu_s > 0.0 {
                     working.push((cpu_s, wait_s));
                 } else {

@@ -228,15 +228,37 @@ fn length(length: QueueLength) -> Result<QueueLength, Invalid> {
 }
 
 fn connections(connections: QueueConnections) -> Result<QueueConnections, Invalid> {
-    count("connections.open", connections.open)?;
-    match connections.silent <= connections.open {
-        true => Ok(connections),
-        false => Err(Invalid::new(
-            "connections.silent",
-            connections.silent,
-            format!("at most the {} that are open", connections.open),
-        )),
+    let QueueConnections {
+        open,
+        silent,
+        slow,
+        working,
+        longest_ms,
+        gone,
+    } = connections;
+    for (field, value) in [
+        ("connections.open", open),
+        ("connections.longest_ms", longest_ms),
+        ("connections.gone", gone),
+    ] {
+        count(field, value)?;
     }
+    let mut left = open;
+    for (field, value) in [
+        ("connections.silent", silent),
+        ("connections.slow", slow),
+        ("connections.working", working),
+    ] {
+        let less = left.checked_sub(value);
+        left = less.ok_or_else(|| {
+            Invalid::new(
+                field,
+                value,
+                format!("at most {left} of the {open} that are open"),
+            )
+        })?;
+    }
+    Ok(connections)
 }
 
 fn at_arrival(at_arrival: QueueAtArrival) -> Result<QueueAtArrival, Invalid> {

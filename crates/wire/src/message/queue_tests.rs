@@ -36,6 +36,19 @@ fn listeners() -> impl Strategy<Value = QueueListener> {
         })
 }
 
+fn connections() -> impl Strategy<Value = QueueConnections> {
+    proptest::array::uniform6(0..=MAX_COUNT / 4).prop_map(
+        |[parked, silent, slow, working, longest_ms, gone]| QueueConnections {
+            open: parked + silent + slow + working,
+            silent,
+            slow,
+            working,
+            longest_ms,
+            gone,
+        },
+    )
+}
+
 fn methods() -> impl Strategy<Value = QueueMethod> {
     prop_oneof![
         Just(QueueMethod::Ebpf),
@@ -55,6 +68,7 @@ prop_compose! {
         length in proptest::option::of(lengths()),
         at_arrival in proptest::option::of((0..=MAX_COUNT, 0..=MAX_COUNT, 0..=MAX_COUNT)),
         cpu_busy in proptest::option::of(0.0..=1.0f64),
+        connections in proptest::option::of(connections()),
         listeners in proptest::collection::vec(listeners(), 0..5),
     ) -> QueueSample {
         QueueSample {
@@ -67,7 +81,7 @@ prop_compose! {
             length,
             at_arrival: at_arrival.map(|(arrivals, sum, longest)| QueueAtArrival { arrivals, sum, longest }),
             cpu_busy: cpu_busy.map(Ratio::new),
-            connections: None,
+            connections,
             listeners,
         }
     }
@@ -140,7 +154,26 @@ fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
         broken.push((field, snapshot(sample)));
     };
     no("connections.silent", &|sample| {
-        sample.connections = Some(QueueConnections { open: 3, silent: 4 });
+        sample.connections = Some(QueueConnections {
+            open: 3,
+            silent: 4,
+            ..QueueConnections::default()
+        });
+    });
+    no("connections.working", &|sample| {
+        sample.connections = Some(QueueConnections {
+            open: 3,
+            silent: 1,
+            slow: 1,
+            working: 2,
+            ..QueueConnections::default()
+        });
+    });
+    no("connections.gone", &|sample| {
+        sample.connections = Some(QueueConnections {
+            gone: beyond,
+            ..QueueConnections::default()
+        });
     });
     no("method", &|sample| sample.method = 0);
     no("port", &|sample| sample.port = None);

@@ -6,7 +6,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_sock_diag::inet::nlas::Nla;
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags};
-use netlink_packet_sock_diag::{IPPROTO_TCP, SockDiagMessage, TCP_LISTEN};
+use netlink_packet_sock_diag::{IPPROTO_TCP, SockDiagMessage, TCP_CLOSE_WAIT, TCP_LISTEN};
 use std::net::SocketAddr;
 
 /// Bytes of a message's header (`struct nlmsghdr`).
@@ -50,18 +50,36 @@ pub(super) fn request(wanted: Wanted, family: u8, port: u16, sequence: u32) -> V
     bytes
 }
 
+/// A connection that its client has not closed, or its side alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Connection {
+    /// The kernel's number of it.
+    pub cookie: u64,
+    /// Whether a process has it: else it waits in the accept queue.
+    pub accepted: bool,
+    /// Whether the client has closed its side.
+    pub closed: bool,
+    /// Bytes that the client has sent, and that the server has.
+    pub received: u64,
+    pub sent: u64,
+    /// How long ago the last of either were; since the connection was made where there were none.
+    pub received_ago_ms: u32,
+    pub sent_ago_ms: u32,
+    /// Bytes that have come and that the server has not read.
+    pub unread: u64,
+    /// Whether the server has written more than was sent.
+    pub unsent: bool,
+    /// For how long the client took no more of what was to be sent.
+    pub not_taken_us: u64,
+}
+
 /// One message of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// A listening socket, and the port it listens on.
     Listener(Listener),
     /// A connection of the port.
-    Connection {
-        /// Whether a process has it: else it waits in the accept queue.
-        accepted: bool,
-        /// Whether the client has sent nothing yet.
-        silent: bool,
-    },
+    Connection(Connection),
     /// The end.
     Done,
     /// The kernel's refusal: an errno.
@@ -114,33 +132,62 @@ fn one(message: &[u8], sequence: u32) -> Message {
     }
 }
 
-/// Where `struct tcp_info` (linux/tcp.h) has `tcpi_bytes_received`.
-const BYTES_RECEIVED: usize = 128;
+/// Where `struct tcp_info` (linux/tcp.h) has what is read of it.
+mod info {
+    pub const LAST_DATA_SENT: usize = 44;
+    pub const LAST_DATA_RECEIVED: usize = 52;
+    pub const BYTES_ACKED: usize = 120;
+    pub const BYTES_RECEIVED: usize = 128;
+    pub const NOT_SENT_BYTES: usize = 144;
+    pub const WINDOW_LIMITED: usize = 176;
+    pub const BYTES_SENT: usize = 200;
+}
 
 fn connection(socket: &InetResponse) -> Message {
-    let received = socket.nlas.iter().find_map(|attribute| match attribute {
-        Nla::TcpInfo(info) => info.get(BYTES_RECEIVED..)?.first_chunk().copied(),
-        _ => None,
-    });
-    match received.map(u64::from_ne_bytes) {
-        Some(received) => Message::Connection {
-            // Nobody has opened a file of one that is not accepted.
-            accepted: socket.header.inode != 0,
-            silent: received == 0,
-        },
-        // A kernel before 4.1.
-        None => Message::Other,
-    }
+    let info: &[u8] = socket
+        .nlas
+        .iter()
+        .find_map(|attribute| match attribute {
+            Nla::TcpInfo(info) => Some(info.as_slice()),
+            _ => None,
+        })
+        .unwrap_or_default();
+    let narrow = |at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?));
+    let wide = |at: usize| Some(u64::from_ne_bytes(*info.get(at..)?.first_chunk()?));
+    // A kernel before 4.1 has no count.
+    let Some(received) = wide(info::BYTES_RECEIVED) else {
+        return Message::Other;
+    };
+    let closed = socket.header.state == TCP_CLOSE_WAIT;
+    // The end of what the client sends takes one of the sequence, as a byte does.
+    let end = u64::from(closed);
+    Message::Connection(Connection {
+        cookie: cookie(socket),
+        // Nobody has opened a file of one that is not accepted.
+        accepted: socket.header.inode != 0,
+        closed,
+        received: received.saturating_sub(end),
+        sent: wide(info::BYTES_SENT).or(wide(info::BYTES_ACKED)).unwrap_or(0),
+        received_ago_ms: narrow(info::LAST_DATA_RECEIVED).unwrap_or(0),
+        sent_ago_ms: narrow(info::LAST_DATA_SENT).unwrap_or(0),
+        unread: u64::from(socket.header.recv_queue).saturating_sub(end),
+        unsent: narrow(info::NOT_SENT_BYTES).unwrap_or(0) > 0,
+        not_taken_us: wide(info::WINDOW_LIMITED).unwrap_or(0),
+    })
+}
+
+/// Two numbers of 32 bits, the lower one first.
+fn cookie(socket: &InetResponse) -> u64 {
+    let [a, b, c, d, e, f, g, h] = socket.header.socket_id.cookie;
+    let (low, high) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
+    u64::from(low) | u64::from(high) << 32
 }
 
 fn listener(socket: &InetResponse) -> Listener {
     let header = &socket.header;
-    // Two numbers of 32 bits, the lower one first.
-    let [a, b, c, d, e, f, g, h] = header.socket_id.cookie;
-    let (low, high) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
     Listener {
         address: SocketAddr::new(header.socket_id.source_address, header.socket_id.source_port),
-        cookie: u64::from(low) | u64::from(high) << 32,
+        cookie: cookie(socket),
         // Of a listener, the receive queue is the accept queue and the send queue its limit.
         length: Length {
             now: header.recv_queue.into(),

@@ -3,7 +3,8 @@
 
 mod message;
 
-use super::{Connections, Listener, MAX_LISTENERS, QueueError};
+use super::{Listener, MAX_LISTENERS, QueueError};
+pub(super) use message::Connection;
 use message::{Message, Wanted};
 use netlink_packet_sock_diag::{AF_INET, AF_INET6};
 use rustix::fd::OwnedFd;
@@ -82,19 +83,14 @@ impl Diag {
             .collect())
     }
 
-    /// The connections that were accepted from a port's listeners, or from one at the same port of another address.
-    pub(super) fn connections(&mut self, port: u16) -> Result<Connections, QueueError> {
-        let mut found = Connections::default();
+    /// The connections that came to a port's listeners, or to one at the same port of another address, whether they wait or were
+    /// accepted.
+    pub(super) fn connections(&mut self, port: u16) -> Result<Vec<Connection>, QueueError> {
+        let mut found = Vec::new();
         for family in [AF_INET, AF_INET6] {
-            let mut counted = Connections::default();
             let asked = self.ask(Wanted::Connections, family, port, |message| {
-                if let Message::Connection {
-                    accepted: true,
-                    silent,
-                } = message
-                {
-                    counted.open += 1;
-                    counted.silent += u64::from(silent);
+                if let Message::Connection(connection) = message {
+                    found.push(connection);
                 }
             });
             match asked {
@@ -103,8 +99,6 @@ impl Diag {
                 Err(Errno::NOENT | Errno::AFNOSUPPORT) if family == AF_INET6 => {}
                 Err(errno) => return Err(errno.into()),
             }
-            found.open += counted.open;
-            found.silent += counted.silent;
         }
         Ok(found)
     }
@@ -174,7 +168,7 @@ impl Diag {
             };
             for message in message::messages(&self.buffer[..length], self.sequence) {
                 match message {
-                    Message::Listener(_) | Message::Connection { .. } => take(message),
+                    Message::Listener(_) | Message::Connection(_) => take(message),
                     Message::Other => {}
                     Message::Interrupted => whole = false,
                     Message::Error(errno) => return Err(Errno::from_raw_os_error(errno)),
@@ -200,7 +194,7 @@ impl From<Errno> for QueueError {
 mod tests {
     use super::*;
     use crate::testing::says;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
 
     #[test]
     fn listeners_of_both_families_are_found_and_those_of_other_ports_are_not() {
@@ -223,22 +217,6 @@ mod tests {
             }
             Err(error) => println!("skipped: a listener on IPv6's loopback: {error}"),
         }
-    }
-
-    #[test]
-    fn of_accepted_connections_those_are_told_whose_clients_have_sent_nothing() {
-        use std::io::Write;
-        let mut diag = Diag::open().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let connect = || TcpStream::connect(address).unwrap();
-        let (_silent, mut asks) = (connect(), connect());
-        asks.write_all(b"GET").unwrap();
-        let _accepted = [listener.accept().unwrap(), listener.accept().unwrap()];
-        // It waits in the queue.
-        let _waits = connect();
-        let found = diag.connections(address.port()).unwrap();
-        assert_eq!((found.open, found.silent), (2, 1));
     }
 
     #[test]

@@ -1,0 +1,358 @@
+//! What clients do to what a server shows, and when what it serves is no capacity of it for that.
+//!
+//! Workers are *held* by clients that send nothing, that send their request piece by piece, or that do not read the answer. How many
+//! of its workers a server has is not known, so they are compared with those that work: connections that are kept open after the answer
+//! are neither. What was counted before that is kept, from before they began to be held: it takes a second piece to know that a request
+//! comes in pieces.
+//!
+//! A client that sends a part of its request and then nothing cannot be told from one whose request takes the server long. Where
+//! requests take far longer than most do the estimate is *doubted*: nothing is set aside, and nothing is exact. The same where clients close
+//! connections while they wait in the queue and have asked nothing: a server accepts these too, and in no time.
+
+use super::evidence::Evidence;
+use super::step::{Connections, Listener, ListenerSample, QueueObservation};
+use headroom_units::PerSecond;
+use std::collections::VecDeque;
+use std::fmt;
+
+/// The share of the connections, those aside that were answered, whose clients hold a worker that makes what is served no capacity; and
+/// the share of those who wait that have gone which makes it doubtful.
+const SHARE: f64 = 0.1;
+/// A request takes long where it is as many times the mean, and this many seconds. Of lognormal ones of SCV 4 those that are worked on
+/// at a moment are one in fifty so.
+const LONG_TIMES: f64 = 20.0;
+const LONG_S: f64 = 1.0;
+/// States that are kept to go back to, this long after one another.
+const KEPT: usize = 8;
+const KEPT_EVERY_S: f64 = 2.0;
+/// Connections are looked at twice a second: they may have been held for as much longer than was seen.
+const UNSEEN_S: f64 = 1.0;
+
+/// Why an estimate is not sure though enough was observed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Doubt {
+    /// A tenth of so many requests have not been answered for this time, which is as many times the mean.
+    Unanswered { requests: u64, for_s: f64, times: f64 },
+    /// The share of those who wait whose clients have gone.
+    Gone(f64),
+}
+
+impl Doubt {
+    pub(super) const fn rule(self) -> &'static str {
+        match self {
+            Self::Unanswered { .. } => "unanswered",
+            Self::Gone(_) => "gone",
+        }
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unanswered {
+                requests,
+                for_s,
+                times,
+            } => write!(
+                f,
+                "a tenth and more of the {requests} requests that it has are not answered for {for_s:.1} s, {times:.0} times the \
+                 mean: it may wait for clients"
+            ),
+            Self::Gone(share) => write!(
+                f,
+                "the clients of {:.0} % of those who wait have gone without asking anything: what it accepts is not all requests",
+                share * 100.0
+            ),
+        }
+    }
+}
+
+/// Watches them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clients {
+    held: Option<Connections>,
+    known: Option<Connections>,
+    /// Of those who wait now.
+    gone: f64,
+    doubt: Option<(f64, Doubt)>,
+    kept: VecDeque<(f64, Evidence)>,
+}
+
+impl Connections {
+    /// Those whose clients hold a worker.
+    const fn of_clients(self) -> u64 {
+        self.silent + self.slow
+    }
+
+    /// Those that may have a worker.
+    pub(super) const fn on_hand(self) -> u64 {
+        self.of_clients() + self.working
+    }
+
+    const fn longest_s(self) -> f64 {
+        self.longest_ms as f64 / 1_000.0
+    }
+
+    fn are_held(&self) -> bool {
+        self.of_clients() > 0 && self.of_clients() as f64 >= SHARE * self.on_hand() as f64
+    }
+}
+
+impl Clients {
+    /// Takes an observation, before which this was found; the evidence from before clients began to hold workers, where they do from now on.
+    pub(super) fn take(&mut self, now_s: f64, observation: &QueueObservation) -> Option<Evidence> {
+        let ListenerSample::Listening(Listener {
+            connections, length, ..
+        }) = observation.sample
+        else {
+            self.held = None;
+            return None;
+        };
+        self.known = connections;
+        self.gone = match (connections, length) {
+            (Some(found), Some(waiting)) if waiting > 0 => (found.gone as f64 / f64::from(waiting)).min(1.0),
+            _ => 0.0,
+        };
+        let held = connections.filter(Connections::are_held);
+        let was_held = std::mem::replace(&mut self.held, held).is_some();
+        let since_s = now_s - held.filter(|_| !was_held)?.longest_s() - UNSEEN_S;
+        while self.kept.back().is_some_and(|(at_s, _)| *at_s > since_s) {
+            self.kept.pop_back();
+        }
+        self.kept.back().map(|(_, evidence)| evidence.clone())
+    }
+
+    /// Keeps what is known at the end of a step, and says what is to be doubted of it. `rate` is what was accepted of late.
+    pub(super) fn keep(&mut self, now_s: f64, evidence: &Evidence, rate: PerSecond, stale_s: f64) {
+        let is_due = |(at_s, _): &(f64, Evidence)| now_s - at_s >= KEPT_EVERY_S * (1.0 - 1e-6);
+        if self.held.is_none() && self.kept.back().is_none_or(is_due) {
+            self.kept.push_back((now_s, evidence.clone()));
+            if self.kept.len() > KEPT {
+                self.kept.pop_front();
+            }
+        }
+        let found = match self.gone >= SHARE {
+            true => Some(Doubt::Gone(self.gone)),
+            false => self.unanswered(rate),
+        };
+        self.doubt = match found {
+            Some(doubt) => Some((now_s, doubt)),
+            // What was counted meanwhile is still among what is estimated from.
+            None => self.doubt.filter(|(at_s, _)| now_s - at_s <= stale_s),
+        };
+    }
+
+    fn unanswered(&self, rate: PerSecond) -> Option<Doubt> {
+        let found = self.known?;
+        let requests = found.on_hand();
+        // Little's law.
+        let for_s = found.longest_s();
+        let times = for_s * rate.get() / requests.max(1) as f64;
+        let is_long = for_s >= LONG_S && times >= LONG_TIMES;
+        is_long.then_some(Doubt::Unanswered {
+            requests,
+            for_s,
+            times,
+        })
+    }
+
+    /// The connections of a server of whose workers clients hold some.
+    pub(super) const fn held(&self) -> Option<Connections> {
+        self.held
+    }
+
+    /// Why the estimate is not sure.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        self.doubt.map(|(_, doubt)| doubt)
+    }
+
+    /// The share of what is accepted that are requests.
+    pub(super) const fn asking(&self) -> f64 {
+        1.0 - self.gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BusyTimeMonitor, Estimate, QueueTuning};
+    use super::*;
+    use headroom_units::Seconds;
+
+    /// An estimator that is told of connections, and of so many accepts in each 20 ms with 60 waiting.
+    struct Watched {
+        monitor: BusyTimeMonitor,
+        accepts: u64,
+    }
+
+    impl Watched {
+        fn new() -> Self {
+            Self {
+                monitor: BusyTimeMonitor::new(QueueTuning::default()).unwrap(),
+                accepts: 0,
+            }
+        }
+
+        /// For so many seconds; the answer of each, and the last.
+        fn sees(&mut self, seconds: u64, by: u64, connections: impl Fn(u64) -> Connections) -> Vec<Estimate> {
+            let mut answers = Vec::new();
+            for at in 0..seconds * 50 {
+                self.accepts += by;
+                let listener = Listener {
+                    identity: 1,
+                    limit: Some(65),
+                    length: Some(60),
+                    shortest: Some(60),
+                    lengths_seen: None,
+                    arrivals: Some(60 + self.accepts),
+                    accepts: Some(self.accepts),
+                    drops: Some(0),
+                    connections: Some(connections(at * 20)),
+                };
+                let answer = self.monitor.observe(&QueueObservation {
+                    length: Seconds::new(0.02),
+                    sample: ListenerSample::Listening(listener),
+                });
+                if at % 50 == 49 {
+                    answers.push(answer);
+                }
+            }
+            answers
+        }
+    }
+
+    /// What is said, the number and the rule.
+    fn said(estimate: Option<&Estimate>) -> (&str, f64, &str) {
+        estimate.map_or(("", f64::NAN, ""), |one| {
+            let value = one.capacity.value().map_or(f64::NAN, PerSecond::get);
+            (one.capacity.name(), value.round(), one.reason.rule.as_ref())
+        })
+    }
+
+    const EIGHT_WORK: fn(u64) -> Connections = |_| Connections {
+        open: 108,
+        working: 8,
+        longest_ms: 20,
+        ..Connections::default()
+    };
+
+    #[test]
+    fn clients_that_send_piece_by_piece_hide_a_server_which_is_kept_as_it_was_before_they_began() {
+        for parked in [0, 100] {
+            let mut watched = Watched::new();
+            let answers = watched.sees(20, 8, EIGHT_WORK);
+            assert_eq!(said(answers.last()), ("exact", 400.0, "busy-time"));
+            // Half of its workers: for three seconds nothing tells them from those that work.
+            let answers = watched.sees(20, 4, |at_ms| Connections {
+                open: 8 + parked,
+                slow: if at_ms < 3_000 { 0 } else { 4 },
+                working: if at_ms < 3_000 { 8 } else { 4 },
+                longest_ms: at_ms,
+                ..Connections::default()
+            });
+            for (second, answer) in answers.iter().enumerate().skip(3) {
+                assert_eq!(
+                    said(Some(answer)),
+                    ("about", 400.0, "held"),
+                    "{second} s: {answer:?}"
+                );
+            }
+            // They have gone, and it is as before.
+            let answers = watched.sees(5, 8, EIGHT_WORK);
+            assert_eq!(said(answers.last()), ("exact", 400.0, "busy-time"));
+        }
+    }
+
+    #[test]
+    fn parked_connections_hide_no_client_that_sends_nothing() {
+        let mut watched = Watched::new();
+        watched.sees(20, 8, EIGHT_WORK);
+        let answers = watched.sees(10, 4, |at_ms| Connections {
+            open: 108,
+            silent: 4,
+            working: 4,
+            longest_ms: at_ms,
+            ..Connections::default()
+        });
+        assert_eq!(said(answers.last()), ("about", 400.0, "held"));
+    }
+
+    #[test]
+    fn requests_that_take_far_longer_than_most_make_an_estimate_doubtful_and_nothing_is_set_aside() {
+        let mut watched = Watched::new();
+        watched.sees(20, 8, EIGHT_WORK);
+        let half_hang = |at_ms| Connections {
+            open: 8,
+            working: 8,
+            longest_ms: at_ms,
+            ..Connections::default()
+        };
+        let answers = watched.sees(10, 4, half_hang);
+        for (second, answer) in answers.iter().enumerate() {
+            let (kind, value, rule) = said(Some(answer));
+            let is_right = kind == "exact" && value == 400.0;
+            assert!(
+                kind == "about" || is_right && second < 2,
+                "{second} s: {answer:?}"
+            );
+            let is_near = (value / 200.0 - 1.0).abs() < 0.02;
+            assert!(second < 4 || is_near && rule == "unanswered", "{answer:?}");
+        }
+        // Where all requests take as long, it is none.
+        let mut slow = Watched::new();
+        let answers = slow.sees(60, 1, |at_ms| Connections {
+            open: 200,
+            working: 200,
+            longest_ms: at_ms.min(4_000),
+            ..Connections::default()
+        });
+        assert!(
+            answers.iter().all(|answer| said(Some(answer)).2 != "unanswered"),
+            "{answers:?}"
+        );
+    }
+
+    #[test]
+    fn connections_that_clients_have_closed_without_asking_are_no_requests() {
+        let mut watched = Watched::new();
+        let answers = watched.sees(20, 8, |_| Connections {
+            gone: 30,
+            ..EIGHT_WORK(0)
+        });
+        assert_eq!(said(answers.last()), ("about", 200.0, "gone"));
+    }
+
+    #[test]
+    fn what_is_gone_back_to_is_older_than_the_time_for_which_they_were_held() {
+        let mut clients = Clients::default();
+        let observation = |connections| QueueObservation {
+            length: Seconds::new(0.02),
+            sample: ListenerSample::Listening(Listener {
+                identity: 1,
+                limit: Some(65),
+                length: Some(60),
+                shortest: Some(60),
+                lengths_seen: None,
+                arrivals: None,
+                accepts: None,
+                drops: None,
+                connections: Some(connections),
+            }),
+        };
+        let held = Connections {
+            open: 8,
+            slow: 4,
+            working: 4,
+            longest_ms: 3_000,
+            ..Connections::default()
+        };
+        for at in 0..20 {
+            clients.keep(f64::from(at), &Evidence::default(), PerSecond::ZERO, 5.0);
+        }
+        assert!(clients.take(20.0, &observation(held)).is_some());
+        assert!(
+            clients.take(20.5, &observation(held)).is_none(),
+            "it is held already"
+        );
+        assert!(clients.kept.iter().all(|(at_s, _)| *at_s <= 16.0));
+    }
+}
