@@ -39,7 +39,7 @@ pub use demand::{Counts, demand, exact_mean};
 pub use energy::{Energy, EnergyTotals, ServerLoad, ServerPower};
 pub use first_attempts::FirstAttempts;
 pub use fleet::{Fleet, Order};
-pub use hold::{BALANCER_LOST, hold};
+pub use hold::{BALANCER_LOST, BROUGHT_BACK, GUARD_LOST, hold};
 pub use predictive::Predictive;
 pub use schedule::{Schedule, Scheduled};
 pub use server::{Cause, Command, Found, Health, PowerState, Server};
