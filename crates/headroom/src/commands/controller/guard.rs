@@ -11,7 +11,7 @@ use anyhow::Context;
 use headroom_console::{Document, Failure, say};
 use headroom_runtime::cluster::Gateways;
 use headroom_runtime::live::guard::apart::Apart;
-use headroom_runtime::resize::restore;
+use headroom_runtime::resize::{Parts, restore};
 use std::fs::{File, TryLockError};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::Path;
@@ -221,7 +221,8 @@ pub fn act(config: &ControllerFile, document: &Document, over: &mut dyn FnMut() 
     let mut said = String::new();
     while !over() {
         match open(config, document) {
-            Ok(mut parts) => {
+            // The gateways are commanded as long as they are held.
+            Ok((mut parts, _gateways)) => {
                 return restore(&mut parts, Duration::from_secs_f64(config.exit.wait_s), over);
             }
             Err(error) => {
@@ -237,7 +238,8 @@ pub fn act(config: &ControllerFile, document: &Document, over: &mut dyn FnMut() 
     false
 }
 
-fn open(config: &ControllerFile, document: &Document) -> Result<headroom_runtime::resize::Parts, Failure> {
+/// The servers, and the gateways in front of them.
+fn open(config: &ControllerFile, document: &Document) -> Result<(Parts, Option<Gateways>), Failure> {
     let gateways = match config.gateways.is_empty() {
         true => None,
         false => Some(Gateways::start(
@@ -246,7 +248,8 @@ fn open(config: &ControllerFile, document: &Document) -> Result<headroom_runtime
             config.control.period(),
         )?),
     };
-    servers::assemble(config, document, gateways.as_ref())
+    let parts = servers::assemble(config, document, gateways.as_ref())?;
+    Ok((parts, gateways))
 }
 
 #[cfg(test)]
