@@ -8,24 +8,13 @@ mod haproxy;
 mod power;
 mod view;
 
-use crate::common::{Program, headroom};
-use std::path::{Path, PathBuf};
+use crate::common::Program;
+use crate::common::site::{resizing, run_dir};
+use std::path::Path;
 use std::process::Command;
 
 /// What one server takes, as the static controller is told.
 const CAPACITY_PER_S: u64 = 50;
-
-/// The controller of a file, with a run folder beside that.
-fn resizing(config: &Path, words: &str) -> Command {
-    let mut command = headroom(format!("resize {words} --config"));
-    command.arg(config).arg("--run-dir").arg(run_dir(config));
-    command
-}
-
-/// The run folder of a file's controllers.
-fn run_dir(config: &Path) -> PathBuf {
-    config.with_file_name("run")
-}
 
 /// The controller, running.
 fn resize(config: &Path) -> Program {
