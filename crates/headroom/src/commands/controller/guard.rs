@@ -66,7 +66,7 @@ pub fn watch_over(file: &Path, command: &str, run_dir: &Path) -> Result<(), Fail
         tracing::debug!("{note}");
     }
     let place = Place::of(run_dir, file)?;
-    let stands = place.stand()?;
+    let stands = place.stand(run)?;
     say::result(STANDS)?;
     let (sender, words) = channel();
     std::thread::Builder::new()

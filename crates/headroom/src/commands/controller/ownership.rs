@@ -45,9 +45,10 @@ impl Ownership {
             LedgerError::InUse { owner, .. } => another(file, &format!("pid {owner}")),
             error => Failure::usage(error),
         })?;
+        let before = place.record()?;
         Ok(Self {
-            before: place.record()?,
-            is_guarded: place.is_guarded(),
+            is_guarded: before.as_ref().is_some_and(|before| place.is_guarded(before.run)),
+            before,
             place,
             file: locked,
             _held: held,

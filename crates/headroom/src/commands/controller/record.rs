@@ -1,7 +1,7 @@
 //! What a controller that switches servers leaves on disk: who has them, and that every one is to serve at the end. Where it and its guard are
 //! both killed, the next start or `headroom release` finds it and does what they could not.
 //!
-//! Each configuration has a folder in the run folder, with three files: `lock`, held by whoever has the servers; `guard`, held by
+//! Each configuration has a folder in the run folder, with `lock`, held by whoever has the servers; `guard-RUN`, held by
 //! the guards that stand; `servers.json`, the record. The record goes when every server serves.
 
 use super::ownership::MAX_LOCK;
@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 const PREFIX: &str = "servers-";
 const RECORD: &str = "servers.json";
 const UNFINISHED: &str = "servers.json.new";
-const GUARD: &str = "guard";
+/// How the name of a run's lock of guards begins.
+const GUARD: &str = "guard-";
 const VERSION: u32 = 1;
 /// The time between two tries of a lock.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -149,6 +150,7 @@ impl Place {
         file.write_all(&serde_json::to_vec_pretty(record)?)?;
         file.sync_all()?;
         fs::rename(&unfinished, self.0.join(RECORD))?;
+        self.clear(&[RECORD, &guard_of(record.run)])?;
         File::open(&self.0)?.sync_all()
     }
 
@@ -157,31 +159,41 @@ impl Place {
     /// # Errors
     /// What cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
-        for name in [UNFINISHED, RECORD] {
-            match fs::remove_file(self.0.join(name)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
+        self.clear(&[])
+    }
+
+    /// Removes the records and the guards' locks but these.
+    fn clear(&self, but: &[&str]) -> io::Result<()> {
+        for entry in fs::read_dir(&self.0)? {
+            let name = entry?.file_name();
+            let name = name.to_string_lossy();
+            let is_ours = [RECORD, UNFINISHED].contains(&&*name) || name.starts_with(GUARD);
+            if is_ours && !but.contains(&&*name) {
+                match fs::remove_file(self.0.join(&*name)) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
             }
         }
         Ok(())
     }
 
-    /// A guard stands from now on, until the result is dropped.
+    /// A guard of a run stands from now on, until the result is dropped.
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn stand(&self) -> io::Result<File> {
+    pub fn stand(&self, run: u64) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(self.0.join(GUARD))?;
+        let file = options.open(self.0.join(guard_of(run)))?;
         file.lock_shared()?;
         Ok(file)
     }
 
-    /// Whether a guard stands.
-    pub fn is_guarded(&self) -> bool {
-        let file = File::open(self.0.join(GUARD));
+    /// Whether a guard of a run stands.
+    pub fn is_guarded(&self, run: u64) -> bool {
+        let file = File::open(self.0.join(guard_of(run)));
         file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
@@ -189,6 +201,10 @@ impl Place {
     pub fn path(&self) -> &Path {
         &self.0
     }
+}
+
+fn guard_of(run: u64) -> String {
+    format!("{GUARD}{run:016x}")
 }
 
 /// FNV-1a of 64 bits: a name that stays the same from version to version.
@@ -232,7 +248,7 @@ mod tests {
         let record = Record::new(7, "resize", Path::new("/etc/c.toml"), "[slo]\n").unwrap();
         place.write(&record).unwrap();
         assert_eq!(place.record().unwrap(), Some(record));
-        assert_eq!(Place::all(dir.path()), [place.clone()]);
+        assert_eq!(Place::all(dir.path()), std::slice::from_ref(&place));
         assert!(place.is_of(7) && !place.is_of(8));
         assert!(matches!(place.take(), Err(LedgerError::InUse { .. })));
         drop(taken);
@@ -246,12 +262,21 @@ mod tests {
     fn a_guard_stands_as_long_as_one_of_them_lives() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::of(dir.path(), Path::new("/etc/c.toml")).unwrap();
-        assert!(!place.is_guarded());
-        let (first, second) = (place.stand().unwrap(), place.stand().unwrap());
+        assert!(!place.is_guarded(7));
+        let (first, second) = (place.stand(7).unwrap(), place.stand(7).unwrap());
         drop(first);
-        assert!(place.is_guarded());
-        drop(second);
-        assert!(!place.is_guarded());
+        assert!(place.is_guarded(7) && !place.is_guarded(8));
+        // One of a run that is not recorded any more stands for nobody, and keeps its lock from no other.
+        let _taken = place.take().unwrap();
+        let third = place.stand(8).unwrap();
+        let record = Record {
+            run: 8,
+            ..Record::new(7, "resize", Path::new("/etc/c.toml"), "").unwrap()
+        };
+        place.write(&record).unwrap();
+        assert!(place.is_guarded(8) && !place.is_guarded(7));
+        drop((second, third));
+        assert!(!place.is_guarded(8));
     }
 
     #[test]
