@@ -206,3 +206,17 @@ fn a_start_that_would_leave_a_server_of_the_run_before_off_is_refused() {
     next.stop();
     cluster.second_serves();
 }
+
+#[test]
+fn a_start_while_the_guard_stands_has_the_servers_as_they_are() {
+    let mut cluster = Cluster::with_one_off();
+    let before = guard(&cluster.controller);
+    cluster.controller.kill();
+    let mut next = resize(&cluster.config);
+    next.said("its servers are this run's now, as they are");
+    wait("the guard lets go", || !is_alive(before));
+    cluster.site.until_states(&["serving", "off"]);
+    assert_eq!(cluster.site.starts(2), 0);
+    next.stop();
+    cluster.second_serves();
+}
