@@ -17,7 +17,7 @@ build: setup-release ## The release binary, target/release/headroom
 test: setup-test ## All tests; what this machine cannot run is listed as skipped
 	@scripts/test
 
-faults: setup-test ## 200 seeded faults on live programs: limits, processes, mounts left behind (10 min; FAULTS_RUNS, _SEED, _ONLY, _ONE, _JOBS, _WAIT_S, _KEEP)
+faults: setup-test ## 200 seeded faults on live programs: limits, servers left off, processes, mounts left behind (10 min; FAULTS_RUNS, _SEED, _ONLY, _ONE, _JOBS, _WAIT_S, _KEEP)
 	@scripts/need unshare:util-linux mount
 	RUST_BACKTRACE=0 $(CARGO) test --package headroom --locked --test faults -- --ignored --exact whole_suite --nocapture
 

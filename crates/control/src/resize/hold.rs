@@ -3,11 +3,21 @@
 use super::{Health, PowerState, Resize};
 use crate::decision::Reason;
 
-/// The rule of such a decision.
+/// The rule of a decision that is held because the balancer cannot be relied on.
 pub const BALANCER_LOST: &str = "balancer-lost";
+/// The rule of one that is held because nobody would switch servers on again if the controller were killed.
+pub const GUARD_LOST: &str = "guard-lost";
+/// The rule of one that starts every server, because the run before could not.
+pub const BROUGHT_BACK: &str = "brought-back";
 
-/// While the balancer cannot be relied on, nobody who is up goes.
-pub fn hold(decided: Resize, why: &str, states: &[PowerState], health: &[Health]) -> Resize {
+/// While the balancer cannot be relied on, or no guard stands, nobody who is up goes; `rule` says which.
+pub fn hold(
+    rule: &'static str,
+    decided: Resize,
+    why: &str,
+    states: &[PowerState],
+    health: &[Health],
+) -> Resize {
     let up = states
         .iter()
         .zip(health)
@@ -23,7 +33,7 @@ pub fn hold(decided: Resize, why: &str, states: &[PowerState], health: &[Health]
     Resize {
         servers: up,
         reason: Reason::new(
-            BALANCER_LOST,
+            rule,
             format!(
                 "{why}: all {up} servers that are up stay, though {} would do",
                 decided.servers
@@ -49,14 +59,17 @@ mod tests {
             ..Health::default()
         };
         let health = [up, up, Health::default()];
-        let held = hold(decided(1), "no answer", &states, &health);
+        let held = hold(BALANCER_LOST, decided(1), "no answer", &states, &health);
         assert_eq!((held.servers, held.reason.rule.as_ref()), (2, BALANCER_LOST));
         assert!(held.reason.text.starts_with("no answer: all 2 servers"));
         // More are still started.
-        let more = hold(decided(3), "no answer", &states, &health);
+        let more = hold(BALANCER_LOST, decided(3), "no answer", &states, &health);
         assert_eq!((more.servers, more.reason.rule.as_ref()), (3, "shrink"));
         // One that drains and does not answer cannot come back.
         let health = [up, Health::default(), Health::default()];
-        assert_eq!(hold(decided(1), "no answer", &states, &health).servers, 1);
+        assert_eq!(
+            hold(BALANCER_LOST, decided(1), "no answer", &states, &health).servers,
+            1
+        );
     }
 }

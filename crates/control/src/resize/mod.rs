@@ -41,7 +41,7 @@ pub use demand::{Counts, demand, exact_mean};
 pub use energy::{Energy, EnergyTotals, ServerLoad, ServerPower};
 pub use first_attempts::FirstAttempts;
 pub use fleet::{Fleet, Order};
-pub use hold::{BALANCER_LOST, hold};
+pub use hold::{BALANCER_LOST, BROUGHT_BACK, GUARD_LOST, hold};
 pub use in_hand::{InHand, InHandPeriod};
 pub use predictive::Predictive;
 pub use schedule::{Schedule, Scheduled};

@@ -1,13 +1,18 @@
 //! `headroom controller` and `headroom resize`: one service on many nodes, whose agents and gateways are elsewhere, and whose
 //! servers may be switched on and off.
 
+mod foreseen;
 mod guard;
+mod ownership;
+mod record;
 mod reload;
 mod servers;
+mod supervisor;
+
+pub use ownership::finish_all;
 
 use crate::args::RunArgs;
-use crate::check::savings::{self, Levers};
-use crate::check::{self, Report, Running};
+use crate::check;
 use crate::config::controller::{AtExit, ClusterConfig, ControllerFile, EXAMPLE};
 use crate::oncall;
 use crate::start::{self, ServiceRate, Start};
@@ -21,16 +26,17 @@ use headroom_record::RunSummary;
 use headroom_runtime::cluster::{
     ClusterMachine, ClusterOptions, GatewayLevers, GatewayMembers, Gateways, NoNode,
 };
-use headroom_runtime::live::{Device, Telemetry, run};
+use headroom_runtime::live::{Device, Telemetry, run, undo};
 use headroom_runtime::resize::{Servers, leave};
 use headroom_units::{Cores, PerSecond, Seconds, Source};
 use headroom_wire::message::{Description, Holder};
+use ownership::Ownership;
+use record::Record;
 use reload::{Hangups, Reload};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use supervisor::{Guard, Orders};
 
 /// `headroom controller` and `headroom resize`, which read the same file.
 #[derive(Clone, Debug, Args)]
@@ -43,6 +49,11 @@ pub struct ControllerArgs {
     /// The configuration file.
     #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
     pub config: Option<PathBuf>,
+    /// The run folder, where it is recorded that servers may be off: where this program and its guard are both killed, the next start and
+    /// `headroom release` go by it. By default /run/headroom for root, and $XDG_RUNTIME_DIR/headroom, or where that is not set
+    /// /tmp/headroom-UID, for others; one that outlives a reboot of this machine, as servers that are off do, is better.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
     /// Check the configuration, ask every node, power switch, balancer and gateway what it has, change nothing, and stop. With
     /// --json what was found is one JSON object, errors too.
     #[arg(long)]
@@ -73,20 +84,29 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
         return say::result(EXAMPLE.trim_end());
     };
     if args.when_input_closes {
-        return guard::watch_over(file, command);
+        return guard::watch_over(file, command, &undo::run_dir(args.run_dir.as_deref())?);
     }
     if args.check {
-        return match checked(args, file, command) {
+        return match foreseen::checked(args, file, command) {
             Ok(None) => Ok(()),
             Ok(Some(report)) => check::conclude(args.run.json, Ok(report)),
             Err(failure) => check::conclude(args.run.json, Err(failure)),
         };
     }
     let (config, document) = read(args, file, command)?;
-    // Held until the end: two that switch the same servers would undo each other's work.
-    let lock = match config.resizes() && !args.dry_run {
-        true => Some(guard::lock(file)?),
-        false => None,
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
+    // Held until the end.
+    let owned = match (config.resizes(), args.dry_run) {
+        (_, true) => None,
+        (true, false) => {
+            let owned = Ownership::take(file, &run_dir)?;
+            owned.covers(&config, &run_dir)?;
+            Some(owned)
+        }
+        (false, false) => {
+            ownership::nothing_left(file, &run_dir)?;
+            None
+        }
     };
     let stop = Stop::at_signals_but_hangup()?;
     let hangups = Hangups::caught(&stop)?;
@@ -98,7 +118,7 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
         (&config, &document),
         &mut cluster,
         (&stop, &hangups),
-        (lock.as_ref(), command),
+        (owned.as_ref(), &run_dir, command),
     );
     // Before the summary: the nodes are released.
     drop(cluster);
@@ -118,103 +138,6 @@ fn read(args: &ControllerArgs, file: &Path, command: &str) -> Result<(Controller
     // The laws of the command line may need more than those of the file.
     config.check(&document)?;
     Ok((config, document))
-}
-
-/// All that the start would refuse, and else what would run; nothing where it was stopped. Changes nothing.
-fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<Report>, Failure> {
-    let (config, document) = read(args, file, command)?;
-    let running = Running::with_config(command, file);
-    let mut report = Report::default();
-    let admin = check::record_and_admin(&config.record, &config.admin, &document, &running, &mut report)?;
-    drop(admin);
-    let stop = Stop::at_signals()?;
-    let looks_only = ControllerArgs {
-        dry_run: true,
-        check: true,
-        run: args.run.clone(),
-        config: None,
-        ..*args
-    };
-    let Some(mut cluster) = Cluster::open(&looks_only, &config, &document, &stop)? else {
-        return Ok(None);
-    };
-    let law = config.law.names.to_string();
-    report.fact("law", "law", &law, law.as_str());
-    report.slo(config.slo.slo(&document)?);
-    for (name, address) in config.agent_addresses(&document)? {
-        let value = json!({ "name": name, "address": address.to_string() });
-        report.item("node", "nodes", format_args!("{name} at {address}"), value);
-    }
-    for (name, address) in &config.gateways {
-        let value = json!({ "name": name, "address": address });
-        report.item("gateway", "gateways", format_args!("{name} at {address}"), value);
-    }
-    if cluster.machine.is_some() {
-        report.plant(&cluster.plant, "the agents", "the agents");
-        let (text, value) = match cluster.source {
-            Some(source) => (format!("the agents' ({source})"), source.as_str().into()),
-            None => ("the agents', of several sources".to_owned(), Value::Null),
-        };
-        report.fact("meter", "meter", text, value);
-    }
-    report.gateway_levers(&cluster.plant);
-    report.oncall_levers(&cluster.plant);
-    if let Some(found) = &mut cluster.servers {
-        servers::describe(&config, found, &mut report);
-    }
-    if let Some(telemetry) = &config.telemetry {
-        let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
-        telemetry.try_open(&document, slo, failed, running.pid(), &mut report)?;
-    }
-    for note in &cluster.notes {
-        report.note(note);
-    }
-    describe_savings(&config, &document, &cluster, &mut report)?;
-    Ok(Some(report))
-}
-
-/// Says what each lever can save: on the nodes whose agents answered, and on those whose figures are configured.
-fn describe_savings(
-    config: &ControllerFile,
-    document: &Document,
-    cluster: &Cluster,
-    report: &mut Report,
-) -> Result<(), Failure> {
-    let is_configured = |name: &String| {
-        config.machine.is_some() || config.nodes.get(name).is_some_and(|n| n.machine.is_some())
-    };
-    let figures = match cluster.machines.is_empty() {
-        true => config.machines(document, &BTreeMap::new(), &cluster.plant)?,
-        false => cluster.machines.clone(),
-    };
-    let (mut machines, mut unknown) = (Vec::new(), Vec::new());
-    for ((name, node), figures) in config.nodes.iter().zip(figures) {
-        let levers = match cluster.descriptions.get(name) {
-            Some(description) => Levers::of_node(description),
-            None if is_configured(name) => Levers::unknown("its agent was not asked, or did not answer"),
-            None => {
-                unknown.push(name.as_str());
-                continue;
-            }
-        };
-        let is_switched = config.switching_law().is_some() && node.server.power.is_some();
-        machines.push((
-            name.clone(),
-            figures,
-            Levers {
-                is_switched,
-                ..levers
-            },
-        ));
-    }
-    savings::describe_cluster(&machines, report);
-    if !unknown.is_empty() {
-        report.note(format_args!(
-            "what levers save on {} is not known: give [machine], or an agent that answers",
-            unknown.join(", ")
-        ));
-    }
-    Ok(())
 }
 
 /// What is controlled, as it was found.
@@ -440,13 +363,55 @@ fn hold(
     }
 }
 
+/// Has the servers for good, watched over by a guard where every one is to serve at the end; and begins with what the run before
+/// could not do.
+fn take_over(
+    owned: &Ownership,
+    servers: &mut Servers,
+    orders: Option<Orders>,
+) -> Result<Option<Guard>, Failure> {
+    let guard = match orders {
+        Some(orders) => {
+            let record = Record::new(
+                orders.run,
+                orders.command,
+                orders.document.file(),
+                orders.document.text(),
+            )?;
+            let mut guard = Guard::start(orders)?;
+            if let Err(error) = owned.place.write(&record) {
+                guard.dismiss();
+                let why = format!(
+                    "{}: what is switched off cannot be recorded",
+                    owned.place.path().display()
+                );
+                return Err(Failure::usage(anyhow!(error).context(why)));
+            }
+            servers.guarded(guard.stands());
+            Some(guard)
+        }
+        None => {
+            owned.place.remove()?;
+            None
+        }
+    };
+    owned.share()?;
+    if let Some(words) = owned.words() {
+        say::note!("{words}");
+        if !owned.is_guarded {
+            servers.bring_back();
+        }
+    }
+    Ok(guard)
+}
+
 /// Holds the nodes, runs the loop, and leaves every server serving; the summary where it ran, and what was left undone.
 fn serve(
     args: &ControllerArgs,
     (config, document): (&ControllerFile, &Document),
     cluster: &mut Cluster,
     (stop, hangups): (&Stop, &Hangups),
-    (lock, command): (Option<&File>, &'static str),
+    (owned, run_dir, command): (Option<&Ownership>, &Path, &'static str),
 ) -> Result<(Option<RunSummary>, Vec<String>), Failure> {
     let ran_by = (&config.law.names, &config.control);
     let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
@@ -460,16 +425,20 @@ fn serve(
         Some(machine) => hold(machine, &cluster.plant, &config.cluster, stop)?,
         None => true,
     };
-    let leaves = cluster.servers.is_some() && !args.dry_run && config.exit.servers == AtExit::Serving;
+    let leaves = owned.is_some() && config.exit.servers == AtExit::Serving;
     // From here on servers are switched off; whatever ends this process, somebody switches them on again.
-    let mut guard = match leaves {
-        true => Some(guard::Guard::start(document.file(), document, command)?),
-        false => None,
+    let mut guard = match (owned, &mut cluster.servers) {
+        (Some(owned), Some(servers)) => {
+            let orders = Orders {
+                command,
+                document: document.clone(),
+                run_dir: run_dir.to_owned(),
+                run: headroom_runtime::random(),
+            };
+            take_over(owned, servers, leaves.then_some(orders))?
+        }
+        _ => None,
     };
-    // The servers are this one's now: the guard of a predecessor that was killed lets go of them.
-    if let Some(lock) = lock {
-        lock.lock_shared()?;
-    }
     hangups.serve(Reload {
         args: args.clone(),
         file: document.file().to_owned(),
@@ -477,7 +446,7 @@ fn serve(
         at_start: document.clone(),
         has_tls: config.tls.is_some(),
         members: cluster.members.clone(),
-        guard: guard.as_ref().map(guard::Guard::words),
+        guard: guard.as_ref().map(Guard::words),
         lock: None,
     });
     let mut outcome = Ok(None);
@@ -522,6 +491,10 @@ fn serve(
         left = leave(servers, Duration::from_secs_f64(config.exit.wait_s));
         for left in &left {
             say::note!("warning: {left}");
+        }
+        // What is left stays recorded: the next start and `headroom release` try again.
+        if let Some(owned) = owned.filter(|_| left.is_empty()) {
+            owned.place.remove()?;
         }
         guard.dismiss();
     }

@@ -34,7 +34,8 @@ pub enum Command {
     Pause(operate::OperateArgs),
     /// Let a paused agent or `up` go on, also with what somebody else wrote and it left alone.
     Resume(operate::OperateArgs),
-    /// Put back what an agent, `up` or `demo` that was killed left limited; one that runs is paused.
+    /// Put back what an agent, `up` or `demo` that was killed left limited, and start what a controller that was killed left off; an `up` or
+    /// agent that runs is paused.
     Release(release::ReleaseArgs),
     /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs.
     Guard(guard::GuardArgs),

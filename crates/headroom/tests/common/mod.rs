@@ -16,6 +16,7 @@ pub mod process;
 mod program;
 pub mod pty;
 pub mod record;
+pub mod site;
 mod start;
 
 pub use config::{Config, Up, gateway_in, launched_below, metrics_at, serving_at, undo_left};

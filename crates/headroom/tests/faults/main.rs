@@ -1,5 +1,5 @@
-//! The fault suite: seeded faults against live programs, and whether each of them leaves a limit, a process, a mount, a
-//! file or a control group behind. `make faults` runs all of it, `make test` one run of each fault.
+//! The fault suite: seeded faults against live programs, and whether each of them leaves a limit, a server that is off, a process, a
+//! mount, a file or a control group behind. `make faults` runs all of it, `make test` one run of each fault.
 //!
 //! It knows the program by its command line, its configuration, its run directory and the kernel's files alone.
 

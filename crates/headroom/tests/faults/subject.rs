@@ -3,7 +3,7 @@
 use crate::common::place::Disk;
 use crate::common::{Group, Server, Traffic, command, headroom, within};
 use crate::world::World;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,6 +20,8 @@ pub enum Kind {
     UpEmulated,
     /// `headroom agent` on either, under a controller's lease.
     Agent,
+    /// `headroom resize` of a cluster whose servers it switches.
+    Resize,
 }
 
 impl Kind {
@@ -29,6 +31,7 @@ impl Kind {
             Self::Up => "up",
             Self::UpEmulated => "up-emulated",
             Self::Agent => "agent",
+            Self::Resize => "resize",
         }
     }
 }
@@ -193,6 +196,7 @@ pub fn make(world: &mut World, kind: Kind) -> anyhow::Result<Subject> {
             }
             agent(world, "a", "web")
         }
+        Kind::Resize => bail!("a controller limits nothing: its servers are a site's"),
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Findings {
     pub leftovers: Vec<String>,
     /// Other things that must not be.
     pub wrong: Vec<String>,
-    /// From the fault until no limit was in force.
+    /// From the fault until no limit was in force, or every server that a controller switched was given requests.
     pub safe: Option<Duration>,
 }
 

@@ -145,7 +145,10 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
     fs::write(&file, &text).unwrap();
     let controller = |law: &str| {
         let mut command = headroom("controller --json --no-view --config");
-        command.arg(&file);
+        command
+            .arg(&file)
+            .arg("--run-dir")
+            .arg(file.with_file_name("run"));
         if !law.is_empty() {
             command.args(["--law", law]);
         }

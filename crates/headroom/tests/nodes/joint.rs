@@ -33,7 +33,7 @@ pub fn machine_that_boots_in(boot_s: f64) -> String {
 fn controller(file: &Path, text: &str) -> Command {
     fs::write(file, text).unwrap();
     let mut command = headroom("controller --json --no-view --config");
-    command.arg(file);
+    command.arg(file).arg("--run-dir").arg(file.with_file_name("run"));
     command
 }
 

@@ -168,7 +168,12 @@ fn the_accept_queue_of_a_node_that_is_cut_off_is_not_known_and_the_loop_goes_on(
         at = node.wiki_at,
     );
     fs::write(&file, text).unwrap();
-    let mut controller = Program::start(headroom("resize --config").arg(&file));
+    let mut controller = Program::start(
+        headroom("resize --config")
+            .arg(&file)
+            .arg("--run-dir")
+            .arg(dir.path().join("run")),
+    );
     let journal = Journal(dir.path());
     let first = journal.until("a first count", 0, counted(0));
     for _ in 0..50 {

@@ -173,7 +173,12 @@ fn are_counted_and_a_lost_agent_is_no_estimate(kind: &str) {
         assert_has(&out, &[&line]);
     }
 
-    let mut controller = Program::start(headroom("resize --config").arg(dir.path().join("resize.toml")));
+    let mut controller = Program::start(
+        headroom("resize --config")
+            .arg(dir.path().join("resize.toml"))
+            .arg("--run-dir")
+            .arg(dir.path().join("run")),
+    );
     let journal = Journal(dir.path());
     let mut from = 0;
     for server in 0..3 {

@@ -37,8 +37,14 @@ pub fn leave(cluster: &mut Servers, wait: Duration) -> Vec<String> {
 }
 
 /// The same for a controller that cannot do it any more. It needs the power switches alone to begin with, and goes on until
-/// every server answers and gets requests, or until `over` says that a controller has them again.
-pub fn restore(parts: &mut Parts, wait: Duration, over: &mut dyn FnMut() -> bool) {
+/// every server answers and gets requests, or until `over` says that somebody else has them or that it takes too long. Whether every
+/// server is back.
+pub fn restore(parts: &mut Parts, wait: Duration, over: &mut dyn FnMut() -> bool) -> bool {
+    let mut is_over = false;
+    let mut over = || {
+        is_over = is_over || over();
+        is_over
+    };
     let begun = Instant::now();
     let unknown = |parts: &Parts| {
         !(parts.checks.all_checked() && parts.servers.iter().all(|server| server.switch_worker.asked()))
@@ -46,13 +52,14 @@ pub fn restore(parts: &mut Parts, wait: Duration, over: &mut dyn FnMut() -> bool
     // Who runs is not started again.
     while unknown(parts) && begun.elapsed() < MAX_FIRST_ANSWER {
         if over() {
-            return;
+            return false;
         }
         std::thread::sleep(LOOK_AGAIN);
     }
     let going = vec![false; parts.servers.len()];
     let silent = vec![Duration::ZERO; parts.servers.len()];
-    bring_up(parts, going, &silent, wait, Some(over));
+    bring_up(parts, going, &silent, wait, Some(&mut over));
+    !is_over
 }
 
 fn bring_up(

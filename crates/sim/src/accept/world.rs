@@ -10,8 +10,8 @@ use crate::server::Job;
 use crate::world::Controller;
 use headroom_control::capacity::{Busy, Capacity, Monitor, QueueKind, Step};
 use headroom_control::resize::{
-    Command, Counts, Energy, EnergyTotals, FirstAttempts, Fleet, Health, PowerState, Resize, ServerLoad,
-    demand, exact_mean, hold,
+    BALANCER_LOST, Command, Counts, Energy, EnergyTotals, FirstAttempts, Fleet, Health, PowerState, Resize,
+    ServerLoad, demand, exact_mean, hold,
 };
 use headroom_control::{Decision, NodeObservation, Observation, Traffic};
 use headroom_units::{Joules, PerSecond, Ratio, Seconds};
@@ -366,7 +366,14 @@ impl<'a> World<'a> {
         if self.faults_at(now_s).any(is_lost) {
             let states: Vec<PowerState> = steps.iter().map(|one| one.state).collect();
             let decided = Resize::of(&decision, self.servers.len());
-            decision = hold(decided, "the balancer cannot be asked", &states, &health).into();
+            decision = hold(
+                BALANCER_LOST,
+                decided,
+                "the balancer cannot be asked",
+                &states,
+                &health,
+            )
+            .into();
         }
         let servers = decision.setting.servers().unwrap_or(self.servers.len());
         self.fleet.rank(&decision.server_ranks);

@@ -1,25 +1,20 @@
 //! A process that watches over a controller which switches servers, and starts every server where that was killed or hangs.
 //!
 //! It has the configuration from the controller itself, on standard input, and needs the file only where the controller has read other
-//! gateways in it. Two locks of the
-//! file say who has the servers: a controller that starts holds it alone; one whose own guard stands shares it. A guard acts until
-//! every server serves, or a controller that shares the lock has them.
+//! gateways in it. It acts until every server serves, or somebody else has them: a controller that shares the lock of the file
+//! ([`ownership`](super::ownership)), or one whose run is recorded in the place of its own.
 
+use super::record::Place;
 use super::servers;
 use crate::config::controller::ControllerFile;
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use headroom_console::{Document, Failure, say};
-use headroom_control::Decision;
 use headroom_runtime::cluster::Gateways;
-use headroom_runtime::live::{Device, DevicePeriod};
-use headroom_runtime::resize::restore;
-use headroom_units::Setting;
+use headroom_runtime::live::guard::apart::Apart;
+use headroom_runtime::resize::{Parts, restore};
 use std::fs::{File, TryLockError};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -27,148 +22,51 @@ use std::time::{Duration, Instant};
 const SUCCESSOR: Duration = Duration::from_secs(5);
 /// A controller that gives no sign of life for this long and three of its periods hangs.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long a starter tries the lock, which guards hold for a moment when they look whose it is.
-const MAX_LOCK: Duration = Duration::from_secs(1);
 /// The time between two tries.
 const AGAIN: Duration = Duration::from_millis(50);
+/// The time between two looks for a successor.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// The time between two tries of what a configuration names.
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 /// The lock is shared when it was found so as many times in turn: another starter may just have ended.
 const MIN_SHARED: u32 = 3;
 /// What a guard answers when it stands.
-const STANDS: &str = "stands";
+pub const STANDS: &str = "stands";
+/// What it answers each beat.
+pub const ANSWER: u8 = b'.';
 /// A period of the control loop went by.
-const BEAT: u8 = b'.';
+pub const BEAT: u8 = b'.';
 /// The control loop ended, and the controller starts the servers itself.
-const LEAVES: u8 = b'l';
+pub const LEAVES: u8 = b'l';
 /// The file was read again, and has other gateways.
-const REREAD: u8 = b'r';
+pub const REREAD: u8 = b'r';
 /// Everything is done.
-const DONE: u8 = b'd';
-
-/// Keeps a second controller with the same file away: they would undo each other's work.
-pub fn lock(file: &Path) -> Result<File, Failure> {
-    let opened = File::open(file)?;
-    let until = Instant::now() + MAX_LOCK;
-    while let Err(error) = opened.try_lock() {
-        if Instant::now() >= until {
-            return Err(Failure::usage(anyhow!(
-                "{}: another controller runs with this file ({error}); stop it first",
-                file.display()
-            )));
-        }
-        std::thread::sleep(AGAIN);
-    }
-    Ok(opened)
-}
-
-/// The guard, as its controller has it: a device that moves nothing and gives a sign of life each period.
-pub struct Guard(GuardWords);
-
-/// What a controller says to its guard. A clone says it to the same.
-#[derive(Clone, Debug)]
-pub struct GuardWords(Arc<ChildStdin>);
-
-impl GuardWords {
-    fn say(&self, word: u8) {
-        // It may be gone; then nobody waits for the word.
-        if let Err(error) = (&*self.0).write_all(&[word]) {
-            tracing::debug!(%error, "a word did not reach the guard");
-        }
-    }
-
-    /// The file was read again: the guard is to go by the gateways that it has now.
-    pub fn reread(&self) {
-        self.say(REREAD);
-    }
-}
-
-impl Guard {
-    /// Starts it, and waits until it stands.
-    ///
-    /// # Errors
-    /// It does not: nothing may be switched off then.
-    pub fn start(file: &Path, document: &Document, command: &str) -> Result<Self, Failure> {
-        let start = || -> std::io::Result<Self> {
-            let mut guard = Command::new(std::env::current_exe()?)
-                .args([command, "--when-input-closes", "--config"])
-                .arg(file)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                // What ends this process from the terminal must not end the guard with it.
-                .process_group(0)
-                .spawn()?;
-            let (Some(mut input), Some(output)) = (guard.stdin.take(), guard.stdout.take()) else {
-                return Err(ErrorKind::BrokenPipe.into());
-            };
-            let text = document.text();
-            input.write_all(format!("{}\n{text}", text.len()).as_bytes())?;
-            let mut answer = String::new();
-            BufReader::new(output).read_line(&mut answer)?;
-            if answer.trim() != STANDS {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            // Beats that nobody takes are lost; the loop waits for nobody.
-            rustix::io::ioctl_fionbio(&input, true)?;
-            Ok(Self(GuardWords(Arc::new(input))))
-        };
-        Ok(
-            start()
-                .context("no guard can be started: if this process were killed, servers would stay off")?,
-        )
-    }
-
-    /// What is said to it, for whoever else has something to say.
-    pub fn words(&self) -> GuardWords {
-        self.0.clone()
-    }
-
-    fn say(&self, word: u8) {
-        self.0.say(word);
-    }
-
-    /// The control loop is over: what is left to do takes longer than a period.
-    pub fn leaves(&mut self) {
-        self.say(LEAVES);
-    }
-
-    /// Everything is done: there is nothing left for it.
-    pub fn dismiss(&mut self) {
-        self.say(DONE);
-    }
-}
-
-impl Device for Guard {
-    fn observe(&mut self, _period: &mut DevicePeriod) {
-        self.say(BEAT);
-    }
-
-    fn in_force(&self) -> Setting {
-        Setting::default()
-    }
-
-    fn apply(&mut self, _decision: &mut Decision) -> anyhow::Result<()> {
-        Ok(())
-    }
-}
+pub const DONE: u8 = b'd';
 
 /// Watches over a controller until its end, and does what that could not.
 ///
 /// # Errors
-/// A standard input that holds no configuration.
-pub fn watch_over(file: &Path, command: &str) -> Result<(), Failure> {
+/// A standard input that holds no configuration; a run folder that cannot be used.
+pub fn watch_over(file: &Path, command: &str, run_dir: &Path) -> Result<(), Failure> {
     let mut input = BufReader::new(std::io::stdin());
     let mut length = String::new();
     input.read_line(&mut length)?;
-    let length: u64 = length
-        .trim()
-        .parse()
-        .context("no controller is on standard input")?;
+    let numbers = length.trim().split_once(' ');
+    let numbers =
+        numbers.and_then(|(length, run)| Some((length.parse::<u64>().ok()?, run.parse::<u64>().ok()?)));
+    let (length, run) = numbers.context("no controller is on standard input")?;
     let mut text = String::new();
     input.by_ref().take(length).read_to_string(&mut text)?;
     let document = Document::shipped(&file.display().to_string(), &text);
     let (mut config, document) = ControllerFile::checked(document, command)?;
     let silence = SILENCE + 3 * config.control.period();
+    // What kills the group that the controller was started in is not to kill its guard with it.
+    let (apart, note) = Apart::live();
+    if let Some(note) = note {
+        tracing::debug!("{note}");
+    }
+    let place = Place::of(run_dir, file)?;
+    let stands = place.stand(run)?;
     say::result(STANDS)?;
     let (sender, words) = channel();
     std::thread::Builder::new()
@@ -184,24 +82,57 @@ pub fn watch_over(file: &Path, command: &str) -> Result<(), Failure> {
         Ok((now, _)) => config.gateways = now.gateways,
         Err(errors) => say::note!("warning: the guard goes by the gateways that it had: {errors}"),
     };
-    match watch(&words, silence, &mut config, &document, &mut reread) {
-        Ending::Done => return Ok(()),
-        Ending::Killed => {}
+    if let Ending::Killed = watch(&words, silence, &mut config, &document, &mut reread) {
+        succeed(
+            &mut Owner {
+                file,
+                place: &place,
+                run,
+                shared: 0,
+            },
+            command,
+            |over| act(&config, &document, over),
+        );
     }
-    std::thread::sleep(SUCCESSOR);
-    let mut owner = Owner { file, shared: 0 };
-    if owner.is_over() {
-        return Ok(());
+    drop(stands);
+    apart.end();
+    Ok(())
+}
+
+/// Does what a controller that was killed could not, unless it has a successor.
+fn succeed(owner: &mut Owner, command: &str, act: impl FnOnce(&mut dyn FnMut() -> bool) -> bool) {
+    let until = Instant::now() + SUCCESSOR;
+    while Instant::now() < until {
+        if owner.is_over() {
+            return;
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
     say::note!("headroom {command} was killed: every server is started and given requests");
-    act(&config, &document, &mut || owner.is_over());
-    Ok(())
+    if !act(&mut || owner.is_over()) {
+        return;
+    }
+    // Who starts meanwhile finds the record, and that all serve.
+    if let Ok(_held) = owner.place.take()
+        && owner.place.is_of(owner.run)
+        && let Err(error) = owner.place.remove()
+    {
+        say::note!("warning: every server serves, but that cannot be recorded: {error}");
+    }
 }
 
 /// How a controller ended.
 enum Ending {
     Done,
     Killed,
+}
+
+/// Tells the controller that its guard does not hang; one that is gone does not ask.
+fn answer() {
+    let mut out = std::io::stdout();
+    if let Err(error) = out.write_all(&[ANSWER]).and_then(|()| out.flush()) {
+        tracing::debug!(%error, "an answer did not reach the controller");
+    }
 }
 
 /// Waits for its end; while it hangs the servers are started.
@@ -216,7 +147,10 @@ fn watch(
     let mut next = None;
     loop {
         match next.take().unwrap_or_else(|| words.recv_timeout(silence)) {
-            Ok(BEAT) => loops = true,
+            Ok(BEAT) => {
+                loops = true;
+                answer();
+            }
             Ok(DONE) => return Ending::Done,
             Ok(REREAD) => reread(config),
             Ok(_) => loops = false,
@@ -246,12 +180,19 @@ fn watch(
 /// Whether somebody else has the servers of a file.
 struct Owner<'a> {
     file: &'a Path,
+    place: &'a Place,
+    /// The run that is watched over.
+    run: u64,
     /// How many times in turn its lock was found shared.
     shared: u32,
 }
 
 impl Owner<'_> {
     fn is_over(&mut self) -> bool {
+        // Another run has them, or somebody has started them all.
+        if !self.place.is_of(self.run) {
+            return true;
+        }
         for _ in 0..MIN_SHARED {
             match self.is_shared() {
                 true => self.shared += 1,
@@ -275,12 +216,13 @@ impl Owner<'_> {
     }
 }
 
-/// Starts every server and gives it requests, until `over`.
-fn act(config: &ControllerFile, document: &Document, over: &mut dyn FnMut() -> bool) {
+/// Starts every server and gives it requests, until `over`. Whether all have them.
+pub fn act(config: &ControllerFile, document: &Document, over: &mut dyn FnMut() -> bool) -> bool {
     let mut said = String::new();
     while !over() {
         match open(config, document) {
-            Ok(mut parts) => {
+            // The gateways are commanded as long as they are held.
+            Ok((mut parts, _gateways)) => {
                 return restore(&mut parts, Duration::from_secs_f64(config.exit.wait_s), over);
             }
             Err(error) => {
@@ -293,9 +235,11 @@ fn act(config: &ControllerFile, document: &Document, over: &mut dyn FnMut() -> b
             }
         }
     }
+    false
 }
 
-fn open(config: &ControllerFile, document: &Document) -> Result<headroom_runtime::resize::Parts, Failure> {
+/// The servers, and the gateways in front of them.
+fn open(config: &ControllerFile, document: &Document) -> Result<(Parts, Option<Gateways>), Failure> {
     let gateways = match config.gateways.is_empty() {
         true => None,
         false => Some(Gateways::start(
@@ -304,7 +248,8 @@ fn open(config: &ControllerFile, document: &Document) -> Result<headroom_runtime
             config.control.period(),
         )?),
     };
-    servers::assemble(config, document, gateways.as_ref())
+    let parts = servers::assemble(config, document, gateways.as_ref())?;
+    Ok((parts, gateways))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! SIGHUP to a controller: its gateways are read again, so that some come and some go while it runs. What is wrong in the file leaves all as
 //! it was.
 
-use super::guard::GuardWords;
+use super::supervisor::GuardWords;
 use super::{ControllerArgs, read};
 use crate::config::controller::ControllerFile;
 use anyhow::anyhow;

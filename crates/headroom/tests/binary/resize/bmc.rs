@@ -1,8 +1,8 @@
 //! Servers behind service processors that others wrote: OpenIPMI's simulator and OpenStack's Redfish emulator. What they
 //! switch starts and stops a real server here.
 
-use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, fixed, resize};
+use crate::common::site::{Service, Site};
 use crate::common::{Load, Program, free_port, headroom, measuring, succeeds, until, wait};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Behind our gateway: servers come and go, fail and are killed, and so is the controller.
 
-use super::site::{Service, Site};
-use super::{CAPACITY_PER_S, check, fixed, resize};
+use super::{CAPACITY_PER_S, check, fixed, resize, resizing};
+use crate::common::site::{Service, Site};
 use crate::common::{Load, Program, assert_has, get, headroom, refused, succeeds, until, wait};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
     site.boot(1);
     let _gateway = site.gateway();
     let config = site.behind_gateway(&fixed());
-    let mut controller = Program::start(headroom("resize --json --config").arg(&config));
+    let mut controller = resize(&config);
     let load = Load::to(site.front, CAPACITY_PER_S / 3);
     site.until_states(&["serving", "off", "off"]);
     load.at(CAPACITY_PER_S * 5 / 2);
@@ -48,10 +48,7 @@ fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
     let (answered, wrong) = load.counts();
     assert!(answered > 100 && wrong == 0, "{answered} answered, {wrong} wrong");
     // Two controllers with one file would undo each other's work.
-    refused(
-        headroom("resize --config").arg(&config),
-        &["another controller runs"],
-    );
+    refused(resizing(&config, ""), &["another controller runs"]);
 
     controller.stop();
     assert!(
@@ -242,10 +239,7 @@ fn servers_come_back_though_the_gateway_hangs_the_successor_is_refused_and_the_f
     gateway.signal(Signal::STOP);
     controller.kill();
     // It has the file while the guard wakes, and switches nobody on.
-    refused(
-        headroom("resize --config").arg(&config),
-        &["gateways", "none can be reached"],
-    );
+    refused(resizing(&config, ""), &["gateways", "none can be reached"]);
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("target_ms", "target_msx")).unwrap();
     wait("the guard has started the other server", || site.runs(2));
@@ -291,7 +285,7 @@ fn a_server_that_cannot_be_started_is_refused_before_and_named_after() {
     fs::write(&config, format!("{before}[nodes.web2.power]{nowhere}")).unwrap();
     let said = ["nodes.web2.power", "start is \"/bin/nothere\"", "cannot be run"];
     refused(check(&config), &said);
-    refused(headroom("resize --config").arg(&config), &said);
+    refused(resizing(&config, ""), &said);
     assert!(site.runs(1));
 
     // One whose start comes to nothing is known only at the end.
@@ -318,7 +312,7 @@ fn a_dry_run_and_a_check_change_nothing() {
     let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
     let said = succeeds(check(&config)).out();
     assert_has(&said, &["web1: serving, power by command", "web2: off"]);
-    let mut dry = Program::start(headroom("resize --dry-run --json --config").arg(&config));
+    let mut dry = Program::start(resizing(&config, "--dry-run --json"));
     dry.said("grow");
     dry.stop();
     assert_has(dry.err(), &["dry run: nothing is done"]);

@@ -1,7 +1,7 @@
 //! Behind an HAProxy, whose servers are told by its statistics socket.
 
-use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, check, fixed, resize};
+use crate::common::site::{Service, Site};
 use crate::common::{Load, Program, assert_has, get, program_or_skipped, succeeds, until, wait};
 use serde_json::Value;
 use std::fs;

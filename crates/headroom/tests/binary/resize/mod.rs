@@ -2,14 +2,15 @@
 //! front of them.
 
 mod bmc;
+mod come_back;
 mod gateway;
 mod haproxy;
 mod importance;
 mod power;
-mod site;
 mod view;
 
-use crate::common::{Program, headroom};
+use crate::common::Program;
+use crate::common::site::{resizing, run_dir};
 use std::path::Path;
 use std::process::Command;
 
@@ -18,14 +19,12 @@ const CAPACITY_PER_S: u64 = 50;
 
 /// The controller, running.
 fn resize(config: &Path) -> Program {
-    Program::start(headroom("resize --json --config").arg(config))
+    Program::start(resizing(config, "--json"))
 }
 
 /// A check of its file, which changes nothing.
 fn check(config: &Path) -> Command {
-    let mut command = headroom("resize --check --config");
-    command.arg(config);
-    command
+    resizing(config, "--check")
 }
 
 fn fixed() -> String {

@@ -1,7 +1,7 @@
 //! Power switches: a packet that wakes a machine, and a password that must be kept.
 
-use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, check, fixed, resize};
+use crate::common::site::{Service, Site};
 use crate::common::{Load, PATIENCE, refused};
 use std::fs;
 use std::net::UdpSocket;

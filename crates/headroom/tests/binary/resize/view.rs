@@ -1,9 +1,9 @@
 //! The live view, in a terminal of the test's.
 
-use super::site::{Service, Site};
-use super::{CAPACITY_PER_S, fixed};
+use super::{CAPACITY_PER_S, fixed, resizing};
 use crate::common::pty::{size, terminal};
-use crate::common::{Load, headroom, until, wait, within};
+use crate::common::site::{Service, Site};
+use crate::common::{Load, until, wait, within};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{LocalModes, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -35,8 +35,8 @@ impl OnTerminal {
     fn start(config: &Path, more: &[&str]) -> Self {
         let (ours, theirs) = terminal(120, 34);
         let end = || theirs.try_clone().unwrap();
-        let mut command = headroom("resize");
-        command.args(more).arg("--config").arg(config);
+        let mut command = resizing(config, "");
+        command.args(more);
         let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let written = Arc::new(Mutex::new(Vec::new()));
         let (mut screen, kept) = (ours.try_clone().unwrap(), Arc::clone(&written));

@@ -3,6 +3,7 @@
 mod disk;
 mod end;
 mod other;
+mod servers;
 mod stop;
 
 use crate::common::place::KillGroup;
@@ -56,16 +57,23 @@ pub enum Fault {
     KillController,
     /// SIGSTOP of the controller.
     StopController,
+    /// Kill -9 of a controller that switches servers and of its guard.
+    KillServersBoth,
+    /// SIGSTOP of the guard of a controller that switches servers, and kill -9 of that.
+    StopServersGuard,
+    /// Kill -9 of both, and a server hangs that was off: its power is on, and it is silent.
+    HangServer,
 }
 
 use Fault::{
-    CgroupKill, Foreign, FullDisk, GroupDeleted, GroupRecreated, KillAll, KillAllAndRelease, KillAtStart,
-    KillController, KillGuard, KillGuardThenRun, KillRun, KillRunThenGuard, Namespace, NamespaceGuarded,
-    ReadOnly, Restart, Stop, StopController, StopThread, TermAtStart, Two,
+    CgroupKill, Foreign, FullDisk, GroupDeleted, GroupRecreated, HangServer, KillAll, KillAllAndRelease,
+    KillAtStart, KillController, KillGuard, KillGuardThenRun, KillRun, KillRunThenGuard, KillServersBoth,
+    Namespace, NamespaceGuarded, ReadOnly, Restart, Stop, StopController, StopServersGuard, StopThread,
+    TermAtStart, Two,
 };
 
 /// All of them, with their names and subjects.
-const FAULTS: [(Fault, &str, &[Kind]); 22] = {
+const FAULTS: [(Fault, &str, &[Kind]); 25] = {
     const ALL: &[Kind] = &[Kind::Up, Kind::UpEmulated, Kind::Agent];
     [
         (KillRun, "kill-run", ALL),
@@ -90,6 +98,9 @@ const FAULTS: [(Fault, &str, &[Kind]); 22] = {
         (Two, "two", ALL),
         (KillController, "kill-controller", &[Kind::Agent]),
         (StopController, "stop-controller", &[Kind::Agent]),
+        (KillServersBoth, "kill-both", &[Kind::Resize]),
+        (StopServersGuard, "stop-guard-kill", &[Kind::Resize]),
+        (HangServer, "kill-both-hang", &[Kind::Resize]),
     ]
 };
 
@@ -140,6 +151,7 @@ impl Scenario {
             GroupDeleted | GroupRecreated => other::group(world, self.kind, self.fault == GroupRecreated),
             Foreign => other::foreign(world, self.kind),
             Two => other::two(world, self.kind),
+            KillServersBoth | StopServersGuard | HangServer => servers::left_off(world, self.fault),
             KillController | StopController => stop::controller(world, self.fault == KillController),
         }
     }

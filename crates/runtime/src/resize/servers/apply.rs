@@ -3,9 +3,13 @@
 use super::Servers;
 use crate::resize::balancer::{Admission, Wanted};
 use crate::resize::switch_worker::PowerOrder;
-use headroom_control::Decision;
-use headroom_control::resize::{Cause, Command, PowerState, Resize, exact_mean, hold};
+use headroom_console::say;
+use headroom_control::resize::{
+    BALANCER_LOST, BROUGHT_BACK, Cause, Command, GUARD_LOST, PowerState, Resize, exact_mean, hold,
+};
+use headroom_control::{Decision, Reason};
 use headroom_units::{Lever, Seconds};
+use std::sync::atomic::Ordering;
 
 impl Servers {
     /// Brings the number of servers that are on towards the one decided. While the balancer cannot be relied on, nobody could keep
@@ -17,15 +21,26 @@ impl Servers {
             return;
         };
         let mut servers = servers;
-        if let Some(why) = &self.trouble {
+        if let Some((rule, why)) = self.obstacle() {
             let decided = Resize {
                 servers,
                 ..Resize::of(decision, before.len())
             };
-            let held = hold(decided, why, &before, &self.health);
+            let held = hold(rule, decided, why, &before, &self.health);
             servers = held.servers;
             decision.setting = decision.setting.with(Lever::Servers, Some(servers as f64));
             decision.reasons.insert(0, held.reason.of(&[Lever::Servers]));
+        }
+        if self.brings_back(&before) && servers < before.len() {
+            let all = before.len();
+            let text = format!(
+                "the run before could not start every server: all {all} are on first, though {servers} would do"
+            );
+            let numbers = [("servers", all as f64), ("decided", servers as f64)];
+            servers = all;
+            decision.setting = decision.setting.with(Lever::Servers, Some(servers as f64));
+            let reason = Reason::new(BROUGHT_BACK, text, &numbers);
+            decision.reasons.insert(0, reason.of(&[Lever::Servers]));
         }
         let now = Seconds::from(self.last.duration_since(self.started));
         self.fleet.rank(&decision.server_ranks);
@@ -34,6 +49,38 @@ impl Servers {
             self.carry_out(&before);
             self.unreported = self.tell_balancer().err();
         }
+    }
+
+    /// Why no server may be switched off now, and the rule of that.
+    fn obstacle(&self) -> Option<(&'static str, &str)> {
+        let balancer = self.trouble.as_deref().map(|why| (BALANCER_LOST, why));
+        let stands = self.guard_stands.as_ref();
+        let unguarded = stands.is_some_and(|stands| !stands.load(Ordering::Relaxed));
+        balancer.or(unguarded.then_some((GUARD_LOST, "no guard stands")))
+    }
+
+    /// Whether every server is still to be started for the run before. It is over once all take requests and whatever that run had
+    /// ordered to stop would have fallen silent; or when each had the time for a boot in vain and another.
+    fn brings_back(&mut self, states: &[PowerState]) -> bool {
+        let Some(since) = self.back_since else {
+            return false;
+        };
+        let tuning = &self.parts.tuning;
+        let (settled_s, given_up_s) = (
+            tuning.stop_timeout_s,
+            tuning.stop_timeout_s + 2.0 * tuning.boot_timeout_s,
+        );
+        let since_s = since.elapsed().as_secs_f64();
+        let are_all_back = states.iter().all(|state| state.takes_requests());
+        if since_s < settled_s || !are_all_back && since_s < given_up_s {
+            return true;
+        }
+        self.back_since = None;
+        match are_all_back {
+            true => say::note!("every server is back after the end of the run before"),
+            false => say::note!("warning: not every server is back: the law goes on with those that are"),
+        }
+        false
     }
 
     fn carry_out(&mut self, before: &[PowerState]) {

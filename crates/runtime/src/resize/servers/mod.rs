@@ -16,6 +16,8 @@ use headroom_control::resize::{
 };
 use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// How often the servers are looked at while they are being found.
@@ -103,6 +105,10 @@ pub struct Servers {
     orders: Vec<Order>,
     /// Why the last order to each switch failed, until the next is carried out.
     failed: Vec<Option<String>>,
+    /// Whether somebody stands who switches them on where this process cannot; nothing where nobody is asked to.
+    guard_stands: Option<Arc<AtomicBool>>,
+    /// Since when every server is being started, because the run before could not.
+    back_since: Option<Instant>,
 }
 
 impl Servers {
@@ -168,7 +174,19 @@ impl Servers {
             health: Vec::new(),
             trouble: Some("nothing was observed yet".to_owned()),
             orders: Vec::new(),
+            guard_stands: None,
+            back_since: None,
         }))
+    }
+
+    /// From now on no server is switched off while `stands` is false.
+    pub fn guarded(&mut self, stands: Arc<AtomicBool>) {
+        self.guard_stands = Some(stands);
+    }
+
+    /// Starts every server before the law decides how many are on: the run before was to, and could not.
+    pub fn bring_back(&mut self) {
+        self.back_since = Some(Instant::now());
     }
 
     fn power_states(&self) -> Vec<PowerState> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -15,8 +15,21 @@ use tempfile::TempDir;
 /// What stands for a machine's service: a process of the binary, or a program of the test's.
 pub enum Service {
     Wiki,
-    /// A server of so many worker threads, each taking a connection, waiting for so many seconds and answering.
+    /// A server of so many worker threads, each taking a connection, waiting for so many seconds and answering, with its port for a
+    /// name.
     Workers(u32, f64),
+}
+
+/// The controller of a file, with a run folder beside that.
+pub fn resizing(config: &Path, words: &str) -> Command {
+    let mut command = headroom(format!("resize {words} --config"));
+    command.arg(config).arg("--run-dir").arg(run_dir(config));
+    command
+}
+
+/// The run folder of a file's controllers.
+pub fn run_dir(config: &Path) -> PathBuf {
+    config.with_file_name("run")
 }
 
 /// Processes that stand for machines, their load balancer, and the controller's files.
@@ -254,7 +267,7 @@ def work():
         try:
             if connection.recv(4096):
                 time.sleep(wait)
-                connection.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\nConnection: close\\r\\n\\r\\nok')
+                connection.sendall(b'HTTP/1.1 200 OK\\r\\nServer: %d\\r\\nContent-Length: 2\\r\\nConnection: close\\r\\n\\r\\nok' % port)
         except OSError:
             pass
         connection.close()

@@ -1,0 +1,119 @@
+//! `headroom controller --check`: all that a start would refuse, and what would run.
+
+use super::record::Place;
+use super::{Cluster, ControllerArgs, read, servers};
+use crate::check::savings::{self, Levers};
+use crate::check::{self, Report, Running};
+use crate::config::controller::ControllerFile;
+use headroom_console::{Document, Failure, Stop};
+use headroom_runtime::live::undo;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// All that the start would refuse, and else what would run; nothing where it was stopped. Changes nothing.
+pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<Report>, Failure> {
+    let (config, document) = read(args, file, command)?;
+    let running = Running::with_config(command, file);
+    let mut report = Report::default();
+    let admin = check::record_and_admin(&config.record, &config.admin, &document, &running, &mut report)?;
+    drop(admin);
+    let stop = Stop::at_signals()?;
+    let looks_only = ControllerArgs {
+        dry_run: true,
+        check: true,
+        run: args.run.clone(),
+        config: None,
+        run_dir: None,
+        ..*args
+    };
+    let Some(mut cluster) = Cluster::open(&looks_only, &config, &document, &stop)? else {
+        return Ok(None);
+    };
+    let law = config.law.names.to_string();
+    report.fact("law", "law", &law, law.as_str());
+    report.slo(config.slo.slo(&document)?);
+    for (name, address) in config.agent_addresses(&document)? {
+        let value = json!({ "name": name, "address": address.to_string() });
+        report.item("node", "nodes", format_args!("{name} at {address}"), value);
+    }
+    for (name, address) in &config.gateways {
+        let value = json!({ "name": name, "address": address });
+        report.item("gateway", "gateways", format_args!("{name} at {address}"), value);
+    }
+    if cluster.machine.is_some() {
+        report.plant(&cluster.plant, "the agents", "the agents");
+        let (text, value) = match cluster.source {
+            Some(source) => (format!("the agents' ({source})"), source.as_str().into()),
+            None => ("the agents', of several sources".to_owned(), Value::Null),
+        };
+        report.fact("meter", "meter", text, value);
+    }
+    report.gateway_levers(&cluster.plant);
+    report.oncall_levers(&cluster.plant);
+    if let Some(found) = &mut cluster.servers {
+        servers::describe(&config, found, &mut report);
+    }
+    if let Some(telemetry) = &config.telemetry {
+        let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
+        telemetry.try_open(&document, slo, failed, running.pid(), &mut report)?;
+    }
+    for note in &cluster.notes {
+        report.note(note);
+    }
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
+    if let Some(before) = Place::of(&run_dir, file)?.record()? {
+        report.note(format_args!(
+            "a run of this file (pid {}) has the servers, or was killed and may have left some off: the next start starts them, \
+             and so does `headroom release --run-dir {}`",
+            before.pid,
+            run_dir.display()
+        ));
+    }
+    describe_savings(&config, &document, &cluster, &mut report)?;
+    Ok(Some(report))
+}
+
+/// Says what each lever can save: on the nodes whose agents answered, and on those whose figures are configured.
+fn describe_savings(
+    config: &ControllerFile,
+    document: &Document,
+    cluster: &Cluster,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let is_configured = |name: &String| {
+        config.machine.is_some() || config.nodes.get(name).is_some_and(|n| n.machine.is_some())
+    };
+    let figures = match cluster.machines.is_empty() {
+        true => config.machines(document, &BTreeMap::new(), &cluster.plant)?,
+        false => cluster.machines.clone(),
+    };
+    let (mut machines, mut unknown) = (Vec::new(), Vec::new());
+    for ((name, node), figures) in config.nodes.iter().zip(figures) {
+        let levers = match cluster.descriptions.get(name) {
+            Some(description) => Levers::of_node(description),
+            None if is_configured(name) => Levers::unknown("its agent was not asked, or did not answer"),
+            None => {
+                unknown.push(name.as_str());
+                continue;
+            }
+        };
+        let is_switched = config.switching_law().is_some() && node.server.power.is_some();
+        machines.push((
+            name.clone(),
+            figures,
+            Levers {
+                is_switched,
+                ..levers
+            },
+        ));
+    }
+    savings::describe_cluster(&machines, report);
+    if !unknown.is_empty() {
+        report.note(format_args!(
+            "what levers save on {} is not known: give [machine], or an agent that answers",
+            unknown.join(", ")
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Who has the servers of a configuration: one controller, or `headroom release` once that was killed.
+//!
+//! Two locks say so. That of the record's folder is held by whoever has the servers. That of the file itself tells a guard, too,
+//! when to let go: a controller that starts holds it alone, and one whose own guard stands shares it.
+
+use super::guard;
+use super::record::{Place, Record};
+use crate::config::controller::ControllerFile;
+use anyhow::{Context, anyhow};
+use headroom_console::{Document, Failure, say};
+use headroom_node::restore::{LedgerError, RunDir};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a starter tries a lock, which guards hold for a moment when they look whose it is.
+pub const MAX_LOCK: Duration = Duration::from_secs(1);
+/// The time between two tries.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// The servers of a configuration are this process's until this is dropped.
+#[derive(Debug)]
+pub struct Ownership {
+    /// Where they are recorded.
+    pub place: Place,
+    /// The run before, which did not leave every server serving.
+    pub before: Option<Record>,
+    /// Whether a guard of that run stands, which keeps its word once nobody has the servers.
+    pub is_guarded: bool,
+    file: File,
+    _held: RunDir,
+}
+
+impl Ownership {
+    /// Takes them, and keeps every other controller with the same file away: they would undo each other's work.
+    ///
+    /// # Errors
+    /// Another has them; a run folder that cannot be used; a record that cannot be read.
+    pub fn take(file: &Path, run_dir: &Path) -> Result<Self, Failure> {
+        let locked = lock(file)?;
+        let place = Place::of(run_dir, file)?;
+        let held = place.take().map_err(|error| match error {
+            LedgerError::InUse { owner, .. } => another(file, &format!("pid {owner}")),
+            error => Failure::usage(error),
+        })?;
+        let before = place.record()?;
+        Ok(Self {
+            is_guarded: before.as_ref().is_some_and(|before| place.is_guarded(before.run)),
+            before,
+            place,
+            file: locked,
+            _held: held,
+        })
+    }
+
+    /// From now on it has them for good: the guard of a run before that was killed lets go of them.
+    ///
+    /// # Errors
+    /// The file cannot be locked.
+    pub fn share(&self) -> io::Result<()> {
+        self.file.lock_shared()
+    }
+
+    /// Sees that all servers of the run before are servers of this one, too.
+    ///
+    /// # Errors
+    /// Some are not: this run could not start them.
+    pub fn covers(&self, config: &ControllerFile, run_dir: &Path) -> Result<(), Failure> {
+        let Some(before) = &self.before else {
+            return Ok(());
+        };
+        let document = Document::shipped(&before.file.display().to_string(), &before.text);
+        let names = match ControllerFile::checked(document, &before.command) {
+            Ok((theirs, _)) => switched(&theirs),
+            Err(_) => BTreeSet::new(),
+        };
+        let ours = switched(config);
+        let missing: Vec<&str> = names.difference(&ours).map(String::as_str).collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(left(before, &missing.join(", "), run_dir)),
+        }
+    }
+
+    /// What the user is told of the run before.
+    pub fn words(&self) -> Option<String> {
+        let pid = self.before.as_ref()?.pid;
+        Some(match self.is_guarded {
+            true => {
+                format!("the run before (pid {pid}) was killed: its servers are this run's now, as they are")
+            }
+            false => format!(
+                "the run before (pid {pid}) was killed, and its guard with it, or could not start every server: all are started now"
+            ),
+        })
+    }
+}
+
+/// Sees that nothing is left of a run that switched servers, where this one switches none.
+///
+/// # Errors
+/// There is.
+pub fn nothing_left(file: &Path, run_dir: &Path) -> Result<(), Failure> {
+    match Place::of(run_dir, file)?.record()? {
+        None => Ok(()),
+        Some(before) => Err(left(&before, "its servers", run_dir)),
+    }
+}
+
+fn left(before: &Record, what: &str, run_dir: &Path) -> Failure {
+    Failure::usage(anyhow!(
+        "the run before (pid {}) switched {what}, which this one would not, and may have left them off: start them with \
+         `headroom release --run-dir {}` first",
+        before.pid,
+        run_dir.display()
+    ))
+}
+
+fn switched(config: &ControllerFile) -> BTreeSet<String> {
+    let switched = config
+        .nodes
+        .iter()
+        .filter(|(_, node)| node.server.power.is_some());
+    switched.map(|(name, _)| name.clone()).collect()
+}
+
+fn another(file: &Path, why: &str) -> Failure {
+    Failure::usage(anyhow!(
+        "{}: another controller runs with this file, or `headroom release` starts its servers ({why}); stop it first",
+        file.display()
+    ))
+}
+
+fn lock(file: &Path) -> Result<File, Failure> {
+    let opened = File::open(file)?;
+    let until = Instant::now() + MAX_LOCK;
+    while let Err(error) = opened.try_lock() {
+        if Instant::now() >= until {
+            return Err(another(file, &error.to_string()));
+        }
+        std::thread::sleep(AGAIN);
+    }
+    Ok(opened)
+}
+
+/// What came of what killed controllers left in a run folder.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// What was done, and what was left alone, a line each.
+    pub lines: Vec<String>,
+    /// What could not be done; it stays recorded.
+    pub failed: Vec<anyhow::Error>,
+}
+
+/// Starts the servers of every controller that was killed, and gives them requests. Those of one that runs are left alone.
+pub fn finish_all(run_dir: &Path) -> Finished {
+    let mut finished = Finished::default();
+    for place in Place::all(run_dir) {
+        match finish(&place) {
+            Ok(Some(line)) => finished.lines.push(line),
+            Ok(None) => {}
+            Err(error) => finished
+                .failed
+                .push(anyhow!(error).context(format!("{}", place.path().display()))),
+        }
+    }
+    finished
+}
+
+fn finish(place: &Place) -> Result<Option<String>, Failure> {
+    let _held = match place.take() {
+        Err(LedgerError::InUse { owner, .. }) => {
+            let line = format!(
+                "{}: its controller runs (pid {owner}): its servers are left alone",
+                place.path().display()
+            );
+            return Ok(Some(line));
+        }
+        taken => taken.map_err(Failure::usage)?,
+    };
+    let Some(record) = place.record()? else {
+        return Ok(None);
+    };
+    // A file that is gone has servers that are off all the same, and nobody can be started with it.
+    if record.file.exists() {
+        let file = lock(&record.file)?;
+        file.lock_shared()?;
+        bring_back(place, &record, Some(file))
+    } else {
+        bring_back(place, &record, None)
+    }
+    .map(Some)
+}
+
+/// Starts them by the configuration that the run had, which is held meanwhile.
+fn bring_back(place: &Place, record: &Record, _file: Option<File>) -> Result<String, Failure> {
+    // What the configuration names is named from there.
+    std::env::set_current_dir(&record.started_in)
+        .with_context(|| format!("{} cannot be entered", record.started_in.display()))?;
+    let name = record.file.display();
+    let document = Document::shipped(&name.to_string(), &record.text);
+    let (config, document) = ControllerFile::checked(document, &record.command)?;
+    let names: Vec<String> = switched(&config).into_iter().collect();
+    let names = names.join(", ");
+    say::note!(
+        "{name}: its controller (pid {}) was killed: {names} are started and given requests",
+        record.pid
+    );
+    let tuning = &config.power;
+    // One that was ordered to stop has to be down first, and one that hangs is found to after a boot in vain.
+    let limit_s = tuning.stop_timeout_s + 2.0 * tuning.boot_timeout_s + config.exit.wait_s;
+    let until = Instant::now() + Duration::from_secs_f64(limit_s);
+    if !guard::act(&config, &document, &mut || Instant::now() >= until) {
+        let why =
+            anyhow!("not every server of {name} answers and has requests after {limit_s:.0} s: see above");
+        return Err(why.into());
+    }
+    place.remove()?;
+    Ok(format!("{name}: {names} serve"))
+}
