@@ -9,6 +9,7 @@
 //! | how many are needed | the fewest that take it when as many are lost as the user asks to survive | `takes` |
 //! | when one goes | when it was not needed for as long as it must be away to be worth its boot | [`needed`](crate::needed) |
 //! | what if it is needed again at once | the next goes after twice that time | `patience` |
+//! | what if an operator takes one out | the others take what comes first, else it waits | `follow_load` |
 //! | what if no limit is known | one is drained on trial, and stays powered until the others are known to do without it | `probe` |
 //!
 //! What the published controllers ([`Stepwise`](crate::resize::Stepwise)) do otherwise: they start one server and wait for it, go by
@@ -66,9 +67,18 @@ struct Remembered {
 /// What a period comes to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    /// That take requests and stay.
     taking: usize,
     booting: usize,
     overdue: usize,
+    /// That take requests until the others do without them.
+    leaving: usize,
+}
+
+impl Counts {
+    const fn takes_any(&self) -> bool {
+        self.taking + self.leaving > 0
+    }
 }
 
 /// The law.
@@ -148,7 +158,7 @@ impl Elastic {
         if self.servers.len() != nodes.len() {
             self.servers = nodes.iter().map(entered).collect();
             let is_on =
-                |node: &&NodeObservation| node.state.takes_requests() || node.state == PowerState::Booting;
+                |node: &&NodeObservation| node.state.is_capacity() || node.state == PowerState::Booting;
             self.target = nodes.iter().filter(is_on).count();
         }
         let mut counts = Counts::default();
@@ -165,7 +175,8 @@ impl Elastic {
                     since_s: if goes_on { before.since_s } else { now_s },
                 };
             }
-            counts.taking += usize::from(node.state.takes_requests());
+            counts.taking += usize::from(node.state.is_capacity());
+            counts.leaving += usize::from(node.state == PowerState::Leaving);
             if node.state == PowerState::Booting {
                 counts.booting += 1;
                 let waited_s = now_s - before.since_s;
@@ -208,15 +219,18 @@ impl Elastic {
         known.map_or(surge, |grown| grown.min(most).max(surge))
     }
 
-    /// Those that take requests first, then those that come, then the others; among each the best first.
+    /// Those that take requests first, then those that come, then the others; among each the best first. What an operator takes out
+    /// is not among them.
     fn order(&self, nodes: &[NodeObservation], ranks: &[u16]) -> Vec<usize> {
         let place = |state: PowerState| match state {
             PowerState::Warming | PowerState::Serving => 0,
             PowerState::Booting => 1,
             PowerState::Draining | PowerState::Off | PowerState::Stopping => 2,
-            PowerState::Failed(_) => 3,
+            PowerState::Failed(_) | PowerState::Leaving | PowerState::Maintenance => 3,
         };
-        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        let mut order: Vec<usize> = (0..nodes.len())
+            .filter(|at| !nodes[*at].state.is_taken_out())
+            .collect();
         order.sort_by_key(|at| (place(nodes[*at].state), ranks[*at], *at));
         order
     }
@@ -284,13 +298,13 @@ impl Elastic {
         };
         let is_known = self.takes.observe(now_s, nodes, &self.tuning);
         let is_calm = counts.booting == 0 && !self.probe.is_running();
-        self.sojourn.observe(observation, is_calm && counts.taking > 0);
+        self.sojourn.observe(observation, is_calm && counts.takes_any());
         let late = self.is_late(observation);
-        if late && !self.takes.proven && counts.taking > 0 {
+        if late && !self.takes.proven && counts.takes_any() {
             let answered = self.sojourn.answered().unwrap_or(arriving);
             self.takes.meet(now_s, nodes, answered, &self.tuning);
         }
-        if counts.taking > 0 {
+        if counts.takes_any() {
             let length_s = observation.length.get();
             if length_s > 0.0 {
                 self.length_s = length_s;
@@ -309,8 +323,8 @@ impl Elastic {
         }
         let ranks = ranks(&self.takes, all, &self.tuning);
         let order = self.order(nodes, &ranks);
-        let resize = match counts.taking {
-            0 => self.outage(now_s, arriving, counts, &order),
+        let resize = match counts.takes_any() {
+            false => self.outage(now_s, arriving, counts, &order),
             _ if !is_known && arriving > 0.0 => {
                 self.blind(now_s, counts, all, "no server's capacity is estimated")
             }
@@ -367,15 +381,21 @@ impl Elastic {
             taking,
             booting,
             overdue,
+            leaving,
         } = counts;
-        let (now_s, all) = (observation.at.get(), order.len());
+        let (now_s, all, there) = (observation.at.get(), observation.nodes.len(), order.len());
         let length_s = observation.length.get().max(1e-3);
         let (mean, sure) = (self.rates.mean(), self.rates.sure());
         let now = sure.max(mean);
         let usable = self.takes.usable(&order[..taking], &self.tuning);
         let committed = taking + booting - overdue;
         let (within, at_end) = (self.grown(When::Within, mean), self.grown(When::AtEnd, mean));
-        let count = |rate: f64| self.takes.needed(rate, order, &self.tuning);
+        // Where those that are not taken out do not take it, all are asked for: so nobody who still serves goes.
+        let takes_all = self.takes.usable(order, &self.tuning);
+        let count = |rate: f64| match rate > takes_all {
+            true => all,
+            false => self.takes.needed(rate, order, &self.tuning),
+        };
         let mut at_once = count(now);
         let mut foreseen = count(at_end.max(now));
         if late && foreseen <= taking {
@@ -397,6 +417,8 @@ impl Elastic {
             self.needed.observe(observation.period, taking + booting, away);
         }
         let kept = self.needed.observe(observation.period, safe, away);
+        // What was needed before is no reason to keep one that an operator wants, once the others take what may come.
+        let kept = if safe <= there { kept.min(there) } else { kept };
         // Servers that are lost are replaced: what was wanted before they went is wanted on.
         let on = foreseen.max(at_once).max(kept.min(committed.max(self.target)));
         let numbers = [
@@ -438,6 +460,12 @@ impl Elastic {
             }
             Trial::None => {}
         }
+        if leaving > 0 && on > there {
+            let text = format!(
+                "{load}, {at_end:.1} may come: too much for the {there} that are not to be taken out, so {leaving} of those that are serve on"
+            );
+            return self.answer(on, counts, all, "maintenance-waits", text, &numbers);
+        }
         if on > taking || booting > 0 {
             let (rule, servers) = match on {
                 _ if on > committed => ("grow", format!("{} servers", on.min(all))),
@@ -449,7 +477,7 @@ impl Elastic {
                 _ => format!(", {overdue} of them longer than a boot takes"),
             };
             let text = format!("{load}, {at_end:.1} may come: {servers}{late}");
-            let rule = if taking == all { "all-on" } else { rule };
+            let rule = if taking == there { "all-on" } else { rule };
             if rule == "grow" {
                 self.patience.has_grown(now_s, away_s);
             }
@@ -489,7 +517,7 @@ impl Elastic {
             .zip(&self.servers)
             .all(|(node, of)| match node.state {
                 PowerState::Serving => now_s - of.since_s >= away_s,
-                PowerState::Off => true,
+                PowerState::Off | PowerState::Maintenance => true,
                 _ => false,
             });
         !self.takes.proven

@@ -1,6 +1,6 @@
 //! Which servers of a cluster are on: from a number to commands for each.
 
-use super::server::{Command, Found, Health, PowerState, Server};
+use super::server::{Command, Found, Health, Maintenance, Others, PowerState, Server};
 use super::slow::{Slow, Work};
 use super::tuning::PowerTuning;
 use crate::parameter::OutOfRange;
@@ -27,12 +27,17 @@ pub struct Order {
 ///
 /// A law that knows the servers apart [ranks](Self::rank) them. Then those of the largest rank go first and come last, and of the same rank
 /// the one goes first that has served longest, and the one comes first that was off longest: so that all wear alike.
+///
+/// Those that an operator [takes out](Self::take_out) are none of the number: each serves on until so many others take requests, which are
+/// started where they have to be, and only then it is drained.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     servers: Vec<Server>,
     slow: Slow,
     /// Empty where the law does not rank them.
     ranks: Vec<u16>,
+    /// Whether nobody can keep requests from a server.
+    balancer_lost: bool,
 }
 
 impl Fleet {
@@ -64,7 +69,25 @@ impl Fleet {
             servers,
             slow,
             ranks: Vec::new(),
+            balancer_lost: false,
         })
+    }
+
+    /// Takes how an operator takes each server out, in their order; one of which nothing is said is in the fleet.
+    pub fn take_out(&mut self, maintenance: &[Option<Maintenance>]) {
+        for (at, server) in self.servers.iter_mut().enumerate() {
+            server.take_out(maintenance.get(at).copied().flatten());
+        }
+    }
+
+    /// Takes whether the balancer cannot be relied on: then no server is drained for maintenance.
+    pub fn lose_balancer(&mut self, is_lost: bool) {
+        self.balancer_lost = is_lost;
+    }
+
+    /// Each server's state as laws are given it.
+    pub fn states_for_laws(&self) -> Vec<PowerState> {
+        self.servers.iter().map(Server::state_for_laws).collect()
     }
 
     /// The same fleet, whose servers are of these kinds: those of the same number are equal machines. Without it all are.
@@ -112,11 +135,12 @@ impl Fleet {
         &self.servers
     }
 
-    /// How many are on or should be: what was decided, as far as it is in force. One that drains is on its way out.
+    /// How many are on or should be: what was decided, as far as it is in force. One that drains or that is taken out is on its way out.
     pub fn in_force(&self) -> Setting {
         let goes = |server: &&Server| {
-            use PowerState::{Draining, Off, Stopping};
-            matches!(server.state(), Off | Stopping | Draining)
+            use PowerState::{Draining, Leaving, Maintenance, Off, Stopping};
+            let state = server.state_for_laws();
+            matches!(state, Off | Stopping | Draining | Leaving | Maintenance)
         };
         let on = self.servers.len() - self.servers.iter().filter(goes).count();
         Setting::default().with(Lever::Servers, Some(on as f64))
@@ -162,12 +186,20 @@ impl Fleet {
             });
             coming.iter().take(target - on).for_each(|at| wanted[*at] = true);
         }
-        self.steer_to(now, &wanted, seen)
+        self.carry(now, &wanted, seen, target)
     }
 
     /// The same where it is said which servers should be on, in their order: for a plan that tells machines of different kinds apart. One of
     /// which nothing is said is not wanted.
     pub fn steer_to(&mut self, now: Seconds, wanted: &[bool], seen: &[Health]) -> Vec<Order> {
+        let target = wanted.iter().filter(|wanted| **wanted).count();
+        self.carry(now, wanted, seen, target)
+    }
+
+    fn carry(&mut self, now: Seconds, wanted: &[bool], seen: &[Health], target: usize) -> Vec<Order> {
+        let stay = |server: &&Server| server.state().is_capacity() && !server.is_silent();
+        let take_the_load = self.servers.iter().filter(stay).count() >= target.max(1);
+        let balancer_lost = self.balancer_lost;
         let health = |at: usize| seen.get(at).copied().unwrap_or_default();
         let takes = |server: &Server| usize::from(server.state().takes_requests());
         let mut taking: usize = self.servers.iter().map(takes).sum();
@@ -177,7 +209,12 @@ impl Fleet {
             .filter_map(|(at, server)| {
                 taking -= takes(server);
                 let wanted = wanted.get(at).copied().unwrap_or(false);
-                let command = server.tick_beside(now, wanted, &health(at), taking > 0);
+                let others = Others {
+                    take_requests: taking > 0,
+                    take_the_load,
+                    balancer_lost,
+                };
+                let command = server.tick_beside(now, wanted, &health(at), others);
                 taking += takes(server);
                 Some(Order {
                     server: at,
@@ -188,22 +225,28 @@ impl Fleet {
     }
 }
 
-/// In what order servers that are on or on their way go, the smallest first; `None` for the others.
+/// In what order servers that are on or on their way go, the smallest first; `None` for the others, and for those that are taken out.
 fn leaving_rank(server: &Server) -> Option<u8> {
-    match server.state() {
+    match server.state_for_laws() {
         PowerState::Booting => Some(0),
         PowerState::Warming => Some(1),
         PowerState::Serving => Some(2),
-        PowerState::Off | PowerState::Draining | PowerState::Stopping | PowerState::Failed(_) => None,
+        PowerState::Off
+        | PowerState::Draining
+        | PowerState::Stopping
+        | PowerState::Failed(_)
+        | PowerState::Leaving
+        | PowerState::Maintenance => None,
     }
 }
 
 /// In what order the others come, the smallest first; `None` for those that cannot.
 fn coming_rank(server: &Server, now: Seconds, health: &Health) -> Option<u8> {
     match server.state() {
+        _ if server.maintenance().is_some() => None,
         PowerState::Draining if health.answering => Some(0),
-        PowerState::Failed(_) | PowerState::Off if health.answering => Some(1),
-        PowerState::Off if server.may_start(now) => Some(2),
+        PowerState::Failed(_) | PowerState::Off | PowerState::Maintenance if health.answering => Some(1),
+        PowerState::Off | PowerState::Maintenance if server.may_start(now) => Some(2),
         PowerState::Failed(_) if server.may_start(now) => Some(3),
         _ => None,
     }

@@ -42,7 +42,7 @@ pub use fleet::{Fleet, Order};
 pub use hold::{BALANCER_LOST, hold};
 pub use predictive::Predictive;
 pub use schedule::{Schedule, Scheduled};
-pub use server::{Cause, Command, Found, Health, PowerState, Server};
+pub use server::{Cause, Command, Found, Health, Maintenance, PowerState, Server};
 pub use slow::{Work, kinds};
 pub use stepwise::Stepwise;
 pub use tuning::{MAX_SERVERS, PowerTuning, ResizeTuning};

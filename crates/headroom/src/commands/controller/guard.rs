@@ -181,7 +181,13 @@ pub fn watch_over(file: &Path, command: &str) -> Result<(), Failure> {
             }
         })?;
     let mut reread = |config: &mut ControllerFile| match ControllerFile::read(file, command) {
-        Ok((now, _)) => config.gateways = now.gateways,
+        Ok((now, _)) => {
+            for (name, node) in &mut config.nodes {
+                let of_now = now.nodes.get(name);
+                node.server.maintenance = of_now.and_then(|node| node.server.maintenance);
+            }
+            config.gateways = now.gateways;
+        }
         Err(errors) => say::note!("warning: the guard goes by the gateways that it had: {errors}"),
     };
     match watch(&words, silence, &mut config, &document, &mut reread) {

@@ -129,6 +129,17 @@ impl ControllerFile {
         if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
             self.check_commanded(document, law)?;
         }
+        let out = self.taken_out();
+        if let Some(name) = out.keys().next() {
+            let mistake =
+                |why: &str| Err(document.error(&format!("nodes.{name}.maintenance"), why.to_owned()));
+            if !self.resizes() {
+                return mistake("is of servers that a law switches, and none does: remove it");
+            }
+            if out.len() == self.nodes.len() {
+                return mistake("is of every node: leave one that takes the requests");
+            }
+        }
         match self.switching_law() {
             Some(law) => self.check_switched(document, law),
             None if self.haproxy.is_some() => {

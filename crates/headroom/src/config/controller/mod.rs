@@ -12,7 +12,7 @@ use super::{AdminConfig, ControlConfig, RecordConfig, SloConfig};
 use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, ConfigErrors, Document};
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
-use headroom_control::resize::{PowerTuning, ServerPower};
+use headroom_control::resize::{Maintenance, PowerTuning, ServerPower};
 use headroom_control::{LawConfig, LawName, Plant, ServerTraits};
 use headroom_physics::{Machine, MachineFigures};
 use headroom_runtime::resize::Demand;
@@ -121,6 +121,12 @@ impl ControllerFile {
         if self.law.names.iter().any(|law| law.as_str() == "elastic") {
             self.power.drained_for_s.get_or_insert(elastic.trial_s);
         }
+    }
+
+    /// Which servers an operator takes out, and how.
+    pub fn taken_out(&self) -> BTreeMap<String, Maintenance> {
+        let out = |(name, node): (&String, &NodeTable)| Some((name.clone(), node.server.maintenance?));
+        self.nodes.iter().filter_map(out).collect()
     }
 
     /// Whether a law switches servers on and off.

@@ -22,12 +22,13 @@ impl Servers {
                 servers,
                 ..Resize::of(decision, before.len())
             };
-            let held = hold(decided, why, &before, &self.health);
+            let held = hold(decided, why, &self.fleet.states_for_laws(), &self.health);
             servers = held.servers;
             decision.setting = decision.setting.with(Lever::Servers, Some(servers as f64));
             decision.reasons.insert(0, held.reason.of(&[Lever::Servers]));
         }
         let now = Seconds::from(self.last.duration_since(self.started));
+        self.fleet.lose_balancer(self.trouble.is_some());
         self.fleet.rank(&decision.server_ranks);
         self.orders = self.fleet.steer(now, servers, &self.health);
         if !self.dry {
@@ -84,11 +85,13 @@ impl Servers {
             .iter()
             .map(|server| Wanted {
                 admission: match server.state() {
-                    PowerState::Warming | PowerState::Serving => Admission::Ready,
+                    PowerState::Warming | PowerState::Serving | PowerState::Leaving => Admission::Ready,
                     PowerState::Draining => Admission::Drain,
-                    PowerState::Off | PowerState::Booting | PowerState::Stopping | PowerState::Failed(_) => {
-                        Admission::Out
-                    }
+                    PowerState::Off
+                    | PowerState::Booting
+                    | PowerState::Stopping
+                    | PowerState::Maintenance
+                    | PowerState::Failed(_) => Admission::Out,
                 },
                 warming: server.state() == PowerState::Warming,
             })

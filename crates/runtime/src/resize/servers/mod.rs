@@ -1,9 +1,12 @@
 //! The servers of a cluster as a device of the control loop.
 
 mod apply;
+mod maintenance;
 mod observe;
 
-use super::balancer::Balancer;
+pub use maintenance::{MaintenanceChange, TakenOut};
+
+use super::balancer::{Admission, Balancer};
 use super::check::Checks;
 use super::queues::Queue;
 use super::switch_worker::SwitchWorker;
@@ -12,7 +15,7 @@ use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::Decision;
 use headroom_control::resize::{
-    Cause, Energy, FirstAttempts, Fleet, Found, Health, Order, PowerState, PowerTuning, Server,
+    Cause, Energy, FirstAttempts, Fleet, Found, Health, Maintenance, Order, PowerState, PowerTuning, Server,
 };
 use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
@@ -70,8 +73,28 @@ pub struct Parts {
     pub energy: Option<Energy>,
     /// Which of them are equal machines: those of the same number.
     pub kinds: Vec<usize>,
+    /// Which of them an operator takes out.
+    pub taken_out: TakenOut,
     /// The control period.
     pub period: Duration,
+}
+
+impl Parts {
+    /// How an operator takes each server out.
+    fn maintenance(&self) -> Vec<Option<Maintenance>> {
+        let each = self.servers.iter();
+        each.map(|server| self.taken_out.of(&server.name)).collect()
+    }
+
+    /// How a server is found. One that is to be taken out and gets no requests was taken out by another run of this file, or by
+    /// somebody's hand: that it answers is no reason to give it any.
+    fn found(&self, at: usize, health: &Health, admission: Option<Admission>) -> Found {
+        let is_out = self.taken_out.of(&self.servers[at].name).is_some();
+        match admission {
+            Some(Admission::Drain | Admission::Out) if is_out => Found::Maintenance,
+            _ => Found::from(health),
+        }
+    }
 }
 
 /// The servers, the balancer in front of them, and how many are to be on.
@@ -111,13 +134,13 @@ impl Servers {
         stop: &Stop,
     ) -> anyhow::Result<Option<Self>> {
         let until = Instant::now() + patience;
-        loop {
+        let members = loop {
             let asked = parts.servers.iter().all(|server| server.switch_worker.asked());
             let look = parts.balancer.look(patience.min(parts.period));
             let over = Instant::now() >= until;
             match look {
                 // A switch that does not come back is no reason to wait longer: its server is asked whether it answers.
-                Ok(_) if parts.checks.all_checked() && (asked || over) => break,
+                Ok(look) if parts.checks.all_checked() && (asked || over) => break look.members,
                 Err(why) if over => {
                     return Err(anyhow!("{} cannot be relied on: {why}", parts.balancer.name()));
                 }
@@ -126,21 +149,23 @@ impl Servers {
             if stop.wait_until(Instant::now() + FIND_AGAIN) {
                 return Ok(None);
             }
-        }
+        };
         let now = Instant::now();
         let found: Vec<Found> = parts
             .servers
             .iter()
             .enumerate()
             .map(|(at, server)| {
-                Found::from(&Health {
+                let health = Health {
                     answering: parts.checks.answers(at).is_ok(),
                     powered: server.switch_worker.powered(),
                     ..Health::default()
-                })
+                };
+                parts.found(at, &health, Some(members[at].admission))
             })
             .collect();
-        let fleet = Fleet::found(parts.tuning, &found, Seconds::ZERO)?.of_kinds(parts.kinds.clone());
+        let mut fleet = Fleet::found(parts.tuning, &found, Seconds::ZERO)?.of_kinds(parts.kinds.clone());
+        fleet.take_out(&parts.maintenance());
         for (server, found) in parts.servers.iter_mut().zip(&found) {
             if let Some(queue) = server.queue.as_mut().filter(|_| *found == Found::Answering) {
                 queue.join(None)?;
@@ -160,6 +185,11 @@ impl Servers {
             trouble: Some("nothing was observed yet".to_owned()),
             orders: Vec::new(),
         }))
+    }
+
+    /// Which servers an operator takes out, for whoever is told of others.
+    pub fn taken_out(&self) -> TakenOut {
+        self.parts.taken_out.clone()
     }
 
     fn power_states(&self) -> Vec<PowerState> {

@@ -14,6 +14,9 @@ use std::time::Instant;
 /// What is said of a slow server.
 const SLOW: &str = "its requests take longer than those of its equals: it is the first to be switched off, and the last to be switched on";
 
+/// What is said of a server that waits to be taken out.
+const WAITS: &str = "it is to be taken out, and serves on until the others take the load";
+
 /// Of a server that fails more of its requests than this it is not asked how long they take.
 const FEW_FAILURES: f64 = 0.02;
 
@@ -34,8 +37,9 @@ impl Servers {
         let look = self.parts.balancer.look(self.parts.period / 2);
         let seen = self.check(&shown, &look);
         if self.dry {
-            self.find_again(now);
+            self.find_again(now, &look);
         }
+        self.fleet.take_out(&self.parts.maintenance());
         let states = self.power_states();
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
@@ -50,7 +54,7 @@ impl Servers {
         period.demand = arrival_rate;
         let work = self.work(&look, &period.backends);
         self.fleet.observe(&work);
-        period.nodes = self.nodes(&states, &look);
+        period.nodes = self.nodes(&look);
         let names = self.parts.servers.iter().map(|server| &server.name);
         let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
         period
@@ -158,8 +162,12 @@ impl Servers {
     }
 
     /// In a dry run nothing that was decided has happened: the servers are found anew.
-    fn find_again(&mut self, now: Seconds) {
-        let found: Vec<Found> = self.health.iter().map(Found::from).collect();
+    fn find_again(&mut self, now: Seconds, look: &Result<Look, String>) {
+        let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
+        let health = self.health.iter().enumerate();
+        let found: Vec<Found> = health
+            .map(|(at, health)| self.parts.found(at, health, admission(at)))
+            .collect();
         // The same parameters and as many servers as at the start, so it cannot fail where that did not.
         if let Ok(fleet) = Fleet::found(self.parts.tuning, &found, now) {
             self.fleet.find_again(fleet);
@@ -187,14 +195,15 @@ impl Servers {
     }
 
     /// What the law is given. A server that was enabled at the balancer and is not given requests yet is on its way.
-    fn nodes(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<NodeObservation> {
+    fn nodes(&self, look: &Result<Look, String>) -> Vec<NodeObservation> {
         let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
+        let states = self.fleet.states_for_laws();
         states
             .iter()
             .enumerate()
             .map(|(at, state)| {
-                let waits = state.takes_requests()
-                    && admission(at).is_some_and(|reported| reported != Admission::Ready);
+                let waits =
+                    state.is_capacity() && admission(at).is_some_and(|reported| reported != Admission::Ready);
                 NodeObservation {
                     state: if waits { PowerState::Booting } else { *state },
                     capacity: self.capacity(at),
@@ -295,6 +304,11 @@ impl Servers {
                 .fact("accepts", counted.accepts)
                 .fact("drops", counted.drops);
         }
+        if let Some(how) = power.maintenance() {
+            part = part
+                .fact("maintenance_power_off", how.power_off)
+                .fact("maintenance_at_once", how.at_once);
+        }
         if let Some(powered) = health.powered {
             part = part.fact("powered", powered);
         }
@@ -309,8 +323,9 @@ impl Servers {
         }
         // Without the figure, which changes each period: a trouble is told when it changes.
         let slow = self.fleet.slow(at).map(|_| SLOW.to_owned());
+        let waits = (power.state() == PowerState::Leaving).then(|| WAITS.to_owned());
         Part {
-            trouble: seen.trouble.iter().cloned().chain(slow).collect(),
+            trouble: seen.trouble.iter().cloned().chain(slow).chain(waits).collect(),
             ..part
         }
     }
