@@ -222,9 +222,10 @@ fn every_server_is_taken_out_in_turn_and_nobody_notices() {
         })
         .unwrap();
         assert_eq!(was_out, [true; 10], "{name}");
-        // 250/s are five servers of 60 less the margin of a tenth.
+        // 250/s are five servers of 60 less the margin of a tenth; the static law goes by the count of one period.
+        let least = if name == "elastic" { 5 } else { 4 };
         assert!(
-            fewest >= 5 && lost(&totals) == 0,
+            fewest >= least && lost(&totals) == 0,
             "{name}: {fewest}, {}",
             lost(&totals)
         );

@@ -8,6 +8,7 @@
 //! | what each server takes | its own limit as it was met last, else that of its equals | `takes` |
 //! | how many are needed | the fewest that take it when as many are lost as the user asks to survive | `takes` |
 //! | when one goes | when it was not needed for as long as it must be away to be worth its boot | [`needed`](crate::needed) |
+//! | what if one that is off would do the same for less | it is started, and the other goes | `swap` |
 //! | what if it is needed again at once | the next goes after twice that time | `patience` |
 //! | what if an operator takes one out | the others take what comes first, else it waits | `follow_load` |
 //! | what if no limit is known | one is drained on trial, and stays powered until the others are known to do without it | `probe` |
@@ -15,10 +16,12 @@
 //! What the published controllers ([`Stepwise`](crate::resize::Stepwise)) do otherwise: they start one server and wait for it, go by
 //! the count of one period, switch off what one period does not need, know one capacity for all, and wait for a boot that hangs.
 
+mod dark;
 mod patience;
 mod probe;
 mod rates;
 mod sojourn;
+mod swap;
 mod takes;
 mod tuning;
 
@@ -38,6 +41,7 @@ use patience::Patience;
 use probe::{Probe, Trial};
 use rates::Rates;
 use sojourn::Sojourn;
+use swap::{Swap, exchange};
 use takes::{Takes, ranks};
 
 /// Silence counts as so many requests a second.
@@ -101,6 +105,7 @@ pub struct Elastic {
     needed: Needed,
     has_begun: bool,
     probe: Probe,
+    swap: Swap,
     servers: Vec<Remembered>,
     /// From power on to the first request, as observed, seconds.
     boot_s: f64,
@@ -136,6 +141,7 @@ impl Elastic {
             needed: Needed::default(),
             has_begun: false,
             probe: Probe::default(),
+            swap: Swap::default(),
             servers: Vec::new(),
             late: 0,
             patience: Patience::default(),
@@ -258,21 +264,6 @@ impl Elastic {
         }
     }
 
-    /// Nothing can be decided: hold, and after a while everything on.
-    fn blind(&mut self, now_s: f64, counts: Counts, all: usize, what: &str) -> Resize {
-        let since_s = *self.blind_since_s.get_or_insert(now_s);
-        let blind_s = now_s - since_s;
-        // Of a trial nobody knows how it goes: its server comes back.
-        self.target += usize::from(self.probe.forget());
-        let numbers = [("blind_s", blind_s)];
-        if blind_s <= self.tuning.blind_s {
-            let text = format!("{what} for {blind_s:.1} s: {} servers as before", self.target);
-            return self.answer(self.target, counts, all, "blind-hold", text, &numbers);
-        }
-        let text = format!("{what} for {blind_s:.1} s: all {all} servers on");
-        self.answer(all, counts, all, "blind-full", text, &numbers)
-    }
-
     /// Whether the percentile was over the target in several periods in a row.
     fn is_late(&mut self, observation: &Observation) -> bool {
         let late = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
@@ -330,51 +321,17 @@ impl Elastic {
             }
             _ => {
                 self.blind_since_s = None;
-                self.follow_load(observation, counts, &order, late)
+                self.follow_load(observation, counts, (&order, &ranks), late)
             }
         };
         (resize, ranks)
-    }
-
-    /// No server takes requests. That nothing arrives at any is not that nobody comes: as many as what came before needs, at once.
-    fn outage(&mut self, now_s: f64, arriving: f64, counts: Counts, order: &[usize]) -> Resize {
-        self.blind_since_s = None;
-        self.probe.forget();
-        let all = order.len();
-        let Some((at_s, came)) = self.came else {
-            // A controller that begins in an outage: whoever comes is refused, and nobody knows how many they are.
-            let text =
-                format!("no server takes requests, and nothing is known of what came before: all {all}");
-            let numbers = [("arrival_rate_per_s", arriving)];
-            return self.answer(all, counts, all, "outage", text, &numbers);
-        };
-        // The load goes on as its days do, however long the outage lasts.
-        let season = self.forecaster.highest_of_season(self.horizon(self.length_s));
-        let expected = self
-            .grown(When::AtEnd, came)
-            .max(arriving)
-            .max(season.unwrap_or(0.0));
-        let needed = self.takes.needed(expected, order, &self.tuning).max(self.target);
-        let ago_s = now_s - at_s;
-        let text = format!(
-            "no server takes requests, {came:.1}/s came {ago_s:.0} s ago and {expected:.1} may come: {needed} servers, {} on their way",
-            counts.booting
-        );
-        let numbers = [
-            ("arrival_rate_per_s", arriving),
-            ("came_per_s", came),
-            ("expected_per_s", expected),
-            ("ago_s", ago_s),
-            ("booting", counts.booting as f64),
-        ];
-        self.answer(needed, counts, all, "outage", text, &numbers)
     }
 
     fn follow_load(
         &mut self,
         observation: &Observation,
         counts: Counts,
-        order: &[usize],
+        (order, ranks): (&[usize], &[u16]),
         late: bool,
     ) -> Resize {
         let Counts {
@@ -466,6 +423,10 @@ impl Elastic {
             );
             return self.answer(on, counts, all, "maintenance-waits", text, &numbers);
         }
+        if self.swap.is_under_way(booting, overdue) && on <= taking {
+            let text = format!("{load}: one is on its way that does it for fewer watts than one of them");
+            return self.answer(taking + 1, counts, all, "swapping", text, &numbers);
+        }
         if on > taking || booting > 0 {
             let (rule, servers) = match on {
                 _ if on > committed => ("grow", format!("{} servers", on.min(all))),
@@ -494,6 +455,19 @@ impl Elastic {
             self.probe.begin(now_s);
             let text = format!("{load}: one is drained on trial");
             return self.answer(taking - 1, counts, all, "probe", text, &numbers);
+        }
+        let rate = within.max(now).max(self.rates.at_most());
+        let of_servers = (&observation.nodes[..], order, ranks);
+        let found = exchange(of_servers, taking, (rate, self.boot_s), &self.takes, &self.tuning)
+            .filter(|_| leaving == 0 && self.takes.proven);
+        if self.swap.observe(now_s, found.as_ref())
+            && let Some(found) = found
+        {
+            let text = format!(
+                "{load}: for {:.0} s, what a boot and a shutdown are worth, one that is off would have saved {:.1} W in the place of one of them",
+                found.pays_after_s, found.saved_w
+            );
+            return self.answer(taking + 1, counts, all, "swap", text, &numbers);
         }
         let text = match safe < taking {
             true => format!("{load}: {safe} would do, for less than the {away_s:.0} s that a boot is worth"),

@@ -274,6 +274,37 @@ fn servers_have_capacities_of_their_own_and_the_least_per_watt_goes_first() {
 }
 
 #[test]
+fn one_that_does_the_same_for_fewer_watts_is_started_first_and_nothing_alternates() {
+    let watts = |watts: f64| ServerTraits {
+        full: Some(Watts::new(watts)),
+        ..ServerTraits::default()
+    };
+    let tuning = |thrifty: f64| ElasticTuning {
+        boot_s: 60.0,
+        exceeded: 0.5,
+        servers: vec![watts(130.0), watts(130.0), watts(thrifty)],
+        ..wide()
+    };
+    let swapped = |thrifty: f64, seconds: u64| {
+        let mut world = World::new(tuning(thrifty), 2, 3, exact(100.0));
+        let (mut fewest, mut changes, mut on) = (3, 0, 2);
+        for _ in 0..seconds {
+            let wanted = world.second(Some(150.0));
+            changes += u32::from(wanted != on);
+            (fewest, on) = (fewest.min(world.taking()), wanted);
+        }
+        (world.nodes[2].state, fewest, changes)
+    };
+    // (65 x 60 + 130/65 x 60 x 60) J / 60 W are 185 s, and then the boot.
+    assert_eq!(swapped(65.0, 180), (PowerState::Off, 2, 0));
+    assert_eq!(swapped(65.0, 220), (PowerState::Booting, 2, 1));
+    assert_eq!(swapped(65.0, 280), (PowerState::Serving, 2, 2));
+    // Never back, and never for what is hardly better.
+    assert_eq!(swapped(65.0, 8_000), (PowerState::Serving, 2, 2));
+    assert_eq!(swapped(120.0, 8_000).2, 0);
+}
+
+#[test]
 fn without_any_limit_known_one_is_drained_on_trial() {
     let bound = Capacity::LowerBound(PerSecond::new(4.0));
     let mut world = World::new(wide(), 3, 3, bound);

@@ -16,6 +16,7 @@
 //! | [`AlwaysOn`] | nothing: the reference that savings are measured against |
 
 pub mod autoscaler;
+mod bound;
 pub mod demand;
 pub mod energy;
 pub mod first_attempts;

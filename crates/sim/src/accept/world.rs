@@ -373,6 +373,8 @@ impl<'a> World<'a> {
             decision = hold(decided, "the balancer cannot be asked", &states, &health).into();
         }
         let servers = decision.setting.servers().unwrap_or(self.servers.len());
+        let sessions: Vec<Option<u64>> = health.iter().map(|health| health.connections).collect();
+        self.fleet.bind(&sessions);
         self.fleet.rank(&decision.server_ranks);
         for order in self.fleet.steer(now, servers, &health) {
             self.carry_out(now_s, order.server, order.command, &observation.nodes);

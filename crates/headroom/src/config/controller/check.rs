@@ -129,6 +129,11 @@ impl ControllerFile {
         if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
             self.check_commanded(document, law)?;
         }
+        for (name, node) in &self.nodes {
+            if let Some(full_w) = node.server.full_w {
+                document.within(&[(&format!("nodes.{name}.full_w"), full_w, 1.0, 1e6)])?;
+            }
+        }
         let out = self.taken_out();
         if let Some(name) = out.keys().next() {
             let mistake =

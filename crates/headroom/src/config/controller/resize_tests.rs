@@ -2,6 +2,7 @@ use super::*;
 use crate::config::example_tests::{gaps, written_out};
 use headroom_control::ElasticTuning;
 use headroom_control::capacity::QueueTuning;
+use headroom_control::resize::Maintenance;
 
 /// The example, with the keys that are commented out and can stand together.
 fn whole() -> String {
@@ -99,6 +100,38 @@ fn the_elastic_law_is_given_what_other_tables_say() {
     assert_eq!(elastic.power.booting_w, 70.0);
     let zones: Vec<usize> = elastic.servers.iter().map(|server| server.zone).collect();
     assert_eq!(zones, [0, 1, 1, 1]);
+}
+
+#[test]
+fn an_operator_says_whether_a_server_is_taken_out_or_how() {
+    let with = |value: &str| EXAMPLE.replace("# maintenance = false", &format!("maintenance = {value}"));
+    let of = |value: &str| parse(&with(value)).unwrap().0.taken_out();
+    assert!(of("false").is_empty());
+    assert_eq!(of("true").get("web1"), Some(&Maintenance::default()));
+    let how = of("{ power_off = true, at_once = true }");
+    let both = Maintenance {
+        power_off: true,
+        at_once: true,
+    };
+    assert_eq!((how.len(), how.get("web1")), (1, Some(&both)));
+    let wrong = |text: String| parse(&text).unwrap_err().to_string();
+    for (value, said) in [
+        ("1", "power_off and at_once"),
+        ("{ off = true }", "unknown field `off`"),
+    ] {
+        let error = wrong(with(value));
+        assert!(error.contains(said), "{error}");
+    }
+    // Somebody has to take the requests.
+    let all = ["web2", "web3", "web4"].iter().fold(with("true"), |text, name| {
+        let table = format!("[nodes.{name}]\n");
+        text.replace(&table, &format!("{table}maintenance = true\n"))
+    });
+    let error = wrong(all);
+    assert!(
+        error.contains("nodes.web1.maintenance") && error.contains("is of every node"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub struct ServerTable {
     pub accept_queue: Option<u16>,
     /// What may fail together: those that name the same.
     pub zone: Option<String>,
+    /// What it draws at full load, watts, where that is another figure than `[energy]` has.
+    pub full_w: Option<f64>,
     /// How an operator takes it out; read again while the controller runs.
     pub maintenance: Option<Maintenance>,
     /// What switches its power.
@@ -104,6 +106,7 @@ struct WholeNode {
     check: Option<String>,
     accept_queue: Option<u16>,
     zone: Option<String>,
+    full_w: Option<f64>,
     maintenance: Option<MaintenanceValue>,
     power: Option<SwitchConfig>,
 }
@@ -133,6 +136,7 @@ impl<'de> Deserialize<'de> for NodeTable {
                     check,
                     accept_queue,
                     zone,
+                    full_w,
                     maintenance,
                     power,
                 } = WholeNode::deserialize(MapAccessDeserializer::new(map))?;
@@ -145,6 +149,7 @@ impl<'de> Deserialize<'de> for NodeTable {
                         check,
                         accept_queue,
                         zone,
+                        full_w,
                         maintenance: maintenance.and_then(|value| value.0),
                         power,
                     },

@@ -4,6 +4,7 @@
 mod bmc;
 mod gateway;
 mod haproxy;
+mod maintenance;
 mod power;
 mod site;
 mod view;

@@ -43,6 +43,7 @@ impl Servers {
             match order.command {
                 Command::PowerOn => self.parts.servers[at].switch_worker.order(PowerOrder::On),
                 Command::PowerOff => {
+                    self.count_cut(at, before[at]);
                     // One that was told before, and is still on.
                     let force = before[at] == PowerState::Failed(Cause::Stop);
                     self.parts.servers[at]
@@ -75,6 +76,20 @@ impl Servers {
             {
                 queue.forget();
             }
+        }
+    }
+
+    /// Says which sessions a server still has that is switched off because it has drained for as long as it may.
+    fn count_cut(&mut self, at: usize, before: PowerState) {
+        let sessions = self.health[at].connections.unwrap_or(0);
+        if before == PowerState::Draining && sessions > 0 {
+            self.cut[at] += sessions;
+            tracing::warn!(
+                server = self.parts.servers[at].name,
+                sessions,
+                "it is switched off with sessions that it did not end within power.drain_timeout_s = {}",
+                self.parts.tuning.drain_timeout_s
+            );
         }
     }
 

@@ -117,6 +117,8 @@ pub struct Servers {
     before: Vec<PerSecond>,
     /// What was ordered since.
     orders: Vec<Order>,
+    /// Sessions that each had left when it was switched off, since the start.
+    cut: Vec<u64>,
     /// Why the last order to each switch failed, until the next is carried out.
     failed: Vec<Option<String>>,
 }
@@ -173,6 +175,7 @@ impl Servers {
         }
         Ok(Some(Self {
             failed: vec![None; parts.servers.len()],
+            cut: vec![0; parts.servers.len()],
             first: vec![FirstAttempts::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
             parts,

@@ -54,6 +54,7 @@ impl Servers {
         period.demand = arrival_rate;
         let work = self.work(&look, &period.backends);
         self.fleet.observe(&work);
+        self.fleet.bind(&self.sessions(&look));
         period.nodes = self.nodes(&look);
         let names = self.parts.servers.iter().map(|server| &server.name);
         let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
@@ -212,6 +213,12 @@ impl Servers {
             .collect()
     }
 
+    /// The sessions that the balancer has with each server.
+    fn sessions(&self, look: &Result<Look, String>) -> Vec<Option<u64>> {
+        let of = |at: usize| look.as_ref().ok()?.members.get(at)?.in_flight;
+        (0..self.parts.servers.len()).map(of).collect()
+    }
+
     /// The requests that the telemetry counted of a server, and how many of them it failed, at all gateways together.
     fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<(u64, u64)> {
         let url = self.parts.balancer.url(at)?.trim_end_matches('/');
@@ -303,6 +310,9 @@ impl Servers {
                 .fact("arrivals", counted.arrivals)
                 .fact("accepts", counted.accepts)
                 .fact("drops", counted.drops);
+        }
+        if self.cut[at] > 0 {
+            part = part.fact("sessions_cut", self.cut[at]);
         }
         if let Some(how) = power.maintenance() {
             part = part
