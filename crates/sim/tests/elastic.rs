@@ -1,13 +1,13 @@
 //! The elastic law on a cluster's good and bad days, in worlds that it was not tuned on.
 
-use headroom_control::elastic::{Elastic, ElasticTuning};
+use headroom_control::elastic::{Elastic, ElasticTuning, ServerTraits};
 use headroom_control::resize::{
     AlwaysOn, FirstAttempts, Maintenance, PowerState, PowerTuning, ResizeTuning, Stepwise,
 };
 use headroom_control::{Law, Slo};
 use headroom_sim::Bare;
 use headroom_sim::accept::{AcceptFault, AcceptScenario, AcceptTotals, SynRetries, run};
-use headroom_units::{Ratio, Seconds};
+use headroom_units::{Ratio, Seconds, Watts};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
 
 /// Ten servers of 8 workers that take 133 ms: 60 requests a second each. A rate a minute.
@@ -230,6 +230,34 @@ fn every_server_is_taken_out_in_turn_and_nobody_notices() {
             lost(&totals)
         );
     }
+}
+
+/// Of ten alike the first four serve, as the user says at twice the watts of the others.
+#[test]
+fn servers_that_draw_more_are_exchanged_one_by_one_and_never_back() {
+    let watts = |at: usize| ServerTraits {
+        full: Some(Watts::new(if at < 4 { 130.0 } else { 65.0 })),
+        ..ServerTraits::default()
+    };
+    let tuning = ElasticTuning {
+        servers: (0..10).map(watts).collect(),
+        ..ElasticTuning::default()
+    };
+    let scenario = cluster(vec![170.0; 180], 4);
+    let mut law = elastic(tuning);
+    let (mut wasteful, mut fewest) = (Vec::new(), 10);
+    let totals = run(&scenario, &mut Bare(&mut *law), 1, &mut |step| {
+        let takes = |from: usize, to: usize| {
+            let some = step.servers[from..to].iter();
+            some.filter(|one| one.state.takes_requests()).count()
+        };
+        fewest = fewest.min(takes(0, 10));
+        wasteful.push(takes(0, 4));
+    })
+    .unwrap();
+    assert_eq!((wasteful.last(), lost(&totals)), (Some(&0), 0));
+    assert!(wasteful.is_sorted_by(|before, now| before >= now));
+    assert!(fewest >= 4, "{fewest}");
 }
 
 #[test]

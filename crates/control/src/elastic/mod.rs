@@ -459,8 +459,8 @@ impl Elastic {
         let rate = within.max(now).max(self.rates.at_most());
         let of_servers = (&observation.nodes[..], order, ranks);
         let found = exchange(of_servers, taking, (rate, self.boot_s), &self.takes, &self.tuning)
-            .filter(|_| leaving == 0 && self.takes.proven);
-        if self.swap.observe(now_s, found.as_ref())
+            .filter(|_| leaving == 0 && safe == taking && self.takes.proven);
+        if self.swap.observe(now_s, length_s, found.as_ref())
             && let Some(found) = found
         {
             let text = format!(

@@ -17,8 +17,6 @@ const BEGINS_WITHIN: u32 = 3;
 /// One for another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Exchange {
-    /// The one that goes, and the one that comes.
-    pub servers: (usize, usize),
     /// The watts that it saves.
     pub saved_w: f64,
     /// After so long it has saved what it cost, seconds.
@@ -28,33 +26,29 @@ pub(super) struct Exchange {
 /// The exchange that would pay, or is under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Swap {
-    /// Which would, and since when.
-    would: Option<((usize, usize), f64)>,
+    /// For so long one would have saved, less the time in which none would: near a server's capacity noise breaks it off.
+    saves_for_s: f64,
     /// Periods since one began, and whether its server boots.
     begun: Option<(u32, bool)>,
     not_before_s: f64,
 }
 
 impl Swap {
-    /// Takes an exchange that would save now. Whether it begins.
-    pub(super) fn observe(&mut self, now_s: f64, exchange: Option<&Exchange>) -> bool {
-        let Some(exchange) = exchange.filter(|_| now_s >= self.not_before_s) else {
-            self.would = None;
+    /// Takes an exchange that would save in a period. Whether it begins.
+    pub(super) fn observe(&mut self, now_s: f64, length_s: f64, exchange: Option<&Exchange>) -> bool {
+        let Some(exchange) = exchange else {
+            self.saves_for_s = (self.saves_for_s - length_s).max(0.0);
             return false;
         };
-        let since_s = self
-            .would
-            .filter(|(servers, _)| *servers == exchange.servers)
-            .map_or(now_s, |(_, since_s)| since_s);
-        self.would = Some((exchange.servers, since_s));
-        if now_s - since_s < exchange.pays_after_s {
+        self.saves_for_s += length_s;
+        if self.saves_for_s < exchange.pays_after_s || now_s < self.not_before_s {
             return false;
         }
         *self = Self {
+            saves_for_s: 0.0,
             begun: Some((0, false)),
             // One that comes to nothing is not tried again at once.
             not_before_s: now_s + 2.0 * exchange.pays_after_s,
-            would: None,
         };
         true
     }
@@ -109,7 +103,6 @@ pub(super) fn exchange(
     let cost_j = share(power.booting_w) * better_w * boot_s
         + share(power.shutting_down_w) * worse_w * tuning.shutdown_s;
     Some(Exchange {
-        servers: (goes, comes),
         saved_w,
         pays_after_s: cost_j / saved_w,
     })

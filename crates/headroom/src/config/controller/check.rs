@@ -129,11 +129,6 @@ impl ControllerFile {
         if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
             self.check_commanded(document, law)?;
         }
-        for (name, node) in &self.nodes {
-            if let Some(full_w) = node.server.full_w {
-                document.within(&[(&format!("nodes.{name}.full_w"), full_w, 1.0, 1e6)])?;
-            }
-        }
         let out = self.taken_out();
         if let Some(name) = out.keys().next() {
             let mistake =
@@ -179,6 +174,11 @@ impl ControllerFile {
             ("cluster.power_poll_s", cluster.power_poll_s, 0.1, 3_600.0),
             ("exit.wait_s", self.exit.wait_s, 0.0, DAY_S),
         ]));
+        for (name, node) in &self.nodes {
+            if let Some(full_w) = node.server.full_w {
+                mistakes.of(document.within(&[(&format!("nodes.{name}.full_w"), full_w, 1.0, 1e6)]));
+            }
+        }
         if let Some(power) = &self.energy {
             mistakes.of(document.within(&[
                 ("energy.idle_w", power.idle_w, 0.0, 1e6),

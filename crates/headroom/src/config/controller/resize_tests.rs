@@ -87,7 +87,8 @@ fn the_elastic_law_is_given_what_other_tables_say() {
         .replacen("name = \"static\"", "name = \"elastic\"", 1)
         .replacen("booting_w = 65.0", "booting_w = 70.0", 1)
         .replacen("# trial_s = 30.0", "trial_s = 20.0", 1)
-        .replacen("# zone = \"a\"", "zone = \"a\"", 1);
+        .replacen("# zone = \"a\"", "zone = \"a\"", 1)
+        .replacen("# full_w = 65.0", "full_w = 130.0", 1);
     let missing = parse(&text).unwrap_err().to_string();
     assert!(missing.contains("accept_queue: is missing"), "{missing}");
     let mut text = text;
@@ -100,6 +101,10 @@ fn the_elastic_law_is_given_what_other_tables_say() {
     assert_eq!(elastic.power.booting_w, 70.0);
     let zones: Vec<usize> = elastic.servers.iter().map(|server| server.zone).collect();
     assert_eq!(zones, [0, 1, 1, 1]);
+    let watts = |at: usize| elastic.servers[at].full.map(Watts::get);
+    assert_eq!((watts(0), watts(1)), (Some(130.0), Some(65.0)));
+    let kinds: Vec<usize> = elastic.servers.iter().map(|server| server.kind).collect();
+    assert_eq!(kinds, [0, 1, 1, 1]);
 }
 
 #[test]
