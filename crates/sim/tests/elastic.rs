@@ -1,11 +1,13 @@
 //! The elastic law on a cluster's good and bad days, in worlds that it was not tuned on.
 
-use headroom_control::elastic::{Elastic, ElasticTuning};
-use headroom_control::resize::{AlwaysOn, FirstAttempts, PowerTuning, ResizeTuning, Stepwise};
+use headroom_control::elastic::{Elastic, ElasticTuning, ServerTraits};
+use headroom_control::resize::{
+    AlwaysOn, FirstAttempts, Maintenance, PowerState, PowerTuning, ResizeTuning, Stepwise,
+};
 use headroom_control::{Law, Slo};
 use headroom_sim::Bare;
 use headroom_sim::accept::{AcceptFault, AcceptScenario, AcceptTotals, SynRetries, run};
-use headroom_units::{Ratio, Seconds};
+use headroom_units::{Ratio, Seconds, Watts};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
 
 /// Ten servers of 8 workers that take 133 ms: 60 requests a second each. A rate a minute.
@@ -183,6 +185,107 @@ fn event_loops_that_no_queue_shows_are_grown_by_how_long_their_requests_take() {
         answered(&ours),
         answered(&theirs)
     );
+}
+
+/// By the elastic law and by the static one as published, under a load that needs half of them.
+#[test]
+fn every_server_is_taken_out_in_turn_and_nobody_notices() {
+    let out = |server: usize| AcceptFault::TakenOut {
+        server,
+        how: Maintenance {
+            power_off: server.is_multiple_of(2),
+            at_once: false,
+        },
+        at_s: 600.0 + 600.0 * server as f64,
+        until_s: 1_080.0 + 600.0 * server as f64,
+    };
+    let scenario = AcceptScenario {
+        faults: (0..10).map(out).collect(),
+        ..cluster(vec![250.0; 120], 6)
+    };
+    let fixed = headroom_units::PerSecond::new(54.0);
+    for (law, name) in [
+        (elastic(ElasticTuning::default()), "elastic"),
+        (
+            Box::new(Stepwise::fixed(fixed, ResizeTuning::default()).unwrap()) as Box<dyn Law>,
+            "static",
+        ),
+    ] {
+        let mut law = law;
+        let (mut was_out, mut fewest) = ([false; 10], 10);
+        let totals = run(&scenario, &mut Bare(&mut *law), 1, &mut |step| {
+            for (was_out, server) in was_out.iter_mut().zip(step.servers) {
+                *was_out |= server.state == PowerState::Maintenance;
+            }
+            let takes = step.servers.iter().filter(|one| one.state.takes_requests());
+            fewest = fewest.min(takes.count());
+        })
+        .unwrap();
+        assert_eq!(was_out, [true; 10], "{name}");
+        // 250/s are five servers of 60 less the margin of a tenth; the static law goes by the count of one period.
+        let least = if name == "elastic" { 5 } else { 4 };
+        assert!(
+            fewest >= least && lost(&totals) == 0,
+            "{name}: {fewest}, {}",
+            lost(&totals)
+        );
+    }
+}
+
+/// Of ten alike the first four serve, as the user says at twice the watts of the others.
+#[test]
+fn servers_that_draw_more_are_exchanged_one_by_one_and_never_back() {
+    let watts = |at: usize| ServerTraits {
+        full: Some(Watts::new(if at < 4 { 130.0 } else { 65.0 })),
+        ..ServerTraits::default()
+    };
+    let tuning = ElasticTuning {
+        servers: (0..10).map(watts).collect(),
+        ..ElasticTuning::default()
+    };
+    let scenario = cluster(vec![170.0; 180], 4);
+    let mut law = elastic(tuning);
+    let (mut wasteful, mut fewest) = (Vec::new(), 10);
+    let totals = run(&scenario, &mut Bare(&mut *law), 1, &mut |step| {
+        let takes = |from: usize, to: usize| {
+            let some = step.servers[from..to].iter();
+            some.filter(|one| one.state.takes_requests()).count()
+        };
+        fewest = fewest.min(takes(0, 10));
+        wasteful.push(takes(0, 4));
+    })
+    .unwrap();
+    assert_eq!((wasteful.last(), lost(&totals)), (Some(&0), 0));
+    assert!(wasteful.is_sorted_by(|before, now| before >= now));
+    assert!(fewest >= 4, "{fewest}");
+}
+
+#[test]
+fn a_server_that_is_needed_is_not_taken_out_but_by_force() {
+    let states = |at_once| {
+        let scenario = AcceptScenario {
+            faults: vec![AcceptFault::TakenOut {
+                server: 0,
+                how: Maintenance {
+                    at_once,
+                    ..Maintenance::default()
+                },
+                at_s: 1_200.0,
+                until_s: 1e9,
+            }],
+            servers: 4,
+            ..cluster(vec![200.0; 60], 4)
+        };
+        let mut law = elastic(ElasticTuning::default());
+        let mut last = None;
+        run(&scenario, &mut Bare(&mut *law), 1, &mut |step| {
+            last = Some(step.servers[0].state);
+        })
+        .unwrap();
+        last
+    };
+    assert_eq!(states(false), Some(PowerState::Leaving));
+    assert_eq!(states(true), Some(PowerState::Maintenance));
 }
 
 /// 400 a second at a server of 60: with retries its accept queue counts thousands.

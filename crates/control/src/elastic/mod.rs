@@ -8,16 +8,20 @@
 //! | what each server takes | its own limit as it was met last, else that of its equals | `takes` |
 //! | how many are needed | the fewest that take it when as many are lost as the user asks to survive | `takes` |
 //! | when one goes | when it was not needed for as long as it must be away to be worth its boot | [`needed`](crate::needed) |
+//! | what if one that is off would do the same for less | it is started, and the other goes | `swap` |
 //! | what if it is needed again at once | the next goes after twice that time | `patience` |
+//! | what if an operator takes one out | the others take what comes first, else it waits | `follow_load` |
 //! | what if no limit is known | one is drained on trial, and stays powered until the others are known to do without it | `probe` |
 //!
 //! What the published controllers ([`Stepwise`](crate::resize::Stepwise)) do otherwise: they start one server and wait for it, go by
 //! the count of one period, switch off what one period does not need, know one capacity for all, and wait for a boot that hangs.
 
+mod dark;
 mod patience;
 mod probe;
 mod rates;
 mod sojourn;
+mod swap;
 mod takes;
 mod tuning;
 
@@ -37,6 +41,7 @@ use patience::Patience;
 use probe::{Probe, Trial};
 use rates::Rates;
 use sojourn::Sojourn;
+use swap::{Swap, exchange};
 use takes::{Takes, ranks};
 
 /// Silence counts as so many requests a second.
@@ -66,9 +71,18 @@ struct Remembered {
 /// What a period comes to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    /// That take requests and stay.
     taking: usize,
     booting: usize,
     overdue: usize,
+    /// That take requests until the others do without them.
+    leaving: usize,
+}
+
+impl Counts {
+    const fn takes_any(&self) -> bool {
+        self.taking + self.leaving > 0
+    }
 }
 
 /// The law.
@@ -91,6 +105,7 @@ pub struct Elastic {
     needed: Needed,
     has_begun: bool,
     probe: Probe,
+    swap: Swap,
     servers: Vec<Remembered>,
     /// From power on to the first request, as observed, seconds.
     boot_s: f64,
@@ -126,6 +141,7 @@ impl Elastic {
             needed: Needed::default(),
             has_begun: false,
             probe: Probe::default(),
+            swap: Swap::default(),
             servers: Vec::new(),
             late: 0,
             patience: Patience::default(),
@@ -148,7 +164,7 @@ impl Elastic {
         if self.servers.len() != nodes.len() {
             self.servers = nodes.iter().map(entered).collect();
             let is_on =
-                |node: &&NodeObservation| node.state.takes_requests() || node.state == PowerState::Booting;
+                |node: &&NodeObservation| node.state.is_capacity() || node.state == PowerState::Booting;
             self.target = nodes.iter().filter(is_on).count();
         }
         let mut counts = Counts::default();
@@ -165,7 +181,8 @@ impl Elastic {
                     since_s: if goes_on { before.since_s } else { now_s },
                 };
             }
-            counts.taking += usize::from(node.state.takes_requests());
+            counts.taking += usize::from(node.state.is_capacity());
+            counts.leaving += usize::from(node.state == PowerState::Leaving);
             if node.state == PowerState::Booting {
                 counts.booting += 1;
                 let waited_s = now_s - before.since_s;
@@ -208,15 +225,18 @@ impl Elastic {
         known.map_or(surge, |grown| grown.min(most).max(surge))
     }
 
-    /// Those that take requests first, then those that come, then the others; among each the best first.
+    /// Those that take requests first, then those that come, then the others; among each the best first. What an operator takes out
+    /// is not among them.
     fn order(&self, nodes: &[NodeObservation], ranks: &[u16]) -> Vec<usize> {
         let place = |state: PowerState| match state {
             PowerState::Warming | PowerState::Serving => 0,
             PowerState::Booting => 1,
             PowerState::Draining | PowerState::Off | PowerState::Stopping => 2,
-            PowerState::Failed(_) => 3,
+            PowerState::Failed(_) | PowerState::Leaving | PowerState::Maintenance => 3,
         };
-        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        let mut order: Vec<usize> = (0..nodes.len())
+            .filter(|at| !nodes[*at].state.is_taken_out())
+            .collect();
         order.sort_by_key(|at| (place(nodes[*at].state), ranks[*at], *at));
         order
     }
@@ -244,21 +264,6 @@ impl Elastic {
         }
     }
 
-    /// Nothing can be decided: hold, and after a while everything on.
-    fn blind(&mut self, now_s: f64, counts: Counts, all: usize, what: &str) -> Resize {
-        let since_s = *self.blind_since_s.get_or_insert(now_s);
-        let blind_s = now_s - since_s;
-        // Of a trial nobody knows how it goes: its server comes back.
-        self.target += usize::from(self.probe.forget());
-        let numbers = [("blind_s", blind_s)];
-        if blind_s <= self.tuning.blind_s {
-            let text = format!("{what} for {blind_s:.1} s: {} servers as before", self.target);
-            return self.answer(self.target, counts, all, "blind-hold", text, &numbers);
-        }
-        let text = format!("{what} for {blind_s:.1} s: all {all} servers on");
-        self.answer(all, counts, all, "blind-full", text, &numbers)
-    }
-
     /// Whether the percentile was over the target in several periods in a row.
     fn is_late(&mut self, observation: &Observation) -> bool {
         let late = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
@@ -284,13 +289,13 @@ impl Elastic {
         };
         let is_known = self.takes.observe(now_s, nodes, &self.tuning);
         let is_calm = counts.booting == 0 && !self.probe.is_running();
-        self.sojourn.observe(observation, is_calm && counts.taking > 0);
+        self.sojourn.observe(observation, is_calm && counts.takes_any());
         let late = self.is_late(observation);
-        if late && !self.takes.proven && counts.taking > 0 {
+        if late && !self.takes.proven && counts.takes_any() {
             let answered = self.sojourn.answered().unwrap_or(arriving);
             self.takes.meet(now_s, nodes, answered, &self.tuning);
         }
-        if counts.taking > 0 {
+        if counts.takes_any() {
             let length_s = observation.length.get();
             if length_s > 0.0 {
                 self.length_s = length_s;
@@ -309,73 +314,45 @@ impl Elastic {
         }
         let ranks = ranks(&self.takes, all, &self.tuning);
         let order = self.order(nodes, &ranks);
-        let resize = match counts.taking {
-            0 => self.outage(now_s, arriving, counts, &order),
+        let resize = match counts.takes_any() {
+            false => self.outage(now_s, arriving, counts, &order),
             _ if !is_known && arriving > 0.0 => {
                 self.blind(now_s, counts, all, "no server's capacity is estimated")
             }
             _ => {
                 self.blind_since_s = None;
-                self.follow_load(observation, counts, &order, late)
+                self.follow_load(observation, counts, (&order, &ranks), late)
             }
         };
         (resize, ranks)
-    }
-
-    /// No server takes requests. That nothing arrives at any is not that nobody comes: as many as what came before needs, at once.
-    fn outage(&mut self, now_s: f64, arriving: f64, counts: Counts, order: &[usize]) -> Resize {
-        self.blind_since_s = None;
-        self.probe.forget();
-        let all = order.len();
-        let Some((at_s, came)) = self.came else {
-            // A controller that begins in an outage: whoever comes is refused, and nobody knows how many they are.
-            let text =
-                format!("no server takes requests, and nothing is known of what came before: all {all}");
-            let numbers = [("arrival_rate_per_s", arriving)];
-            return self.answer(all, counts, all, "outage", text, &numbers);
-        };
-        // The load goes on as its days do, however long the outage lasts.
-        let season = self.forecaster.highest_of_season(self.horizon(self.length_s));
-        let expected = self
-            .grown(When::AtEnd, came)
-            .max(arriving)
-            .max(season.unwrap_or(0.0));
-        let needed = self.takes.needed(expected, order, &self.tuning).max(self.target);
-        let ago_s = now_s - at_s;
-        let text = format!(
-            "no server takes requests, {came:.1}/s came {ago_s:.0} s ago and {expected:.1} may come: {needed} servers, {} on their way",
-            counts.booting
-        );
-        let numbers = [
-            ("arrival_rate_per_s", arriving),
-            ("came_per_s", came),
-            ("expected_per_s", expected),
-            ("ago_s", ago_s),
-            ("booting", counts.booting as f64),
-        ];
-        self.answer(needed, counts, all, "outage", text, &numbers)
     }
 
     fn follow_load(
         &mut self,
         observation: &Observation,
         counts: Counts,
-        order: &[usize],
+        (order, ranks): (&[usize], &[u16]),
         late: bool,
     ) -> Resize {
         let Counts {
             taking,
             booting,
             overdue,
+            leaving,
         } = counts;
-        let (now_s, all) = (observation.at.get(), order.len());
+        let (now_s, all, there) = (observation.at.get(), observation.nodes.len(), order.len());
         let length_s = observation.length.get().max(1e-3);
         let (mean, sure) = (self.rates.mean(), self.rates.sure());
         let now = sure.max(mean);
         let usable = self.takes.usable(&order[..taking], &self.tuning);
         let committed = taking + booting - overdue;
         let (within, at_end) = (self.grown(When::Within, mean), self.grown(When::AtEnd, mean));
-        let count = |rate: f64| self.takes.needed(rate, order, &self.tuning);
+        // Where those that are not taken out do not take it, all are asked for: so nobody who still serves goes.
+        let takes_all = self.takes.usable(order, &self.tuning);
+        let count = |rate: f64| match rate > takes_all {
+            true => all,
+            false => self.takes.needed(rate, order, &self.tuning),
+        };
         let mut at_once = count(now);
         let mut foreseen = count(at_end.max(now));
         if late && foreseen <= taking {
@@ -397,6 +374,8 @@ impl Elastic {
             self.needed.observe(observation.period, taking + booting, away);
         }
         let kept = self.needed.observe(observation.period, safe, away);
+        // What was needed before is no reason to keep one that an operator wants, once the others take what may come.
+        let kept = if safe <= there { kept.min(there) } else { kept };
         // Servers that are lost are replaced: what was wanted before they went is wanted on.
         let on = foreseen.max(at_once).max(kept.min(committed.max(self.target)));
         let numbers = [
@@ -438,6 +417,16 @@ impl Elastic {
             }
             Trial::None => {}
         }
+        if leaving > 0 && on > there {
+            let text = format!(
+                "{load}, {at_end:.1} may come: too much for the {there} that are not to be taken out, so {leaving} of those that are serve on"
+            );
+            return self.answer(on, counts, all, "maintenance-waits", text, &numbers);
+        }
+        if self.swap.is_under_way(booting, overdue) && on <= taking {
+            let text = format!("{load}: one is on its way that does it for fewer watts than one of them");
+            return self.answer(taking + 1, counts, all, "swapping", text, &numbers);
+        }
         if on > taking || booting > 0 {
             let (rule, servers) = match on {
                 _ if on > committed => ("grow", format!("{} servers", on.min(all))),
@@ -449,7 +438,7 @@ impl Elastic {
                 _ => format!(", {overdue} of them longer than a boot takes"),
             };
             let text = format!("{load}, {at_end:.1} may come: {servers}{late}");
-            let rule = if taking == all { "all-on" } else { rule };
+            let rule = if taking == there { "all-on" } else { rule };
             if rule == "grow" {
                 self.patience.has_grown(now_s, away_s);
             }
@@ -466,6 +455,19 @@ impl Elastic {
             self.probe.begin(now_s);
             let text = format!("{load}: one is drained on trial");
             return self.answer(taking - 1, counts, all, "probe", text, &numbers);
+        }
+        let rate = within.max(now).max(self.rates.at_most());
+        let of_servers = (&observation.nodes[..], order, ranks);
+        let found = exchange(of_servers, taking, (rate, self.boot_s), &self.takes, &self.tuning)
+            .filter(|_| leaving == 0 && safe == taking && self.takes.proven);
+        if self.swap.observe(now_s, length_s, found.as_ref())
+            && let Some(found) = found
+        {
+            let text = format!(
+                "{load}: for {:.0} s, what a boot and a shutdown are worth, one that is off would have saved {:.1} W in the place of one of them",
+                found.pays_after_s, found.saved_w
+            );
+            return self.answer(taking + 1, counts, all, "swap", text, &numbers);
         }
         let text = match safe < taking {
             true => format!("{load}: {safe} would do, for less than the {away_s:.0} s that a boot is worth"),
@@ -489,7 +491,7 @@ impl Elastic {
             .zip(&self.servers)
             .all(|(node, of)| match node.state {
                 PowerState::Serving => now_s - of.since_s >= away_s,
-                PowerState::Off => true,
+                PowerState::Off | PowerState::Maintenance => true,
                 _ => false,
             });
         !self.takes.proven

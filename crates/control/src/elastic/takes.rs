@@ -124,6 +124,13 @@ impl Takes {
         self.known.iter().any(|known| known.met.is_some())
     }
 
+    /// Whether the limit of a server was ever found, or that of an equal one.
+    pub(super) fn is_met(&self, server: usize, tuning: &ElasticTuning) -> bool {
+        let kind = tuning.traits(server).kind;
+        let mut known = self.known.iter().enumerate();
+        known.any(|(at, known)| known.met.is_some() && (at == server || tuning.traits(at).kind == kind))
+    }
+
     pub(super) fn of(&self, server: usize) -> PerSecond {
         PerSecond::new(self.each[server])
     }

@@ -70,9 +70,16 @@ impl World {
                 self.nodes[at] = node(PowerState::Serving, capacity);
             }
         }
+        if self.taking() >= wanted {
+            for node in &mut self.nodes {
+                if node.state == PowerState::Leaving {
+                    node.state = PowerState::Maintenance;
+                }
+            }
+        }
         let on = |nodes: &[NodeObservation]| {
             let is_on =
-                |node: &&NodeObservation| node.state.takes_requests() || node.state == PowerState::Booting;
+                |node: &&NodeObservation| node.state.is_capacity() || node.state == PowerState::Booting;
             nodes.iter().filter(is_on).count()
         };
         let rank = |at: usize| ranks.get(at).copied().unwrap_or(0);
@@ -85,7 +92,7 @@ impl World {
             self.boots[next] = Some(self.at_s);
         }
         while on(&self.nodes) > wanted {
-            let serving = (0..self.nodes.len()).filter(|at| self.nodes[*at].state.takes_requests());
+            let serving = (0..self.nodes.len()).filter(|at| self.nodes[*at].state.is_capacity());
             let Some(last) = serving.max_by_key(|at| (rank(*at), *at)) else {
                 break;
             };
@@ -98,10 +105,7 @@ impl World {
     }
 
     fn taking(&self) -> usize {
-        self.nodes
-            .iter()
-            .filter(|node| node.state.takes_requests())
-            .count()
+        self.nodes.iter().filter(|node| node.state.is_capacity()).count()
     }
 }
 
@@ -270,6 +274,37 @@ fn servers_have_capacities_of_their_own_and_the_least_per_watt_goes_first() {
 }
 
 #[test]
+fn one_that_does_the_same_for_fewer_watts_is_started_first_and_nothing_alternates() {
+    let watts = |watts: f64| ServerTraits {
+        full: Some(Watts::new(watts)),
+        ..ServerTraits::default()
+    };
+    let tuning = |thrifty: f64| ElasticTuning {
+        boot_s: 60.0,
+        exceeded: 0.5,
+        servers: vec![watts(130.0), watts(130.0), watts(thrifty)],
+        ..wide()
+    };
+    let swapped = |thrifty: f64, seconds: u64| {
+        let mut world = World::new(tuning(thrifty), 2, 3, exact(100.0));
+        let (mut fewest, mut changes, mut on) = (3, 0, 2);
+        for _ in 0..seconds {
+            let wanted = world.second(Some(150.0));
+            changes += u32::from(wanted != on);
+            (fewest, on) = (fewest.min(world.taking()), wanted);
+        }
+        (world.nodes[2].state, fewest, changes)
+    };
+    // (65 x 60 + 130/65 x 60 x 60) J / 60 W are 185 s, and then the boot.
+    assert_eq!(swapped(65.0, 180), (PowerState::Off, 2, 0));
+    assert_eq!(swapped(65.0, 220), (PowerState::Booting, 2, 1));
+    assert_eq!(swapped(65.0, 280), (PowerState::Serving, 2, 2));
+    // Never back, and never for what is hardly better.
+    assert_eq!(swapped(65.0, 8_000), (PowerState::Serving, 2, 2));
+    assert_eq!(swapped(120.0, 8_000).2, 0);
+}
+
+#[test]
 fn without_any_limit_known_one_is_drained_on_trial() {
     let bound = Capacity::LowerBound(PerSecond::new(4.0));
     let mut world = World::new(wide(), 3, 3, bound);
@@ -318,6 +353,79 @@ fn without_any_limit_known_one_is_drained_on_trial() {
     for _ in 0..590 {
         assert_eq!(busy(&mut world, 2), 3, "{}", world.rule);
     }
+}
+
+#[test]
+fn one_that_is_taken_out_is_replaced_first_and_no_capacity_meanwhile() {
+    let reserve = ElasticTuning {
+        reserve: 1,
+        exceeded: 0.5,
+        ..wide()
+    };
+    // 150/s on servers of 100, one of which may be lost: three, and a fourth that is off.
+    let mut world = World::new(reserve, 3, 4, exact(100.0));
+    world.run(400, 150.0);
+    world.nodes[0].state = PowerState::Leaving;
+    assert_eq!((world.run(1, 150.0), world.rule.as_str()), (3, "grow"));
+    world.run(59, 150.0);
+    assert_eq!(
+        world.nodes[0].state,
+        PowerState::Leaving,
+        "not before it is there"
+    );
+    world.run(3, 150.0);
+    assert_eq!(world.nodes[0].state, PowerState::Maintenance);
+    // N+1 holds without it, and what is out is not lost: nothing is started in its place.
+    assert_eq!((world.run(600, 150.0), world.taking()), (3, 3));
+    // Another, and nobody is there in its place: it serves on, until less comes.
+    world.nodes[1].state = PowerState::Leaving;
+    world.run(100, 150.0);
+    assert_eq!(
+        (world.nodes[1].state, world.rule.as_str()),
+        (PowerState::Leaving, "maintenance-waits")
+    );
+    world.run(300, 80.0);
+    assert_eq!(
+        (world.nodes[1].state, world.taking()),
+        (PowerState::Maintenance, 2)
+    );
+}
+
+#[test]
+fn the_only_one_that_serves_is_taken_out_after_another_has_booted() {
+    for capacity in [exact(100.0), Capacity::LowerBound(PerSecond::new(60.0))] {
+        let mut world = World::new(wide(), 1, 2, capacity);
+        world.run(400, 50.0);
+        world.nodes[0].state = PowerState::Leaving;
+        assert_eq!(world.run(58, 50.0), 1, "{}", world.rule);
+        assert_eq!(world.nodes[0].state, PowerState::Leaving);
+        world.run(10, 50.0);
+        assert_eq!(
+            (world.nodes[0].state, world.nodes[1].state),
+            (PowerState::Maintenance, PowerState::Serving)
+        );
+        // Its load was no surge, and its going no outage.
+        assert_eq!(world.run(300, 50.0), 1, "{}", world.rule);
+    }
+}
+
+#[test]
+fn where_no_limit_is_known_none_is_taken_out_whose_load_the_others_never_took() {
+    let bound = |per_s| Capacity::LowerBound(PerSecond::new(per_s));
+    let mut world = World::new(wide(), 3, 3, bound(20.0));
+    world.run(200, 60.0);
+    world.nodes[2].state = PowerState::Leaving;
+    world.run(600, 60.0);
+    assert_eq!(
+        (world.nodes[2].state, world.rule.as_str()),
+        (PowerState::Leaving, "maintenance-waits")
+    );
+    // They took as much each at another time of the day.
+    for node in &mut world.nodes[..2] {
+        node.capacity = bound(35.0);
+    }
+    world.run(2, 60.0);
+    assert_eq!(world.nodes[2].state, PowerState::Maintenance, "{}", world.rule);
 }
 
 #[test]

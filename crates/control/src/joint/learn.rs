@@ -134,7 +134,12 @@ impl Joint {
                 .observe(busy * length, traffic.completions as f64, change, pace);
         }
         self.in_flight = Some((observation.period, in_flight));
-        let settled = |state: PowerState| matches!(state, PowerState::Serving | PowerState::Off);
+        let settled = |state: PowerState| {
+            matches!(
+                state,
+                PowerState::Serving | PowerState::Off | PowerState::Maintenance
+            )
+        };
         let cost = self.cost.at(pace);
         if let Some(power) = observation.power
             && observation.nodes.iter().all(|node| settled(node.state))

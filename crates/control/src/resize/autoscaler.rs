@@ -64,7 +64,7 @@ impl Law for Autoscaler {
 
     fn decide(&mut self, observation: &Observation) -> Decision {
         let (now_s, all) = (observation.at.get(), observation.nodes.len());
-        let is_on = |state: PowerState| state.takes_requests() || state == PowerState::Booting;
+        let is_on = |state: PowerState| state.is_capacity() || state == PowerState::Booting;
         if self.nodes == 0 {
             self.nodes = observation.nodes.iter().filter(|node| is_on(node.state)).count();
             self.pods = self.nodes.max(1);
@@ -75,7 +75,7 @@ impl Law for Autoscaler {
             let serving = observation
                 .nodes
                 .iter()
-                .filter(|node| node.state.takes_requests())
+                .filter(|node| node.state.is_capacity())
                 .count();
             let used = rate / (serving.max(1) as f64 * self.capacity.get());
             let wanted = match (used / self.target - 1.0).abs() <= TOLERANCE {

@@ -119,11 +119,15 @@ impl Energy {
             let watts = match one.state {
                 PowerState::Off => off_w,
                 PowerState::Booting => booting_w,
-                PowerState::Warming | PowerState::Serving => at(one.used.unwrap_or(1.0)),
+                PowerState::Warming | PowerState::Serving | PowerState::Leaving => {
+                    at(one.used.unwrap_or(1.0))
+                }
                 PowerState::Draining => at(one.used.unwrap_or(0.0)),
                 PowerState::Stopping => shutting_down_w,
                 PowerState::Failed(_) if one.powered == Some(false) => off_w,
                 PowerState::Failed(_) => full_w,
+                PowerState::Maintenance if one.powered == Some(false) => off_w,
+                PowerState::Maintenance => at(0.0),
             };
             self.sum.consumed += Joules::new(watts * length.get());
             self.sum.always_on += Joules::new(at(each) * length.get());

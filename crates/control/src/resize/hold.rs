@@ -24,7 +24,11 @@ pub fn hold(
         .filter(|(state, health)| match state {
             PowerState::Booting | PowerState::Warming | PowerState::Serving => true,
             PowerState::Draining => health.answering,
-            PowerState::Off | PowerState::Stopping | PowerState::Failed(_) => false,
+            PowerState::Off
+            | PowerState::Stopping
+            | PowerState::Failed(_)
+            | PowerState::Leaving
+            | PowerState::Maintenance => false,
         })
         .count();
     if decided.servers >= up {

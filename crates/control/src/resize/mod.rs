@@ -17,6 +17,7 @@
 //! | [`AlwaysOn`] | nothing: the reference that savings are measured against |
 
 pub mod autoscaler;
+mod bound;
 pub mod demand;
 pub mod energy;
 pub mod first_attempts;
@@ -45,7 +46,7 @@ pub use hold::{BALANCER_LOST, BROUGHT_BACK, GUARD_LOST, hold};
 pub use in_hand::{InHand, InHandPeriod};
 pub use predictive::Predictive;
 pub use schedule::{Schedule, Scheduled};
-pub use server::{Cause, Command, Found, Health, PowerState, Server};
+pub use server::{Cause, Command, Found, Health, Maintenance, PowerState, Server};
 pub use slow::{Work, kinds};
 pub use stepwise::Stepwise;
 pub use tuning::{MAX_SERVERS, PowerTuning, ResizeTuning};

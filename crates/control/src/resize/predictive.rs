@@ -95,7 +95,7 @@ impl Law for Predictive {
         let now = self.now.unwrap_or_default();
         let needed = foreseen.unwrap_or(0.0).max(now) / ((1.0 - MARGIN) * self.capacity.get());
         // A day that is not known yet is no reason to switch off.
-        let on = |state: PowerState| state.takes_requests() || state == PowerState::Booting;
+        let on = |state: PowerState| state.is_capacity() || state == PowerState::Booting;
         let least = match foreseen {
             Some(_) => 1,
             None => observation.nodes.iter().filter(|node| on(node.state)).count(),

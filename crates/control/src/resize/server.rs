@@ -11,11 +11,16 @@
 //! ```
 //!
 //! Only a server that takes requests (warming or serving) counts as capacity. After a failure it waits before it is tried
-//! again, each time twice as long, up to a limit.
+//! again, each time twice as long, up to a limit. What an operator takes out goes another way: `maintenance`.
+
+mod maintenance;
 
 use super::tuning::PowerTuning;
 use headroom_units::Seconds;
 use serde::{Deserialize, Serialize};
+
+pub use maintenance::Maintenance;
+pub(super) use maintenance::Others;
 
 /// Why a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,23 +48,40 @@ pub enum PowerState {
     Warming,
     /// Takes requests.
     Serving,
+    /// Takes requests until the others do without it: an operator has asked for it.
+    Leaving,
     /// Takes no new requests, finishes those it has (soft shutdown).
     Draining,
     /// Told to power off.
     Stopping,
+    /// An operator has it: it is not switched and gets no requests.
+    Maintenance,
     /// Did not do what it was commanded.
     Failed(Cause),
 }
 
 impl PowerState {
-    /// Whether it takes requests, so that its capacity counts.
+    /// Whether it takes requests.
     pub const fn takes_requests(self) -> bool {
+        matches!(self, Self::Warming | Self::Serving | Self::Leaving)
+    }
+
+    /// Whether it takes requests and stays, so that its capacity counts.
+    pub const fn is_capacity(self) -> bool {
         matches!(self, Self::Warming | Self::Serving)
     }
 
-    /// Whether it is off, or boots or shuts down as commanded, so that nothing need run on it.
+    /// Whether an operator takes it out or has it.
+    pub const fn is_taken_out(self) -> bool {
+        matches!(self, Self::Leaving | Self::Maintenance)
+    }
+
+    /// Whether it is off, or boots or shuts down as commanded, or an operator has it, so that nothing need run on it.
     pub const fn is_switched(self) -> bool {
-        matches!(self, Self::Off | Self::Booting | Self::Warming | Self::Stopping)
+        matches!(
+            self,
+            Self::Off | Self::Booting | Self::Warming | Self::Stopping | Self::Maintenance
+        )
     }
 
     /// The word used in metrics: a bounded label set.
@@ -69,8 +91,10 @@ impl PowerState {
             Self::Booting => "booting",
             Self::Warming => "warming",
             Self::Serving => "serving",
+            Self::Leaving => "leaving",
             Self::Draining => "draining",
             Self::Stopping => "stopping",
+            Self::Maintenance => "maintenance",
             Self::Failed(_) => "failed",
         }
     }
@@ -136,6 +160,8 @@ pub enum Found {
     Powered,
     /// Neither.
     Off,
+    /// An operator has it.
+    Maintenance,
 }
 
 impl From<&Health> for Found {
@@ -162,6 +188,8 @@ pub struct Server {
     failures: u32,
     /// Not to be powered on before.
     retry_s: f64,
+    /// How an operator takes it out.
+    maintenance: Option<Maintenance>,
 }
 
 impl Server {
@@ -173,12 +201,14 @@ impl Server {
                 Found::Answering => PowerState::Serving,
                 Found::Powered => PowerState::Booting,
                 Found::Off => PowerState::Off,
+                Found::Maintenance => PowerState::Maintenance,
             },
             since_s: now.get(),
             last_s: now.get(),
             silent_s: 0.0,
             failures: 0,
             retry_s: f64::NEG_INFINITY,
+            maintenance: None,
         }
     }
 
@@ -210,16 +240,16 @@ impl Server {
     /// Takes the time, whether the server is wanted, and what was seen of it; answers with what to do to it. At most one
     /// command a call, and after each the next call says with [`Health`] what came of it.
     pub fn tick(&mut self, now: Seconds, wanted: bool, health: &Health) -> Option<Command> {
-        self.tick_beside(now, wanted, health, true)
+        self.tick_beside(now, wanted, health, Others::default())
     }
 
-    /// The same where `others` says whether another server takes requests: the last one is not taken out because it is silent.
+    /// The same beside other servers.
     pub(super) fn tick_beside(
         &mut self,
         now: Seconds,
         wanted: bool,
         health: &Health,
-        others: bool,
+        others: Others,
     ) -> Option<Command> {
         let now_s = now.get();
         // A controller that stood still has not looked: one look alone never is silence enough.
@@ -233,6 +263,13 @@ impl Server {
         if health.command_failed && matches!(self.state, PowerState::Booting | PowerState::Stopping) {
             return self.fail(now_s, Cause::Command);
         }
+        if let Some(out) = self.maintenance {
+            return self.tick_out(now_s, out, health, others);
+        }
+        self.tick_state(now_s, wanted, health, others)
+    }
+
+    fn tick_state(&mut self, now_s: f64, wanted: bool, health: &Health, others: Others) -> Option<Command> {
         let age_s = now_s - self.since_s;
         match self.state {
             // Somebody switched it on, or it was booting when nobody could tell: it is as good as one that was started, and
@@ -244,7 +281,7 @@ impl Server {
                     self.stop(now_s)
                 }
             }
-            PowerState::Off => (wanted && self.may_start(now)).then(|| {
+            PowerState::Off => (wanted && self.may_start(Seconds::new(now_s))).then(|| {
                 self.enter(PowerState::Booting, now_s);
                 Command::PowerOn
             }),
@@ -255,16 +292,16 @@ impl Server {
                 (false, _) if age_s > self.tuning.boot_timeout_s => self.fail(now_s, Cause::Boot),
                 (false, _) => None,
             },
-            PowerState::Warming | PowerState::Serving => self.tick_in_service(now_s, wanted, health, others),
+            PowerState::Warming | PowerState::Serving | PowerState::Leaving => {
+                self.tick_in_service(now_s, wanted, health, others)
+            }
             PowerState::Draining if wanted && health.answering => {
                 self.enter(PowerState::Serving, now_s);
                 Some(Command::Enable)
             }
             PowerState::Draining => {
-                let empty = health.connections == Some(0) || health.powered == Some(false);
                 let stays_s = self.tuning.drained_for_s.unwrap_or(0.0);
-                let is_over = empty && age_s >= stays_s || health.powered == Some(false);
-                if is_over || age_s > self.tuning.drain_timeout_s.max(stays_s) {
+                if self.is_drained(now_s, health, stays_s) {
                     self.stop(now_s)
                 } else {
                     None
@@ -282,8 +319,28 @@ impl Server {
                 }
                 None
             }
+            // Given back.
+            PowerState::Maintenance => match (Found::from(health), wanted) {
+                (Found::Answering, true) => self.admit(now_s),
+                (Found::Answering, false) => self.stop(now_s),
+                (Found::Powered, _) => {
+                    self.enter(PowerState::Booting, now_s);
+                    None
+                }
+                (Found::Off | Found::Maintenance, _) => {
+                    self.enter(PowerState::Off, now_s);
+                    None
+                }
+            },
             PowerState::Failed(cause) => self.tick_failed(now_s, wanted, health, cause),
         }
+    }
+
+    /// Whether a server that drains has nothing left to do, after this long at least, or had the time that it has.
+    fn is_drained(&self, now_s: f64, health: &Health, stays_s: f64) -> bool {
+        let age_s = now_s - self.since_s;
+        let is_empty = health.connections == Some(0) && age_s >= stays_s;
+        is_empty || health.powered == Some(false) || age_s > self.tuning.drain_timeout_s.max(stays_s)
     }
 
     fn tick_in_service(
@@ -291,10 +348,10 @@ impl Server {
         now_s: f64,
         wanted: bool,
         health: &Health,
-        others: bool,
+        others: Others,
     ) -> Option<Command> {
         let is_off = !health.answering && health.powered == Some(false);
-        if is_off || others && self.is_silent() {
+        if is_off || others.take_requests && self.is_silent() {
             return self.fail(now_s, Cause::Lost);
         }
         let age_s = now_s - self.since_s;

@@ -98,7 +98,7 @@ impl Stepwise {
 
     /// The capacity of the servers that take requests. `None` where of none is anything known.
     fn capacity(&self, servers: &[NodeObservation]) -> Option<Together> {
-        let taking = servers.iter().filter(|one| one.state.takes_requests());
+        let taking = servers.iter().filter(|one| one.state.is_capacity());
         let found: Vec<Capacity> = taking
             .map(|one| match self.basis {
                 Basis::Fixed(capacity) => Capacity::Exact(capacity),
@@ -188,7 +188,7 @@ impl Stepwise {
         let all = observation.nodes.len();
         let count =
             |state: fn(PowerState) -> bool| observation.nodes.iter().filter(|one| state(one.state)).count();
-        let taking = count(PowerState::takes_requests);
+        let taking = count(PowerState::is_capacity);
         let booting = count(|state| state == PowerState::Booting);
         // At the first call the servers that are found serving have long been warm.
         if self.taking.is_some_and(|before| taking > before) {

@@ -41,8 +41,9 @@ use supervisor::{Guard, Orders};
 /// `headroom controller` and `headroom resize`, which read the same file.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-SIGHUP has the gateways of --config read again: those that are new in [gateways] join, those that are not there any more are released. All of
-the file has to be right; what is wrong in it leaves all as it was, and is said. (The terminal from which it runs being closed still ends it.)
+SIGHUP has the gateways of --config read again: those that are new in [gateways] join, those that are not there any more are released. So it has
+the key maintenance of each node, by which an operator takes a server out and gives it back. All of the file has to be right; what is wrong in it
+leaves all as it was, and is said. (The terminal from which it runs being closed still ends it.)
 A gateway whose control port refuses connections for cluster.refused_periods_to_leave periods is dead and left out until it answers; one
 that hangs is lost telemetry: after control.lost_periods_to_full periods everything is on.")]
 pub struct ControllerArgs {
@@ -446,6 +447,7 @@ fn serve(
         at_start: document.clone(),
         has_tls: config.tls.is_some(),
         members: cluster.members.clone(),
+        taken_out: cluster.servers.as_ref().map(Servers::taken_out),
         guard: guard.as_ref().map(Guard::words),
         lock: None,
     });

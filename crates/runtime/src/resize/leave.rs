@@ -72,6 +72,10 @@ fn bring_up(
     // One that was ordered to stop by a controller that is no more answers until it is down, and is started then.
     let settled = Instant::now() + Duration::from_secs_f64(parts.tuning.stop_timeout_s);
     let count = parts.servers.len();
+    // What an operator has is his: it is not started, and gets what it has.
+    let names = parts.servers.iter().map(|server| &server.name);
+    let is_out: Vec<bool> = names.map(|name| parts.taken_out.of(name).is_some()).collect();
+    let mut admitted_before = vec![Admission::Out; count];
     let mut ordered = vec![false; count];
     let mut starts = vec![Start::at(Instant::now()); count];
     let boots_within = Duration::from_secs_f64(parts.tuning.boot_timeout_s);
@@ -79,13 +83,17 @@ fn bring_up(
         .iter()
         .map(|silent| Hang::after(Instant::now(), *silent))
         .collect();
-    let wanted = |ready: &[bool]| -> Vec<Wanted> {
-        let one = |ready: &bool| Wanted {
+    let wanted = |ready: &[bool], before: &[Admission]| -> Vec<Wanted> {
+        let one = |at: usize| Wanted {
             most_in_flight: None,
-            admission: if *ready { Admission::Ready } else { Admission::Out },
+            admission: match ready[at] {
+                _ if is_out[at] => before[at],
+                true => Admission::Ready,
+                false => Admission::Out,
+            },
             warming: false,
         };
-        ready.iter().map(one).collect()
+        (0..ready.len()).map(one).collect()
     };
     let mut until = Instant::now() + wait;
     let mut last_word = false;
@@ -98,6 +106,10 @@ fn bring_up(
         // Where nobody answers it is perhaps this machine that is cut off, and they serve.
         let others = answering.contains(&true);
         for (at, server) in parts.servers.iter().enumerate() {
+            if is_out[at] {
+                answering[at] = true;
+                continue;
+            }
             let has_failed = server.switch_worker.take_failure().is_some();
             going[at] = going[at] && answering[at] && !has_failed;
             if going[at] {
@@ -151,13 +163,16 @@ fn bring_up(
                 .iter()
                 .map(|member| member.well == Some(true))
                 .collect();
+            admitted_before = look.members.iter().map(|member| member.admission).collect();
         }
-        let reported = parts.balancer.want(&wanted(&ready), parts.period);
+        let reported = parts
+            .balancer
+            .want(&wanted(&ready, &admitted_before), parts.period);
         let admitted = look.as_ref().is_ok_and(|look| {
-            let members = look.members.iter().zip(&ready);
+            let members = look.members.iter().zip(&ready).zip(&is_out);
             members
                 .into_iter()
-                .all(|(member, ready)| !ready || member.admission == Admission::Ready)
+                .all(|((member, ready), is_out)| *is_out || !ready || member.admission == Admission::Ready)
         });
         let served = answering.iter().all(|answers| *answers);
         let enough = match over {

@@ -28,5 +28,5 @@ pub use check::{CheckTarget, Checks};
 pub use haproxy::HaproxyServers;
 pub use leave::{leave, restore};
 pub use queues::{Queue, distinguishing};
-pub use servers::{Demand, Parts, ServerParts, Servers};
+pub use servers::{Demand, MaintenanceChange, Parts, ServerParts, Servers, TakenOut};
 pub use switch_worker::SwitchWorker;

@@ -3,7 +3,7 @@
 use crate::error::ScenarioError;
 use crate::scenario::Limits;
 use headroom_control::capacity::{QueueKind, QueueTuning};
-use headroom_control::resize::{PowerTuning, ServerPower};
+use headroom_control::resize::{Maintenance, PowerTuning, ServerPower};
 use headroom_workload::{ArrivalProcess, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ impl SynRetries {
     }
 }
 
-/// What the live loop can lack, from `at_s` to `until_s`, seconds from the start.
+/// What the live loop can lack or be asked for, from `at_s` to `until_s`, seconds from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AcceptFault {
@@ -68,6 +68,17 @@ pub enum AcceptFault {
         /// Until: one that comes back before dies again.
         until_s: f64,
     },
+    /// An operator takes a server out, and gives it back at the end.
+    TakenOut {
+        /// The server's number, from 0.
+        server: usize,
+        /// How.
+        how: Maintenance,
+        /// From.
+        at_s: f64,
+        /// Until.
+        until_s: f64,
+    },
     /// Servers that are powered on do not come up.
     BootsHang {
         /// Of the run's boots each so-manieth, 1 for all.
@@ -85,6 +96,7 @@ impl AcceptFault {
         let (Self::BalancerLost { at_s, until_s }
         | Self::QueueUnread { at_s, until_s, .. }
         | Self::ServersLost { at_s, until_s, .. }
+        | Self::TakenOut { at_s, until_s, .. }
         | Self::BootsHang { at_s, until_s, .. }) = *self;
         (at_s..until_s).contains(&now_s)
     }

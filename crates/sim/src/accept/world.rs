@@ -316,6 +316,7 @@ impl<'a> World<'a> {
     fn sample(&mut self, now_s: f64, law: &mut dyn Controller, sink: &mut dyn FnMut(&AcceptStep<'_>)) {
         let step_s = self.scenario.step_s;
         self.crash(now_s);
+        self.take_out(now_s);
         self.totals.steps += 1;
         let attempts = std::mem::take(&mut self.attempts);
         self.totals.attempts += attempts;
@@ -323,10 +324,12 @@ impl<'a> World<'a> {
             .map(|at| self.sample_server(now_s, at))
             .collect();
         let health: Vec<Health> = (0..self.servers.len()).map(|at| self.health(now_s, at)).collect();
+        let states = self.fleet.states_for_laws();
         let nodes: Vec<NodeObservation> = steps
             .iter()
-            .map(|one| NodeObservation {
-                state: one.state,
+            .zip(&states)
+            .map(|(one, state)| NodeObservation {
+                state: *state,
                 capacity: one.capacity,
             })
             .collect();
@@ -363,8 +366,9 @@ impl<'a> World<'a> {
         self.energy.add(observation.length, &loads);
         let mut decision = law.decide(&observation);
         let is_lost = |fault: &AcceptFault| matches!(fault, AcceptFault::BalancerLost { .. });
-        if self.faults_at(now_s).any(is_lost) {
-            let states: Vec<PowerState> = steps.iter().map(|one| one.state).collect();
+        let balancer_lost = self.faults_at(now_s).any(is_lost);
+        self.fleet.lose_balancer(balancer_lost);
+        if balancer_lost {
             let decided = Resize::of(&decision, self.servers.len());
             decision = hold(
                 BALANCER_LOST,
@@ -376,6 +380,8 @@ impl<'a> World<'a> {
             .into();
         }
         let servers = decision.setting.servers().unwrap_or(self.servers.len());
+        let sessions: Vec<Option<u64>> = health.iter().map(|health| health.connections).collect();
+        self.fleet.bind(&sessions);
         self.fleet.rank(&decision.server_ranks);
         for order in self.fleet.steer(now, servers, &health) {
             self.carry_out(now_s, order.server, order.command, &observation.nodes);
@@ -422,6 +428,18 @@ impl<'a> World<'a> {
             .faults
             .iter()
             .filter(move |fault| fault.is_at(now_s))
+    }
+
+    fn take_out(&mut self, now_s: f64) {
+        let mut maintenance = vec![None; self.servers.len()];
+        for fault in self.faults_at(now_s) {
+            if let AcceptFault::TakenOut { server, how, .. } = *fault
+                && let Some(of_server) = maintenance.get_mut(server)
+            {
+                *of_server = Some(how);
+            }
+        }
+        self.fleet.take_out(&maintenance);
     }
 
     /// Whether a server's accept queue can be read.

@@ -79,7 +79,13 @@ pub fn watch_over(file: &Path, command: &str, run_dir: &Path) -> Result<(), Fail
             }
         })?;
     let mut reread = |config: &mut ControllerFile| match ControllerFile::read(file, command) {
-        Ok((now, _)) => config.gateways = now.gateways,
+        Ok((now, _)) => {
+            for (name, node) in &mut config.nodes {
+                let of_now = now.nodes.get(name);
+                node.server.maintenance = of_now.and_then(|node| node.server.maintenance);
+            }
+            config.gateways = now.gateways;
+        }
         Err(errors) => say::note!("warning: the guard goes by the gateways that it had: {errors}"),
     };
     if let Ending::Killed = watch(&words, silence, &mut config, &document, &mut reread) {

@@ -1,5 +1,5 @@
-//! SIGHUP to a controller: its gateways are read again, so that some come and some go while it runs. What is wrong in the file leaves all as
-//! it was.
+//! SIGHUP to a controller: its gateways are read again, so that some come and some go while it runs, and which servers an operator takes out.
+//! What is wrong in the file leaves all as it was.
 
 use super::supervisor::GuardWords;
 use super::{ControllerArgs, read};
@@ -8,6 +8,7 @@ use anyhow::anyhow;
 use headroom_console::terminal::ControllingTerminal;
 use headroom_console::{Document, Failure, Stop, say};
 use headroom_runtime::cluster::GatewayMembers;
+use headroom_runtime::resize::TakenOut;
 use headroom_wire::Address;
 use signal_hook::consts::signal::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -34,6 +35,8 @@ pub(super) struct Reload {
     pub has_tls: bool,
     /// The gateways of the run; `None` where something else tells what happens to the requests.
     pub members: Option<GatewayMembers>,
+    /// The servers that are taken out; `None` where none are switched.
+    pub taken_out: Option<TakenOut>,
     /// What watches over the run, where servers are switched.
     pub guard: Option<GuardWords>,
     /// What keeps a second controller away from a file that was put in the place of the first.
@@ -83,11 +86,11 @@ impl Reload {
             Ok(lines) => lines
                 .iter()
                 .for_each(|line| say::note!("{}: {line}", self.file.display())),
-            Err(errors) => tracing::warn!("the gateways stay as they were: {errors}"),
+            Err(errors) => tracing::warn!("the gateways stay as they were, and who is taken out: {errors}"),
         }
     }
 
-    /// Reads the file again, all of which has to be right, though its gateways alone hold before the next start; what came of it.
+    /// Reads the file again, all of which has to be right, though its gateways and what is taken out alone hold before the next start; what came of it.
     fn again(&mut self) -> Result<Vec<String>, Failure> {
         // One that nobody writes to would be waited for, and no later signal heard.
         if self.file.metadata().is_ok_and(|metadata| !metadata.is_file()) {
@@ -99,13 +102,17 @@ impl Reload {
         }
         let (config, document) = read(&self.args, &self.file, self.command)?;
         let mut others = document.changed(&self.at_start);
-        others.retain(|key| !key.starts_with("gateways."));
-        let mut lines = match &self.members {
-            Some(members) => self.replace(members, &config, &document)?,
-            None => {
+        others.retain(|key| !key.starts_with("gateways.") && !is_maintenance(key));
+        let mut lines = match (&self.members, &self.taken_out) {
+            (Some(members), _) => self.replace(members, &config, &document)?,
+            (None, Some(_)) => Vec::new(),
+            (None, None) => {
                 vec!["no gateways count the requests of this run: there is nothing to read again".to_owned()]
             }
         };
+        if let Some(taken_out) = &self.taken_out {
+            lines.extend(take_out(taken_out, &config));
+        }
         if let Some(guard) = &self.guard {
             guard.reread();
             self.hold();
@@ -117,7 +124,7 @@ impl Reload {
             };
             others.truncate(MOST_NAMED);
             lines.push(format!(
-                "{}{more}: not as at the start; what is no gateway holds from the next start on",
+                "{}{more}: not as at the start; what is neither a gateway nor maintenance holds from the next start on",
                 others.join(", ")
             ));
         }
@@ -169,4 +176,30 @@ impl Reload {
             ),
         }
     }
+}
+
+/// Whether it is the key of a node by which an operator takes it out, or one in its table.
+fn is_maintenance(key: &str) -> bool {
+    key.starts_with("nodes.") && key.split('.').skip(2).any(|word| word == "maintenance")
+}
+
+/// Takes out and gives back what the file says now; a line each.
+fn take_out(taken_out: &TakenOut, config: &ControllerFile) -> Vec<String> {
+    let change = taken_out.replace(config.taken_out());
+    let out = change.out.iter().map(|(name, how)| {
+        let when = match how.at_once {
+            true => "drained at once, whatever the others take",
+            false => "drained when the others take the load, which are started where they have to be",
+        };
+        let then = match how.power_off {
+            true => "shut down",
+            false => "left on",
+        };
+        format!("server {name} is taken out: {when}, and then {then}")
+    });
+    let back = change
+        .back
+        .iter()
+        .map(|name| format!("server {name} is given back: it is switched as the load asks for"));
+    out.chain(back).collect()
 }

@@ -9,7 +9,7 @@ use headroom_runtime::cluster::{AgentQueue, Gateways, WatchOptions};
 use headroom_runtime::queue_sample::sampling_period;
 use headroom_runtime::resize::balancer::Balancer;
 use headroom_runtime::resize::{
-    CheckTarget, Checks, HaproxyServers, Parts, Queue, ServerParts, Servers, SwitchWorker,
+    CheckTarget, Checks, HaproxyServers, Parts, Queue, ServerParts, Servers, SwitchWorker, TakenOut,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -84,6 +84,11 @@ pub fn assemble(
         energy: config.energy.map(Energy::new),
         kinds: kinds(&machines),
         in_hand: config.in_hand(),
+        taken_out: {
+            let taken_out = TakenOut::default();
+            taken_out.replace(config.taken_out());
+            taken_out
+        },
         period: config.control.period(),
     })
 }

@@ -129,6 +129,17 @@ impl ControllerFile {
         if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
             self.check_commanded(document, law)?;
         }
+        let out = self.taken_out();
+        if let Some(name) = out.keys().next() {
+            let mistake =
+                |why: &str| Err(document.error(&format!("nodes.{name}.maintenance"), why.to_owned()));
+            if !self.resizes() {
+                return mistake("is of servers that a law switches, and none does: remove it");
+            }
+            if out.len() == self.nodes.len() {
+                return mistake("is of every node: leave one that takes the requests");
+            }
+        }
         match self.switching_law() {
             Some(law) => self.check_switched(document, law),
             None if self.haproxy.is_some() => {
@@ -169,6 +180,11 @@ impl ControllerFile {
             ("cluster.power_poll_s", cluster.power_poll_s, 0.1, 3_600.0),
             ("exit.wait_s", self.exit.wait_s, 0.0, DAY_S),
         ]));
+        for (name, node) in &self.nodes {
+            if let Some(full_w) = node.server.full_w {
+                mistakes.of(document.within(&[(&format!("nodes.{name}.full_w"), full_w, 1.0, 1e6)]));
+            }
+        }
         if let Some(power) = &self.energy {
             mistakes.of(document.within(&[
                 ("energy.idle_w", power.idle_w, 0.0, 1e6),

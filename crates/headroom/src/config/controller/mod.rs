@@ -12,11 +12,11 @@ use super::{AdminConfig, ControlConfig, RecordConfig, SloConfig};
 use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, ConfigErrors, Document};
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
-use headroom_control::resize::{PowerTuning, ServerPower};
+use headroom_control::resize::{Maintenance, PowerTuning, ServerPower, kinds};
 use headroom_control::{LawConfig, LawName, Plant, ServerTraits};
 use headroom_physics::{Machine, MachineFigures};
 use headroom_runtime::resize::Demand;
-use headroom_units::{Cores, PerSecond, Seconds};
+use headroom_units::{Cores, PerSecond, Seconds, Watts};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -103,15 +103,22 @@ impl ControllerFile {
     /// its trial.
     fn complete_elastic(&mut self) {
         let mut zones: Vec<&str> = Vec::new();
-        let servers = self.nodes.values().map(|node| {
+        let machines: Vec<_> = self
+            .nodes
+            .values()
+            .map(|node| (&node.machine, node.server.full_w))
+            .collect();
+        let usual_w = self.energy.unwrap_or_default().full_w;
+        let servers = self.nodes.values().zip(kinds(&machines)).map(|(node, kind)| {
             let name = node.server.zone.as_deref().unwrap_or_default();
             let zone = zones.iter().position(|zone| *zone == name).unwrap_or_else(|| {
                 zones.push(name);
                 zones.len() - 1
             });
             ServerTraits {
+                kind,
                 zone,
-                ..ServerTraits::default()
+                full: Some(Watts::new(node.server.full_w.unwrap_or(usual_w))),
             }
         });
         let elastic = &mut self.law.elastic;
@@ -121,6 +128,12 @@ impl ControllerFile {
         if self.law.names.iter().any(|law| law.as_str() == "elastic") {
             self.power.drained_for_s.get_or_insert(elastic.trial_s);
         }
+    }
+
+    /// Which servers an operator takes out, and how.
+    pub fn taken_out(&self) -> BTreeMap<String, Maintenance> {
+        let out = |(name, node): (&String, &NodeTable)| Some((name.clone(), node.server.maintenance?));
+        self.nodes.iter().filter_map(out).collect()
     }
 
     /// Whether a law switches servers on and off.

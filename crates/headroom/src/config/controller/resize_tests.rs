@@ -2,6 +2,7 @@ use super::*;
 use crate::config::example_tests::{gaps, written_out};
 use headroom_control::ElasticTuning;
 use headroom_control::capacity::QueueTuning;
+use headroom_control::resize::Maintenance;
 
 /// The example, with the keys that are commented out and can stand together.
 fn whole() -> String {
@@ -86,7 +87,8 @@ fn the_elastic_law_is_given_what_other_tables_say() {
         .replacen("name = \"static\"", "name = \"elastic\"", 1)
         .replacen("booting_w = 65.0", "booting_w = 70.0", 1)
         .replacen("# trial_s = 30.0", "trial_s = 20.0", 1)
-        .replacen("# zone = \"a\"", "zone = \"a\"", 1);
+        .replacen("# zone = \"a\"", "zone = \"a\"", 1)
+        .replacen("# full_w = 65.0", "full_w = 130.0", 1);
     let missing = parse(&text).unwrap_err().to_string();
     assert!(missing.contains("accept_queue: is missing"), "{missing}");
     let mut text = text;
@@ -99,6 +101,42 @@ fn the_elastic_law_is_given_what_other_tables_say() {
     assert_eq!(elastic.power.booting_w, 70.0);
     let zones: Vec<usize> = elastic.servers.iter().map(|server| server.zone).collect();
     assert_eq!(zones, [0, 1, 1, 1]);
+    let watts = |at: usize| elastic.servers[at].full.map(Watts::get);
+    assert_eq!((watts(0), watts(1)), (Some(130.0), Some(65.0)));
+    let kinds: Vec<usize> = elastic.servers.iter().map(|server| server.kind).collect();
+    assert_eq!(kinds, [0, 1, 1, 1]);
+}
+
+#[test]
+fn an_operator_says_whether_a_server_is_taken_out_or_how() {
+    let with = |value: &str| EXAMPLE.replace("# maintenance = false", &format!("maintenance = {value}"));
+    let of = |value: &str| parse(&with(value)).unwrap().0.taken_out();
+    assert!(of("false").is_empty());
+    assert_eq!(of("true").get("web1"), Some(&Maintenance::default()));
+    let how = of("{ power_off = true, at_once = true }");
+    let both = Maintenance {
+        power_off: true,
+        at_once: true,
+    };
+    assert_eq!((how.len(), how.get("web1")), (1, Some(&both)));
+    let wrong = |text: String| parse(&text).unwrap_err().to_string();
+    for (value, said) in [
+        ("1", "power_off and at_once"),
+        ("{ off = true }", "unknown field `off`"),
+    ] {
+        let error = wrong(with(value));
+        assert!(error.contains(said), "{error}");
+    }
+    // Somebody has to take the requests.
+    let all = ["web2", "web3", "web4"].iter().fold(with("true"), |text, name| {
+        let table = format!("[nodes.{name}]\n");
+        text.replace(&table, &format!("{table}maintenance = true\n"))
+    });
+    let error = wrong(all);
+    assert!(
+        error.contains("nodes.web1.maintenance") && error.contains("is of every node"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Its tables.
 
 use headroom_control::capacity::QueueTuning;
+use headroom_control::resize::Maintenance;
 use headroom_node::queue::QueuePreference;
 use headroom_node::switch::SwitchConfig;
 use headroom_physics::Machine;
@@ -62,8 +63,38 @@ pub struct ServerTable {
     pub accept_queue: Option<u16>,
     /// What may fail together: those that name the same.
     pub zone: Option<String>,
+    /// What it draws at full load, watts, where that is another figure than `[energy]` has.
+    pub full_w: Option<f64>,
+    /// How an operator takes it out; read again while the controller runs.
+    pub maintenance: Option<Maintenance>,
     /// What switches its power.
     pub power: Option<SwitchConfig>,
+}
+
+/// `maintenance`: whether, or how.
+struct MaintenanceValue(Option<Maintenance>);
+
+impl<'de> Deserialize<'de> for MaintenanceValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WhetherOrHow;
+        impl<'de> Visitor<'de> for WhetherOrHow {
+            type Value = MaintenanceValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false, or a table of power_off and at_once")
+            }
+
+            fn visit_bool<E: serde::de::Error>(self, is_out: bool) -> Result<MaintenanceValue, E> {
+                Ok(MaintenanceValue(is_out.then(Maintenance::default)))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<MaintenanceValue, A::Error> {
+                let how = Maintenance::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(MaintenanceValue(Some(how)))
+            }
+        }
+        deserializer.deserialize_any(WhetherOrHow)
+    }
 }
 
 #[derive(Deserialize)]
@@ -75,6 +106,8 @@ struct WholeNode {
     check: Option<String>,
     accept_queue: Option<u16>,
     zone: Option<String>,
+    full_w: Option<f64>,
+    maintenance: Option<MaintenanceValue>,
     power: Option<SwitchConfig>,
 }
 
@@ -103,6 +136,8 @@ impl<'de> Deserialize<'de> for NodeTable {
                     check,
                     accept_queue,
                     zone,
+                    full_w,
+                    maintenance,
                     power,
                 } = WholeNode::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(NodeTable {
@@ -114,6 +149,8 @@ impl<'de> Deserialize<'de> for NodeTable {
                         check,
                         accept_queue,
                         zone,
+                        full_w,
+                        maintenance: maintenance.and_then(|value| value.0),
                         power,
                     },
                 })

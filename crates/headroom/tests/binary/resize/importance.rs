@@ -1,8 +1,8 @@
 //! More load than the servers that are on can take, behind our gateway: what is important is served, the rest is told to come again, and
 //! no accept queue overflows.
 
-use super::site::{Service, Site};
 use super::{check, resize};
+use crate::common::site::{Service, Site};
 use crate::common::{Load, Program, headroom, program_or_skipped, serves, succeeds, until, wait};
 use headroom_wire::client::{ClientOptions, GatewayClient};
 use headroom_wire::{Address, message};

@@ -6,6 +6,7 @@ mod come_back;
 mod gateway;
 mod haproxy;
 mod importance;
+mod maintenance;
 mod power;
 mod view;
 

@@ -26,7 +26,7 @@ impl Servers {
                 servers,
                 ..Resize::of(decision, before.len())
             };
-            let held = hold(rule, decided, why, &before, &self.health);
+            let held = hold(rule, decided, why, &self.fleet.states_for_laws(), &self.health);
             servers = held.servers;
             decision.setting = decision.setting.with(Lever::Servers, Some(servers as f64));
             decision.reasons.insert(0, held.reason.of(&[Lever::Servers]));
@@ -43,6 +43,7 @@ impl Servers {
             decision.reasons.insert(0, reason.of(&[Lever::Servers]));
         }
         let now = Seconds::from(self.last.duration_since(self.started));
+        self.fleet.lose_balancer(self.trouble.is_some());
         self.fleet.rank(&decision.server_ranks);
         self.orders = self.fleet.steer(now, servers, &self.health);
         if !self.dry {
@@ -71,7 +72,9 @@ impl Servers {
             tuning.stop_timeout_s + 2.0 * tuning.boot_timeout_s,
         );
         let since_s = since.elapsed().as_secs_f64();
-        let are_all_back = states.iter().all(|state| state.takes_requests());
+        let are_all_back = states
+            .iter()
+            .all(|state| state.takes_requests() || *state == PowerState::Maintenance);
         if since_s < settled_s || !are_all_back && since_s < given_up_s {
             return true;
         }
@@ -89,6 +92,7 @@ impl Servers {
             match order.command {
                 Command::PowerOn => self.parts.servers[at].switch_worker.order(PowerOrder::On),
                 Command::PowerOff => {
+                    self.count_cut(at, before[at]);
                     // One that was told before, and is still on.
                     let force = before[at] == PowerState::Failed(Cause::Stop);
                     self.parts.servers[at]
@@ -124,6 +128,20 @@ impl Servers {
         }
     }
 
+    /// Says which sessions a server still has that is switched off because it has drained for as long as it may.
+    fn count_cut(&mut self, at: usize, before: PowerState) {
+        let sessions = self.health[at].connections.unwrap_or(0);
+        if before == PowerState::Draining && sessions > 0 {
+            self.cut[at] += sessions;
+            tracing::warn!(
+                server = self.parts.servers[at].name,
+                sessions,
+                "it is switched off with sessions that it did not end within power.drain_timeout_s = {}",
+                self.parts.tuning.drain_timeout_s
+            );
+        }
+    }
+
     fn tell_balancer(&mut self) -> Result<(), String> {
         let wanted: Vec<Wanted> = self
             .fleet
@@ -133,11 +151,13 @@ impl Servers {
             .map(|(server, most)| Wanted {
                 most_in_flight: most.filter(|_| server.state().takes_requests()),
                 admission: match server.state() {
-                    PowerState::Warming | PowerState::Serving => Admission::Ready,
+                    PowerState::Warming | PowerState::Serving | PowerState::Leaving => Admission::Ready,
                     PowerState::Draining => Admission::Drain,
-                    PowerState::Off | PowerState::Booting | PowerState::Stopping | PowerState::Failed(_) => {
-                        Admission::Out
-                    }
+                    PowerState::Off
+                    | PowerState::Booting
+                    | PowerState::Stopping
+                    | PowerState::Maintenance
+                    | PowerState::Failed(_) => Admission::Out,
                 },
                 warming: server.state() == PowerState::Warming,
             })

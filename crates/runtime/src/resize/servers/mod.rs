@@ -1,9 +1,12 @@
 //! The servers of a cluster as a device of the control loop.
 
 mod apply;
+mod maintenance;
 mod observe;
 
-use super::balancer::Balancer;
+pub use maintenance::{MaintenanceChange, TakenOut};
+
+use super::balancer::{Admission, Balancer};
 use super::check::Checks;
 use super::queues::Queue;
 use super::switch_worker::SwitchWorker;
@@ -12,7 +15,8 @@ use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::Decision;
 use headroom_control::resize::{
-    Cause, Energy, FirstAttempts, Fleet, Found, Health, InHand, Order, PowerState, PowerTuning, Server,
+    Cause, Energy, FirstAttempts, Fleet, Found, Health, InHand, Maintenance, Order, PowerState, PowerTuning,
+    Server,
 };
 use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
@@ -75,8 +79,28 @@ pub struct Parts {
     /// Within which time of its coming a request is to be answered: no server is given more at a time than that lets, where the balancer
     /// can hold them back; `None` for as many as come.
     pub in_hand: Option<Seconds>,
+    /// Which of them an operator takes out.
+    pub taken_out: TakenOut,
     /// The control period.
     pub period: Duration,
+}
+
+impl Parts {
+    /// How an operator takes each server out.
+    fn maintenance(&self) -> Vec<Option<Maintenance>> {
+        let each = self.servers.iter();
+        each.map(|server| self.taken_out.of(&server.name)).collect()
+    }
+
+    /// How a server is found. One that is to be taken out and gets no requests was taken out by another run of this file, or by
+    /// somebody's hand: that it answers is no reason to give it any.
+    fn found(&self, at: usize, health: &Health, admission: Option<Admission>) -> Found {
+        let is_out = self.taken_out.of(&self.servers[at].name).is_some();
+        match admission {
+            Some(Admission::Drain | Admission::Out) if is_out => Found::Maintenance,
+            _ => Found::from(health),
+        }
+    }
 }
 
 /// The servers, the balancer in front of them, and how many are to be on.
@@ -103,6 +127,8 @@ pub struct Servers {
     most_in_flight: Vec<Option<u32>>,
     /// What was ordered since.
     orders: Vec<Order>,
+    /// Sessions that each had left when it was switched off, since the start.
+    cut: Vec<u64>,
     /// Why the last order to each switch failed, until the next is carried out.
     failed: Vec<Option<String>>,
     /// Whether somebody stands who switches them on where this process cannot; nothing where nobody is asked to.
@@ -124,13 +150,13 @@ impl Servers {
         stop: &Stop,
     ) -> anyhow::Result<Option<Self>> {
         let until = Instant::now() + patience;
-        loop {
+        let members = loop {
             let asked = parts.servers.iter().all(|server| server.switch_worker.asked());
             let look = parts.balancer.look(patience.min(parts.period));
             let over = Instant::now() >= until;
             match look {
                 // A switch that does not come back is no reason to wait longer: its server is asked whether it answers.
-                Ok(_) if parts.checks.all_checked() && (asked || over) => break,
+                Ok(look) if parts.checks.all_checked() && (asked || over) => break look.members,
                 Err(why) if over => {
                     return Err(anyhow!("{} cannot be relied on: {why}", parts.balancer.name()));
                 }
@@ -139,21 +165,23 @@ impl Servers {
             if stop.wait_until(Instant::now() + FIND_AGAIN) {
                 return Ok(None);
             }
-        }
+        };
         let now = Instant::now();
         let found: Vec<Found> = parts
             .servers
             .iter()
             .enumerate()
             .map(|(at, server)| {
-                Found::from(&Health {
+                let health = Health {
                     answering: parts.checks.answers(at).is_ok(),
                     powered: server.switch_worker.powered(),
                     ..Health::default()
-                })
+                };
+                parts.found(at, &health, Some(members[at].admission))
             })
             .collect();
-        let fleet = Fleet::found(parts.tuning, &found, Seconds::ZERO)?.of_kinds(parts.kinds.clone());
+        let mut fleet = Fleet::found(parts.tuning, &found, Seconds::ZERO)?.of_kinds(parts.kinds.clone());
+        fleet.take_out(&parts.maintenance());
         for (server, found) in parts.servers.iter_mut().zip(&found) {
             if let Some(queue) = server.queue.as_mut().filter(|_| *found == Found::Answering) {
                 queue.join(None)?;
@@ -161,6 +189,7 @@ impl Servers {
         }
         Ok(Some(Self {
             failed: vec![None; parts.servers.len()],
+            cut: vec![0; parts.servers.len()],
             first: vec![FirstAttempts::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
             in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],
@@ -187,6 +216,11 @@ impl Servers {
     /// Starts every server before the law decides how many are on: the run before was to, and could not.
     pub fn bring_back(&mut self) {
         self.back_since = Some(Instant::now());
+    }
+
+    /// Which servers an operator takes out, for whoever is told of others.
+    pub fn taken_out(&self) -> TakenOut {
+        self.parts.taken_out.clone()
     }
 
     fn power_states(&self) -> Vec<PowerState> {

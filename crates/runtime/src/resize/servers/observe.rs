@@ -16,6 +16,9 @@ use std::time::Instant;
 /// What is said of a slow server.
 const SLOW: &str = "its requests take longer than those of its equals: it is the first to be switched off, and the last to be switched on";
 
+/// What is said of a server that waits to be taken out.
+const WAITS: &str = "it is to be taken out, and serves on until the others take the load";
+
 /// Of a server that fails more of its requests than this it is not asked how long they take.
 const FEW_FAILURES: f64 = 0.02;
 
@@ -36,8 +39,9 @@ impl Servers {
         let look = self.parts.balancer.look(self.parts.period / 2);
         let seen = self.check(&shown, &look);
         if self.dry {
-            self.find_again(now);
+            self.find_again(now, &look);
         }
+        self.fleet.take_out(&self.parts.maintenance());
         let states = self.power_states();
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
@@ -52,9 +56,10 @@ impl Servers {
         period.demand = arrival_rate;
         let work = self.work(&look, &period.backends);
         self.fleet.observe(&work);
-        self.bound(&shown, &look, &states, &period.backends);
+        self.fleet.bind(&self.sessions(&look));
+        self.bound_in_flight(&shown, &look, &states, &period.backends);
         period.holds_back = self.most_in_flight.iter().any(Option::is_some);
-        period.nodes = self.nodes(&states, &look);
+        period.nodes = self.nodes(&look);
         let names = self.parts.servers.iter().map(|server| &server.name);
         let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
         period
@@ -109,7 +114,7 @@ impl Servers {
     }
 
     /// How many requests each is given at a time, by what is known of it now.
-    fn bound(
+    fn bound_in_flight(
         &mut self,
         shown: &[Option<Shown>],
         look: &Result<Look, String>,
@@ -203,8 +208,12 @@ impl Servers {
     }
 
     /// In a dry run nothing that was decided has happened: the servers are found anew.
-    fn find_again(&mut self, now: Seconds) {
-        let found: Vec<Found> = self.health.iter().map(Found::from).collect();
+    fn find_again(&mut self, now: Seconds, look: &Result<Look, String>) {
+        let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
+        let health = self.health.iter().enumerate();
+        let found: Vec<Found> = health
+            .map(|(at, health)| self.parts.found(at, health, admission(at)))
+            .collect();
         // The same parameters and as many servers as at the start, so it cannot fail where that did not.
         if let Ok(fleet) = Fleet::found(self.parts.tuning, &found, now) {
             self.fleet.find_again(fleet);
@@ -232,20 +241,27 @@ impl Servers {
     }
 
     /// What the law is given. A server that was enabled at the balancer and is not given requests yet is on its way.
-    fn nodes(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<NodeObservation> {
+    fn nodes(&self, look: &Result<Look, String>) -> Vec<NodeObservation> {
         let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
+        let states = self.fleet.states_for_laws();
         states
             .iter()
             .enumerate()
             .map(|(at, state)| {
-                let waits = state.takes_requests()
-                    && admission(at).is_some_and(|reported| reported != Admission::Ready);
+                let waits =
+                    state.is_capacity() && admission(at).is_some_and(|reported| reported != Admission::Ready);
                 NodeObservation {
                     state: if waits { PowerState::Booting } else { *state },
                     capacity: self.capacity(at),
                 }
             })
             .collect()
+    }
+
+    /// The sessions that the balancer has with each server.
+    fn sessions(&self, look: &Result<Look, String>) -> Vec<Option<u64>> {
+        let of = |at: usize| look.as_ref().ok()?.members.get(at)?.in_flight;
+        (0..self.parts.servers.len()).map(of).collect()
     }
 
     /// The requests that the telemetry counted of a server, and how many of them it failed, at all gateways together.
@@ -343,6 +359,14 @@ impl Servers {
                 .fact("accepts", counted.accepts)
                 .fact("drops", counted.drops);
         }
+        if self.cut[at] > 0 {
+            part = part.fact("sessions_cut", self.cut[at]);
+        }
+        if let Some(how) = power.maintenance() {
+            part = part
+                .fact("maintenance_power_off", how.power_off)
+                .fact("maintenance_at_once", how.at_once);
+        }
         if let Some(powered) = health.powered {
             part = part.fact("powered", powered);
         }
@@ -357,8 +381,9 @@ impl Servers {
         }
         // Without the figure, which changes each period: a trouble is told when it changes.
         let slow = self.fleet.slow(at).map(|_| SLOW.to_owned());
+        let waits = (power.state() == PowerState::Leaving).then(|| WAITS.to_owned());
         Part {
-            trouble: seen.trouble.iter().cloned().chain(slow).collect(),
+            trouble: seen.trouble.iter().cloned().chain(slow).chain(waits).collect(),
             ..part
         }
     }

@@ -15,7 +15,7 @@ use headroom_runtime::live::admin::Status;
 use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
 use headroom_runtime::live::{Device, DevicePeriod, SystemClock, calibrate};
 use headroom_runtime::resize::{
-    CheckTarget, Checks, Demand, Parts, ServerParts, Servers, SwitchWorker, leave,
+    CheckTarget, Checks, Demand, Parts, ServerParts, Servers, SwitchWorker, TakenOut, leave,
 };
 use headroom_units::{Cores, PerSecond, Seconds, Setting};
 use headroom_wire::client::ClientOptions;
@@ -291,6 +291,7 @@ fn parts(site: &Site, telemetry: &Gateways, period: Duration) -> anyhow::Result<
         energy: None,
         kinds: Vec::new(),
         in_hand: None,
+        taken_out: TakenOut::default(),
         period,
     })
 }

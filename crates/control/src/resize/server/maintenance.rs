@@ -1,0 +1,113 @@
+//! A server that an operator takes out, and gives back.
+//!
+//! ```text
+//!                     others take its load: disable     empty, or too long      it is to be off: power off
+//!   Serving ──► Leaving ────────────────────────► Draining ──────────► Maintenance ◄──── Off ◄── Stopping
+//! ```
+//!
+//! In maintenance it is not switched, counts neither as capacity nor as lost, and is given back as what it is found as.
+
+use super::{Command, Health, PowerState, Server};
+use serde::{Deserialize, Serialize};
+
+/// How an operator takes a server out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Maintenance {
+    /// Whether it is shut down once it is drained, and else left as it is.
+    pub power_off: bool,
+    /// Whether it is drained at once, and else when the others take the load.
+    pub at_once: bool,
+}
+
+/// What a server is told of the others.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::resize) struct Others {
+    /// Whether another takes requests: the last one is not taken out because it is silent.
+    pub take_requests: bool,
+    /// Whether they take the load without those that an operator takes out.
+    pub take_the_load: bool,
+    /// Whether nobody can keep requests from a server.
+    pub balancer_lost: bool,
+}
+
+impl Default for Others {
+    fn default() -> Self {
+        Self {
+            take_requests: true,
+            take_the_load: true,
+            balancer_lost: false,
+        }
+    }
+}
+
+impl Server {
+    /// Takes it out, or gives it back where `None`.
+    pub fn take_out(&mut self, maintenance: Option<Maintenance>) {
+        if maintenance.is_none() && self.maintenance.is_some() {
+            // Whatever was wrong with it, somebody has looked after it.
+            (self.failures, self.retry_s) = (0, f64::NEG_INFINITY);
+        }
+        self.maintenance = maintenance;
+        // It serves as before, and for as long.
+        self.state = match (self.state, maintenance) {
+            (PowerState::Warming | PowerState::Serving, Some(_)) => PowerState::Leaving,
+            (PowerState::Leaving, None) => PowerState::Serving,
+            (state, _) => state,
+        };
+    }
+
+    /// How an operator takes it out.
+    pub const fn maintenance(&self) -> Option<Maintenance> {
+        self.maintenance
+    }
+
+    /// Its state as laws are given it: one that is taken out and takes no requests is in maintenance, however far that is.
+    pub const fn state_for_laws(&self) -> PowerState {
+        match (self.maintenance, self.state) {
+            (None, state) | (Some(_), state @ PowerState::Leaving) => state,
+            (Some(_), _) => PowerState::Maintenance,
+        }
+    }
+
+    /// One that an operator takes out.
+    pub(super) fn tick_out(
+        &mut self,
+        now_s: f64,
+        out: Maintenance,
+        health: &Health,
+        others: Others,
+    ) -> Option<Command> {
+        match self.state {
+            PowerState::Maintenance => None,
+            PowerState::Warming | PowerState::Serving | PowerState::Leaving => {
+                let is_gone = !health.answering && health.powered == Some(false);
+                if is_gone || others.take_requests && self.is_silent() {
+                    self.enter(PowerState::Maintenance, now_s);
+                    return Some(Command::Disable);
+                }
+                if !(others.take_the_load || out.at_once) || others.balancer_lost {
+                    return None;
+                }
+                self.enter(PowerState::Draining, now_s);
+                Some(Command::Disable)
+            }
+            // What it still has to do before it is off.
+            PowerState::Draining if out.power_off && self.is_drained(now_s, health, 0.0) => self.stop(now_s),
+            PowerState::Draining if out.power_off || !self.is_drained(now_s, health, 0.0) => None,
+            PowerState::Stopping => self.tick_state(now_s, false, health, others),
+            PowerState::Booting if out.power_off => self.tick_state(now_s, false, health, others),
+            PowerState::Failed(_) if out.power_off && health.powered != Some(false) => {
+                self.tick_state(now_s, false, health, others)
+            }
+            PowerState::Off | PowerState::Draining | PowerState::Booting | PowerState::Failed(_) => {
+                self.enter(PowerState::Maintenance, now_s);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "maintenance_tests.rs"]
+mod tests;

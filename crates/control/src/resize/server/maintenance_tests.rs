@@ -1,0 +1,195 @@
+use super::*;
+use crate::resize::{Fleet, Found, PowerTuning};
+use headroom_units::Seconds;
+use proptest::prelude::*;
+
+const UP: Health = Health {
+    answering: true,
+    powered: Some(true),
+    connections: Some(0),
+    command_failed: false,
+};
+const BUSY: Health = Health {
+    connections: Some(3),
+    ..UP
+};
+const DOWN: Health = Health {
+    answering: false,
+    powered: Some(false),
+    connections: None,
+    command_failed: false,
+};
+const OUT: Maintenance = Maintenance {
+    power_off: false,
+    at_once: false,
+};
+const OUT_AND_OFF: Maintenance = Maintenance {
+    power_off: true,
+    at_once: false,
+};
+const AT_ONCE: Maintenance = Maintenance {
+    power_off: false,
+    at_once: true,
+};
+
+/// A fleet, its first servers serving, of which the first is taken out.
+fn taken_out(serving: &[bool], how: Maintenance) -> Fleet {
+    let mut fleet = Fleet::new(PowerTuning::default(), serving, Seconds::ZERO).unwrap();
+    fleet.take_out(&[Some(how)]);
+    fleet
+}
+
+fn second(fleet: &mut Fleet, at_s: u32, target: usize, seen: &[Health]) -> Vec<(usize, Command)> {
+    let orders = fleet.steer(Seconds::new(f64::from(at_s)), target, seen);
+    orders.iter().map(|order| (order.server, order.command)).collect()
+}
+
+fn states(fleet: &Fleet) -> Vec<&'static str> {
+    fleet.servers().iter().map(|one| one.state().name()).collect()
+}
+
+#[test]
+fn another_is_started_before_it_is_drained_and_it_is_left_on() {
+    let mut fleet = taken_out(&[true, true, false], OUT);
+    assert_eq!(states(&fleet), ["leaving", "serving", "off"]);
+    assert_eq!(fleet.in_force().servers(), Some(1));
+    assert_eq!(second(&mut fleet, 1, 2, &[UP, UP, DOWN]), [(2, Command::PowerOn)]);
+    assert_eq!(second(&mut fleet, 2, 2, &[UP, UP, DOWN]), []);
+    assert_eq!(second(&mut fleet, 3, 2, &[BUSY, UP, UP]), [(2, Command::Enable)]);
+    assert_eq!(second(&mut fleet, 4, 2, &[BUSY, UP, UP]), [(0, Command::Disable)]);
+    assert_eq!(second(&mut fleet, 5, 2, &[BUSY, UP, UP]), []);
+    assert_eq!(states(&fleet)[0], "draining");
+    // It is empty, and neither its being off nor its silence is anybody's business.
+    assert_eq!(second(&mut fleet, 6, 2, &[UP, UP, UP]), []);
+    for at_s in 7..400 {
+        assert_eq!(second(&mut fleet, at_s, 3, &[DOWN, UP, UP]), []);
+    }
+    assert_eq!(states(&fleet), ["maintenance", "serving", "serving"]);
+    // Given back it is what it is found as: off, and started where it is needed.
+    fleet.take_out(&[None]);
+    second(&mut fleet, 400, 3, &[DOWN, UP, UP]);
+    assert_eq!(
+        second(&mut fleet, 401, 3, &[DOWN, UP, UP]),
+        [(0, Command::PowerOn)]
+    );
+}
+
+#[test]
+fn one_that_is_given_back_and_runs_gets_requests_or_is_stopped() {
+    let given_back = |health: Health, target| {
+        let mut fleet = taken_out(&[false, true], OUT);
+        second(&mut fleet, 1, 1, &[DOWN, UP]);
+        assert_eq!(states(&fleet), ["maintenance", "serving"]);
+        fleet.take_out(&[]);
+        let orders = second(&mut fleet, 2, target, &[health, UP]);
+        (orders, states(&fleet)[0])
+    };
+    assert_eq!(given_back(UP, 2), (vec![(0, Command::Enable)], "warming"));
+    assert_eq!(given_back(UP, 1), (vec![(0, Command::PowerOff)], "stopping"));
+    let boots = Health {
+        answering: false,
+        ..UP
+    };
+    assert_eq!(given_back(boots, 2), (vec![], "booting"));
+    // One that was only asked for serves on.
+    let mut fleet = taken_out(&[true, true], OUT);
+    assert_eq!(second(&mut fleet, 1, 2, &[UP, UP]), []);
+    fleet.take_out(&[]);
+    assert_eq!(second(&mut fleet, 2, 2, &[UP, UP]), []);
+    assert_eq!(states(&fleet), ["serving", "serving"]);
+}
+
+#[test]
+fn one_that_is_to_be_off_is_shut_down_once_it_is_drained() {
+    let mut fleet = taken_out(&[true, true], OUT_AND_OFF);
+    assert_eq!(second(&mut fleet, 1, 1, &[UP, UP]), [(0, Command::Disable)]);
+    // Two that serve and only one is asked for: the other is not drained as well.
+    assert_eq!(second(&mut fleet, 2, 1, &[BUSY, UP]), []);
+    assert_eq!(second(&mut fleet, 3, 1, &[UP, UP]), [(0, Command::PowerOff)]);
+    second(&mut fleet, 4, 1, &[DOWN, UP]);
+    second(&mut fleet, 5, 1, &[DOWN, UP]);
+    assert_eq!(states(&fleet), ["maintenance", "serving"]);
+    // A boot is not interrupted, and ends without a request.
+    let mut fleet = Fleet::new(PowerTuning::default(), &[false, true], Seconds::ZERO).unwrap();
+    second(&mut fleet, 1, 2, &[DOWN, UP]);
+    fleet.take_out(&[Some(OUT_AND_OFF)]);
+    assert_eq!(second(&mut fleet, 2, 1, &[DOWN, UP]), []);
+    assert_eq!(second(&mut fleet, 3, 1, &[UP, UP]), [(0, Command::PowerOff)]);
+}
+
+#[test]
+fn without_others_that_take_the_load_it_waits_unless_it_is_forced() {
+    // Nobody else is there for the second.
+    let mut fleet = taken_out(&[true, true], OUT);
+    for at_s in 1..100 {
+        assert_eq!(second(&mut fleet, at_s, 2, &[UP, UP]), []);
+    }
+    assert_eq!(states(&fleet)[0], "leaving");
+    fleet.take_out(&[Some(AT_ONCE)]);
+    // Who takes a server out cannot keep requests from it while the balancer is lost.
+    fleet.lose_balancer(true);
+    assert_eq!(second(&mut fleet, 100, 2, &[UP, UP]), []);
+    fleet.lose_balancer(false);
+    assert_eq!(second(&mut fleet, 101, 2, &[UP, UP]), [(0, Command::Disable)]);
+    // The requests that it does not end are cut at the limit of any drain.
+    let limit_s = PowerTuning::default().drain_timeout_s as u32;
+    for at_s in 102..104 + limit_s {
+        assert_eq!(second(&mut fleet, at_s, 2, &[BUSY, UP]), []);
+    }
+    assert_eq!(states(&fleet)[0], "maintenance");
+    // One that dies meanwhile leaves at once, and is no failure.
+    let mut fleet = taken_out(&[true, true], OUT);
+    assert_eq!(second(&mut fleet, 1, 2, &[DOWN, UP]), [(0, Command::Disable)]);
+    assert_eq!(states(&fleet)[0], "maintenance");
+}
+
+#[test]
+fn a_controller_that_starts_leaves_a_server_in_maintenance_alone() {
+    let found = [Found::Maintenance, Found::Answering];
+    let mut fleet = Fleet::found(PowerTuning::default(), &found, Seconds::ZERO).unwrap();
+    fleet.take_out(&[Some(OUT)]);
+    for at_s in 1..100 {
+        assert_eq!(second(&mut fleet, at_s, 2, &[UP, UP]), []);
+    }
+    assert_eq!(states(&fleet), ["maintenance", "serving"]);
+}
+
+proptest! {
+    /// Whatever is asked for and whenever: as many of those that are not taken out end on as can, and each that is taken out ends in
+    /// maintenance wherever the others are enough.
+    #[test]
+    fn those_that_are_taken_out_and_given_back_end_where_they_should(
+        asked in proptest::collection::vec((0..5usize, 0..4u8, 1..5usize), 1..8),
+    ) {
+        let count = 5;
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true, true, false, false, false], Seconds::ZERO).unwrap();
+        let mut powered = [true, true, false, false, false];
+        let mut maintenance = [None; 5];
+        let mut at_s = 0;
+        for (server, how, target) in asked {
+            maintenance[server] = [None, Some(OUT), Some(OUT_AND_OFF), Some(AT_ONCE)][usize::from(how)];
+            fleet.take_out(&maintenance);
+            for _ in 0..200 {
+                at_s += 1;
+                let seen: Vec<Health> = powered.iter().map(|on| if *on { UP } else { DOWN }).collect();
+                let before: Vec<PowerState> = fleet.servers().iter().map(Server::state).collect();
+                for (server, command) in second(&mut fleet, at_s, target, &seen) {
+                    prop_assert!(before[server] != PowerState::Maintenance || maintenance[server].is_none());
+                    match command {
+                        Command::PowerOn => powered[server] = true,
+                        Command::PowerOff => powered[server] = false,
+                        Command::Enable | Command::Disable => {}
+                    }
+                }
+            }
+            let of = |state: PowerState| fleet.servers().iter().filter(|one| one.state() == state).count();
+            let out = maintenance.iter().flatten().count();
+            let on = target.min(count - out);
+            prop_assert_eq!(of(PowerState::Serving), on);
+            prop_assert_eq!(of(PowerState::Maintenance) + of(PowerState::Leaving), out);
+            if on == target {
+                prop_assert_eq!(of(PowerState::Leaving), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! An operator takes a server out and gives it back while the run goes on.
+
+use super::{CAPACITY_PER_S, fixed, resize};
+use crate::common::site::{Service, Site};
+use crate::common::{Load, assert_has, get, until, wait};
+use rustix::process::{Signal, kill_process};
+use std::fs;
+use std::net::SocketAddr;
+
+#[test]
+fn a_server_is_taken_out_once_another_has_its_load_and_stays_out_over_a_restart() {
+    let site = Site::new(3, Service::Wiki);
+    (1..=2).for_each(|server| site.boot(server));
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let whole = fs::read_to_string(&config).unwrap();
+    let with = |how: &str| whole.replace("[nodes.web1]\n", &format!("[nodes.web1]\nmaintenance = {how}\n"));
+    let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
+    let mut controller = resize(&config);
+    let metrics = controller.says("its metrics", |text| {
+        let address = text.split_once("metrics on http://")?.1.split_once('/')?.0;
+        address.parse::<SocketAddr>().ok()
+    });
+    site.until_states(&["serving", "serving", "off"]);
+
+    let begun = site.periods().len();
+    fs::write(&config, with("true")).unwrap();
+    controller.signal(Signal::HUP);
+    site.until_states(&["maintenance", "serving", "serving"]);
+    assert!(site.runs(1), "it is left on");
+    assert_has(
+        controller.err(),
+        &["server web1 is taken out", "and then left on"],
+    );
+    let page = get(metrics, "/metrics").unwrap().body;
+    let shown = "headroom_state{role=\"node\",part=\"web1\",state=\"maintenance\"} 1";
+    assert_has(&page, &[shown]);
+    let takes = |state: &str| ["warming", "serving", "leaving"].contains(&state);
+    for period in &site.periods()[begun..] {
+        let servers = period["servers"].as_array().unwrap();
+        let taking = servers.iter().filter(|one| takes(one["state"].as_str().unwrap()));
+        assert!(taking.count() >= 2, "{period}");
+    }
+
+    // What is wrong in the file changes nothing.
+    fs::write(&config, with("\"soon\"")).unwrap();
+    controller.signal(Signal::HUP);
+    until("the mistake is reported", || {
+        controller.err().contains("who is taken out: ").then_some(())
+    });
+    fs::write(&config, with("true")).unwrap();
+    // Whether it runs, comes back or dies is the operator's.
+    kill_process(site.pid(1).unwrap(), Signal::KILL).unwrap();
+    let seen = site.periods().len();
+    wait("ten more periods", || site.periods().len() > seen + 10);
+    assert_eq!((site.states()[0].as_str(), site.starts(1)), ("maintenance", 0));
+    site.boot(1);
+
+    // The end starts it as little as a controller that begins.
+    controller.stop();
+    assert_eq!(site.starts(1), 0);
+    fs::remove_file(site.path("runs.db")).unwrap();
+    let mut controller = resize(&config);
+    site.until_states(&["maintenance", "serving", "serving"]);
+    for period in site.periods() {
+        assert_eq!(period["servers"][0]["state"], "maintenance", "{period}");
+    }
+
+    // Given back, and not needed: it is switched as any other. Then it is.
+    fs::write(&config, &whole).unwrap();
+    controller.signal(Signal::HUP);
+    site.until_states(&["off", "serving", "serving"]);
+    load.at(CAPACITY_PER_S * 5 / 2);
+    site.until_states(&["serving", "serving", "serving"]);
+    assert_has(controller.err(), &["server web1 is given back"]);
+    let (answered, wrong) = load.counts();
+    assert!(answered > 100 && wrong == 0, "{answered} answered, {wrong} wrong");
+
+    // All are needed: only force takes one out, and with it goes its power.
+    fs::write(&config, with("{ power_off = true }")).unwrap();
+    controller.signal(Signal::HUP);
+    site.until_states(&["leaving", "serving", "serving"]);
+    let seen = site.periods().len();
+    wait("ten more periods", || site.periods().len() > seen + 10);
+    assert_eq!(site.states(), ["leaving", "serving", "serving"]);
+    fs::write(&config, with("{ power_off = true, at_once = true }")).unwrap();
+    controller.signal(Signal::HUP);
+    site.until_states(&["maintenance", "serving", "serving"]);
+    assert!(!site.runs(1));
+    assert_eq!(load.counts().1, 0);
+    controller.stop();
+    assert!(!site.runs(1) && site.runs(2) && site.runs(3));
+}
