@@ -80,10 +80,7 @@ pub fn watch_over(file: &Path, command: &str, run_dir: &Path) -> Result<(), Fail
         })?;
     let mut reread = |config: &mut ControllerFile| match ControllerFile::read(file, command) {
         Ok((now, _)) => {
-            for (name, node) in &mut config.nodes {
-                let of_now = now.nodes.get(name);
-                node.server.maintenance = of_now.and_then(|node| node.server.maintenance);
-            }
+            take_out_as(config, &now);
             config.gateways = now.gateways;
         }
         Err(errors) => say::note!("warning: the guard goes by the gateways that it had: {errors}"),
@@ -103,6 +100,14 @@ pub fn watch_over(file: &Path, command: &str, run_dir: &Path) -> Result<(), Fail
     drop(stands);
     apart.end();
     Ok(())
+}
+
+/// What an operator takes out now is taken out, whatever the file said at the start.
+pub fn take_out_as(config: &mut ControllerFile, now: &ControllerFile) {
+    for (name, node) in &mut config.nodes {
+        let of_now = now.nodes.get(name);
+        node.server.maintenance = of_now.and_then(|node| node.server.maintenance);
+    }
 }
 
 /// Does what a controller that was killed could not, unless it has a successor.

@@ -201,7 +201,11 @@ fn bring_back(place: &Place, record: &Record, _file: Option<File>) -> Result<Str
         .with_context(|| format!("{} cannot be entered", record.started_in.display()))?;
     let name = record.file.display();
     let document = Document::shipped(&name.to_string(), &record.text);
-    let (config, document) = ControllerFile::checked(document, &record.command)?;
+    let (mut config, document) = ControllerFile::checked(document, &record.command)?;
+    // Somebody may work on a server that was in service when the run began.
+    if let Ok((now, _)) = ControllerFile::read(&record.file, &record.command) {
+        guard::take_out_as(&mut config, &now);
+    }
     let names: Vec<String> = switched(&config).into_iter().collect();
     let names = names.join(", ");
     say::note!(
