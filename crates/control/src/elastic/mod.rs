@@ -53,7 +53,7 @@ const SLOWER: (f64, f64) = (1.5, 2.5);
 /// Before so many seconds of load were observed no growth is foreseen.
 const LEARN_S: f64 = 1_800.0;
 /// A boot that takes so many times as long as it usually does, and so many seconds more, is not waited for any longer.
-const OVERDUE: (f64, f64) = (1.5, 10.0);
+const OVERDUE: (f64, f64) = (1.5, 3.0);
 /// Periods in a row whose percentile is over the target: the servers are in difficulty whatever their accept queues show.
 const LATE_PERIODS: u32 = 3;
 /// What came at most in so many seconds before an outage comes on.
@@ -222,7 +222,14 @@ impl Elastic {
             .and_then(|rates| rates.first().copied());
         // A step that is under way would be foreseen to go on as it began.
         let most = self.most.max(MAX_GROWTH * now);
-        known.map_or(surge, |grown| grown.min(most).max(surge))
+        match known {
+            Some(grown) => grown.min(most).max(surge),
+            // What it has risen by lately is all that is known of how it grows.
+            None => {
+                let horizon_s = self.horizon(self.length_s) as f64 * self.length_s;
+                surge.max(now + self.rates.rise_within(horizon_s))
+            }
+        }
     }
 
     /// Those that take requests first, then those that come, then the others; among each the best first. What an operator takes out

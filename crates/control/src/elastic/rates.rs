@@ -9,6 +9,13 @@ const WINDOWS: [usize; 5] = [1, 2, 5, 10, 30];
 const DEVIATIONS: f64 = 3.0;
 /// A mean over so many requests is taken for the rate: it is within a tenth, but once in twenty.
 const ENOUGH_REQUESTS: f64 = 400.0;
+/// Fewer periods show no trend.
+const FEWEST_OF_TREND: usize = 8;
+/// A trend is one where so many more pairs of periods rise than fall, in standard deviations of that number without a trend (Mann's test,
+/// Econometrica 13, 1945): one window in 30,000 of a load that stays.
+const TREND_DEVIATIONS: f64 = 4.0;
+/// A trend is carried on for at most so many times as long as it was observed.
+const CARRIED_ON: f64 = 4.0;
 /// The longest window.
 const MAX_PERIODS: usize = WINDOWS[WINDOWS.len() - 1];
 
@@ -53,6 +60,43 @@ impl Rates {
         (requests, length_s)
     }
 
+    /// By how much the rate will have risen in so long, if it goes on as it did: by the lower quartile of the slopes between two periods (after Sen, Journal of the
+    /// American Statistical Association 63, 1968), which a step, or a period that is out of line, hardly moves; 0 where it does not rise.
+    pub(super) fn rise_within(&self, horizon_s: f64) -> f64 {
+        let mut ago_s = 0.0;
+        let points: Vec<(f64, f64)> = self
+            .periods
+            .iter()
+            .filter(|(_, period_s)| *period_s > 0.0)
+            .map(|(requests, period_s)| {
+                let middle_s = ago_s + period_s / 2.0;
+                ago_s += period_s;
+                (-middle_s, requests / period_s)
+            })
+            .collect();
+        let count = points.len() as f64;
+        if points.len() < FEWEST_OF_TREND {
+            return 0.0;
+        }
+        let pairs = points.iter().enumerate().flat_map(|(at, newer)| {
+            points[at + 1..]
+                .iter()
+                .map(move |older| (newer.1 - older.1) / (newer.0 - older.0))
+        });
+        let mut slopes: Vec<f64> = pairs.collect();
+        let rising: f64 = slopes
+            .iter()
+            .map(|slope| if *slope == 0.0 { 0.0 } else { slope.signum() })
+            .sum();
+        let deviation = (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
+        if rising < TREND_DEVIATIONS * deviation {
+            return 0.0;
+        }
+        let quartile = slopes.len() / 4;
+        let (_, slope, _) = slopes.select_nth_unstable_by(quartile, f64::total_cmp);
+        slope.max(0.0) * horizon_s.min(CARRIED_ON * ago_s)
+    }
+
     /// What comes at least: the highest of what each window shows beyond the noise of its count. A surge is in it after its first
     /// period, a slow rise once there is enough of it.
     pub(super) fn sure(&self) -> f64 {
@@ -83,6 +127,33 @@ mod tests {
         assert!(rates.sure() < 100.0, "{}", rates.sure());
         rates.observe(1_000.0, 1.0);
         assert!(rates.sure() > 900.0, "{}", rates.sure());
+    }
+
+    #[test]
+    fn a_rise_is_carried_on_and_a_step_and_noise_are_not() {
+        let rates = |of: &dyn Fn(f64) -> f64| {
+            let mut rates = Rates::default();
+            (0..60).for_each(|second| rates.observe(of(f64::from(second)), 1.0));
+            rates
+        };
+        let rise = rates(&|second| 40.0 + 2.5 * second);
+        assert!(
+            (rise.rise_within(8.0) - 20.0).abs() < 1e-9,
+            "{}",
+            rise.rise_within(8.0)
+        );
+        // No longer than four times the half minute that was seen.
+        assert!((rise.rise_within(1e4) - 300.0).abs() < 1e-6);
+        let wobble = |second: f64| 7.0 * (second * 2.399_963).sin();
+        let noisy = rates(&|second| 40.0 + 2.5 * second + wobble(second)).rise_within(8.0);
+        assert!((10.0..22.0).contains(&noisy), "{noisy}");
+        for at in [31.0, 40.0, 45.0, 50.0, 58.0] {
+            let step = rates(&|second| if second < at { 20.0 } else { 200.0 } + wobble(second) / 4.0);
+            assert!(step.rise_within(8.0) < 10.0, "{at}: {}", step.rise_within(8.0));
+        }
+        assert_eq!(rates(&|second| 100.0 + wobble(second)).rise_within(8.0), 0.0);
+        assert_eq!(rates(&|second| 190.0 - 2.5 * second).rise_within(8.0), 0.0);
+        assert_eq!(Rates::default().rise_within(8.0), 0.0);
     }
 
     #[test]
