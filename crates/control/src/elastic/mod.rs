@@ -58,6 +58,8 @@ const OVERDUE: (f64, f64) = (1.5, 3.0);
 const LATE_PERIODS: u32 = 3;
 /// What came at most in so many seconds before an outage comes on.
 const CAME_S: f64 = 60.0;
+/// No trial before each server has served for so long, seconds: one that is nearly in difficulty has shown its limit by then.
+const CALM_S: f64 = 60.0;
 /// A boot weighs so much in what a boot usually takes.
 const BOOT_WEIGHT: f64 = 0.3;
 
@@ -365,8 +367,10 @@ impl Elastic {
         if late && foreseen <= taking {
             foreseen = taking + 1;
         }
-        // No limit was met: more than those that take it without difficulty are not needed.
-        if !self.takes.proven {
+        // No limit was met: more than those that take it without difficulty are not needed, but for a promise that some may be lost, of which
+        // nobody knows whether it holds.
+        let promises = self.tuning.reserve > 0 || self.tuning.survive_zone;
+        if !self.takes.proven && !promises {
             (at_once, foreseen) = (at_once.min(committed), foreseen.min(committed));
         }
         let away_s = self.patience.away_s(now_s, self.tuning.break_even_s(self.boot_s));
@@ -446,6 +450,8 @@ impl Elastic {
             };
             let text = format!("{load}, {at_end:.1} may come: {servers}{late}");
             let rule = if taking == there { "all-on" } else { rule };
+            // What a boot costs is spent: one that is under way goes on, and is spared as any other when it serves.
+            let on = on.max(committed.min(all));
             if rule == "grow" {
                 self.patience.has_grown(now_s, away_s);
             }
@@ -497,7 +503,7 @@ impl Elastic {
             .iter()
             .zip(&self.servers)
             .all(|(node, of)| match node.state {
-                PowerState::Serving => now_s - of.since_s >= away_s,
+                PowerState::Serving => now_s - of.since_s >= away_s.max(CALM_S),
                 PowerState::Off | PowerState::Maintenance => true,
                 _ => false,
             });

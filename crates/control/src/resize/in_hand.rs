@@ -1,32 +1,38 @@
 //! How many requests a server is given at a time, so that the rest waits where it can be told what is important, and is turned away with
 //! a word, and not in an accept queue that is first come, first served and drops what it has no place for.
 //!
-//! By Little's law a server that takes `C` requests a second and has `n` in hand answers each after `n / C`: with `C T` it is busy all
-//! the time, and whatever more it is given waits there for longer than `T`. That many and half as many again are let in, so that its
-//! accept queue goes on showing whether it is busy, on which the estimate of `C` rests. Three things correct it, for `C` may be wrong
-//! and `T` shorter than a request takes:
+//! By Little's law a server that takes `C` requests a second and has `n` in hand answers each after `n / C`: with more than `C T` a request
+//! waits there for longer than `T`. Four fifths of that are let in, so that most are answered within `T` and not only the mean one. Three
+//! things correct it, for `C` may be wrong and `T` shorter than a request takes:
 //!
-//! * what it was seen to work on at a time (in flight and not in its accept queue) and a quarter more is never refused: as long as a
-//!   bound is met by a server with an empty queue, it is the bound that holds it back, and it grows;
-//! * where its queue dropped connections, it had too many: fewer are let in from then on, until a few minutes have gone by without;
+//! * what it was seen to work on at a time (accepted and not answered; in flight and not in its accept queue) and a quarter more is never
+//!   refused, so that its queue goes on showing whether it is busy, on which the estimate of `C` rests: as long as a bound is met by a
+//!   server with an empty queue, it is the bound that holds it back, and it grows;
+//! * where its limit is known, or its queue dropped connections, it is given no more than it works on and nine tenths of the places in
+//!   its queue, and fewer while that still drops, until a few minutes have gone by without; drops while it has few of these requests are
+//!   of somebody else's connections, and no reason to give it fewer;
 //! * where connections carry several requests, a capacity in connections bounds no requests, and there is no bound.
+//!
+//! A server that accepts whatever comes (most event loops) shows neither a limit nor drops, and has no bound.
 
 use crate::capacity::Capacity;
 use headroom_units::Seconds;
 
-/// What is let in beside what a server answers within the time given.
-const BEYOND: f64 = 1.5;
+/// What is let in of what a server answers within the time given on average.
+const OF_CAPACITY: f64 = 0.8;
+/// With fewer in flight than so large a part of the places in its queue drops are of others' connections.
+const OURS: f64 = 0.5;
 /// What is let in beside what it was seen to work on.
 const MORE_THAN_WORKED_ON: f64 = 1.25;
 /// So many periods in a row it was seen to work on that many: while a queue grows what is in flight at a period's end is more than its
 /// mean length explains.
 const IN_A_ROW: usize = 3;
 /// For so long after a connection was dropped what is in flight may be one that TCP tries again: that is not worked on.
-const TRIED_AGAIN_S: f64 = 10.0;
+const TRIED_AGAIN_S: f64 = 5.0;
 /// The time in which what was learned is forgotten by a factor of e.
 const FORGET_S: f64 = 300.0;
-/// What is let in of what was in hand when connections were dropped.
-const LESS_THAN_DROPPED: f64 = 0.9;
+/// Of the places in its queue so large a part is used, and so much less in each period with drops all the same.
+const OF_PLACES: f64 = 0.9;
 /// So large a share of the requests comes on connections of their own where a capacity in connections is one in requests.
 const OWN_CONNECTIONS: f64 = 0.8;
 /// The time over which that share is counted.
@@ -45,8 +51,12 @@ pub struct InHandPeriod {
     pub drops: f64,
     /// Connections that waited there; `None` where that is not known.
     pub waiting: Option<f64>,
-    /// Requests that it answered: one that found no place in its accept queue was on no connection.
-    pub answered: f64,
+    /// Connections for which it has places; `None` where that is not known.
+    pub places: Option<f64>,
+    /// Connections that it accepted and has not answered; `None` where that is not known, as while nobody waits.
+    pub working: Option<f64>,
+    /// Requests that were sent there, less those that failed or came to no connection, whenever they were sent.
+    pub sent: f64,
     /// Requests that it has, in its accept queue or worked on; `None` where that is not known.
     pub in_flight: Option<f64>,
 }
@@ -59,10 +69,13 @@ pub struct InHand {
     seen: Vec<f64>,
     /// The most of it, as far as it is not forgotten.
     worked_on: f64,
-    /// With so many it dropped none.
-    without_drops: f64,
+    /// The part of what its queue has places for that it is given, beside what it works on.
+    of_places: f64,
     /// How long ago it dropped one, in seconds.
     dropped_ago_s: f64,
+    /// How many it was given at most before.
+    most: Option<u32>,
+    in_flight: Option<f64>,
     accepts: f64,
     answered: f64,
 }
@@ -74,8 +87,10 @@ impl InHand {
             within,
             seen: Vec::new(),
             worked_on: 0.0,
-            without_drops: f64::INFINITY,
+            of_places: OF_PLACES,
             dropped_ago_s: f64::INFINITY,
+            most: None,
+            in_flight: None,
             accepts: 0.0,
             answered: 0.0,
         }
@@ -90,39 +105,49 @@ impl InHand {
     pub fn observe(&mut self, period: &InHandPeriod) -> Option<u32> {
         let length_s = period.length.get().max(0.0);
         let kept = (-length_s / SHARE_S).exp();
-        self.accepts = self.accepts * kept + period.accepts;
-        self.answered = self.answered * kept + period.answered;
-        self.work(period, length_s);
-        if self.accepts < OWN_CONNECTIONS * self.answered {
-            return None;
+        // What was sent and is not there any more was answered; of what was there at first nobody knows.
+        if let Some((now, before)) = period.in_flight.zip(self.in_flight) {
+            self.accepts = self.accepts * kept + period.accepts;
+            self.answered = (self.answered * kept + period.sent - (now - before)).max(0.0);
         }
-        let by_capacity = match period.capacity.met() {
-            Some(capacity) => BEYOND * capacity.get() * self.within.get(),
-            None => f64::INFINITY,
-        };
-        let most = by_capacity
-            .min(self.without_drops)
-            .max(MORE_THAN_WORKED_ON * self.worked_on + 1.0);
-        // Without a bound by what it takes or dropped, what it works on is none.
-        (by_capacity.min(self.without_drops) < f64::from(u32::MAX)).then(|| most.ceil() as u32)
+        self.dropped_ago_s += length_s;
+        let drops = is_dropped(period);
+        if drops {
+            self.dropped_ago_s = 0.0;
+        }
+        self.learn_work(period, length_s);
+        self.learn_places(period, length_s, drops);
+        self.in_flight = period.in_flight;
+        self.most = self.bound(period);
+        self.most
     }
 
-    fn work(&mut self, period: &InHandPeriod, length_s: f64) {
-        let forgotten = (-length_s / FORGET_S).exp();
-        self.worked_on *= forgotten;
-        self.without_drops /= forgotten;
-        let Some(in_flight) = period.in_flight else {
-            self.seen.clear();
-            return;
-        };
-        self.dropped_ago_s += length_s;
-        if period.drops > 0.0 {
-            self.dropped_ago_s = 0.0;
-            let fewer = LESS_THAN_DROPPED * in_flight;
-            self.without_drops = self.without_drops.min(fewer.max(1.0));
+    fn bound(&self, period: &InHandPeriod) -> Option<u32> {
+        // Neither where nothing was counted yet.
+        if self.accepts <= 0.0 || self.accepts < OWN_CONNECTIONS * self.answered {
+            return None;
         }
-        let waiting = period.waiting.filter(|_| self.dropped_ago_s >= TRIED_AGAIN_S);
-        let Some(waiting) = waiting else {
+        let met = period.capacity.met();
+        let by_capacity = met.map(|capacity| OF_CAPACITY * capacity.get() * self.within.get());
+        let is_limited = met.is_some() || self.dropped_ago_s < FORGET_S;
+        let by_places = period
+            .places
+            .filter(|_| is_limited)
+            .map(|places| self.of_places * places + self.worked_on);
+        let most = [by_capacity, by_places].into_iter().flatten().reduce(f64::min)?;
+        // More than its queue has places for would be dropped.
+        let least = (MORE_THAN_WORKED_ON * self.worked_on + 1.0)
+            .min(self.worked_on + (self.of_places * period.places.unwrap_or(f64::INFINITY)).max(1.0));
+        Some(most.max(least).ceil() as u32)
+    }
+
+    fn learn_work(&mut self, period: &InHandPeriod, length_s: f64) {
+        self.worked_on *= (-length_s / FORGET_S).exp();
+        // However many TCP tries again.
+        self.worked_on = self.worked_on.max(period.working.unwrap_or(0.0));
+        let is_settled = self.dropped_ago_s >= TRIED_AGAIN_S;
+        let works_on = period.in_flight.zip(period.waiting).filter(|_| is_settled);
+        let Some((in_flight, waiting)) = works_on else {
             self.seen.clear();
             return;
         };
@@ -135,6 +160,27 @@ impl InHand {
             self.worked_on = self.worked_on.max(least);
         }
     }
+
+    fn learn_places(&mut self, period: &InHandPeriod, length_s: f64, drops: bool) {
+        let is_held = self
+            .most
+            .zip(period.in_flight)
+            .is_some_and(|(most, in_flight)| in_flight <= f64::from(most));
+        if drops && is_held {
+            self.of_places *= OF_PLACES;
+        } else {
+            self.of_places = (self.of_places * (length_s / FORGET_S).exp()).min(OF_PLACES);
+        }
+    }
+}
+
+/// Whether connections were dropped that may be of what it is given.
+fn is_dropped(period: &InHandPeriod) -> bool {
+    let is_ours = period
+        .in_flight
+        .zip(period.places)
+        .is_none_or(|(in_flight, places)| in_flight >= OURS * places);
+    period.drops > 0.0 && is_ours
 }
 
 #[cfg(test)]

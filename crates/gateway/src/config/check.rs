@@ -255,8 +255,8 @@ impl GatewayConfig {
                 allowed,
             );
             for path in &class.paths {
-                let is_path = path.starts_with('/') && !path.contains(['?', '#', ' ']);
-                let allowed = "a path from its first slash on, without a query, as /cart: what is below it is meant too";
+                let is_path = path.starts_with('/') && !path.contains(['?', '#', ' ', '*']);
+                let allowed = "a path from its first slash on, without a query and without *, as /cart: what is below it is meant too";
                 wrong.need(is_path, "admission.classes.paths", path, allowed);
             }
             for host in &class.hosts {
@@ -266,8 +266,10 @@ impl GatewayConfig {
                 wrong.need(is_host, "admission.classes.hosts", host, allowed);
             }
             for method in &class.methods {
-                let is_method = http::Method::from_bytes(method.as_bytes()).is_ok();
-                let allowed = "a method as it is sent, as POST";
+                // Methods are told apart by case, and nobody sends one of the usual ones in small letters.
+                let is_method = http::Method::from_bytes(method.as_bytes()).is_ok()
+                    && !method.bytes().any(|byte| byte.is_ascii_lowercase());
+                let allowed = "a method as it is sent, in capital letters, as POST";
                 wrong.need(is_method, "admission.classes.methods", method, allowed);
             }
             for header in &class.headers {

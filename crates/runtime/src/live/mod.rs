@@ -325,7 +325,9 @@ impl ControlLoop<'_, '_> {
             period.add(part);
         }
         let sizes = sizes.map(|sizes| sizes.observation(self.frame.slo));
-        let demand = match telemetry.as_ref().filter(|_| period.holds_back) {
+        // What follows a lost period is of both.
+        let is_of_one = self.law.lost_periods() == 0;
+        let demand = match telemetry.as_ref().filter(|_| period.holds_back && is_of_one) {
             // What is held back or turned away before it comes to where demand is counted is demand.
             Some(telemetry) if length > Seconds::ZERO => {
                 let came = PerSecond::new(telemetry.arrivals as f64 / length.get());

@@ -34,6 +34,12 @@ pub struct Counted {
     /// Connections in the queue, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<f64>,
+    /// Connections that it has places for, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<f64>,
+    /// Connections that were accepted and are not answered, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working: Option<f64>,
 }
 
 impl Counted {
@@ -221,6 +227,10 @@ impl Queue {
             Some(Ok(sample)) => sample.at,
             _ => Instant::now(),
         };
+        let accepted = match &sampled {
+            Some(Ok(sample)) => sample.connections,
+            _ => None,
+        };
         let length = Seconds::from(at.saturating_duration_since(self.observed));
         self.observed = self.observed.max(at);
         let step = match sampled {
@@ -237,6 +247,8 @@ impl Queue {
                 drops: step.drops,
                 length_s: step.length.get(),
                 waiting: step.queue_mean,
+                places: Some(step.limit),
+                working: accepted.map(|found| (found.silent + found.slow + found.working) as f64),
             }),
             Err(shown) => shown.clone(),
         };

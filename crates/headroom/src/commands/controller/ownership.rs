@@ -173,7 +173,7 @@ fn finish(place: &Place) -> Result<Option<String>, Failure> {
     let _held = match place.take() {
         Err(LedgerError::InUse { owner, .. }) => {
             let line = format!(
-                "{}: its controller runs (pid {owner}): its servers are left alone",
+                "{}: pid {owner} has its servers, its controller or another `headroom release`: they are left alone",
                 place.path().display()
             );
             return Ok(Some(line));

@@ -185,7 +185,14 @@ fn is_maintenance(key: &str) -> bool {
 
 /// Takes out and gives back what the file says now; a line each.
 fn take_out(taken_out: &TakenOut, config: &ControllerFile) -> Vec<String> {
-    let change = taken_out.replace(config.taken_out());
+    let mut wanted = config.taken_out();
+    // Somebody works on one whose table is gone: that it is given back is said by its table.
+    let gone = taken_out
+        .all()
+        .into_iter()
+        .filter(|(name, _)| !config.nodes.contains_key(name));
+    wanted.extend(gone);
+    let change = taken_out.replace(wanted);
     let out = change.out.iter().map(|(name, how)| {
         let when = match how.at_once {
             true => "drained at once, whatever the others take",

@@ -103,7 +103,7 @@ fn a_start_brings_back_every_server_where_controller_and_guard_were_killed() {
 #[test]
 fn release_brings_back_every_server_and_touches_none_of_a_controller_that_runs() {
     let mut cluster = Cluster::with_one_off();
-    assert_has(cluster.release().out(), &["its controller runs", "left alone"]);
+    assert_has(cluster.release().out(), &["has its servers", "left alone"]);
     assert!(!cluster.site.runs(2) && records(&cluster.config).len() == 1);
     cluster.kill_both();
     // It goes by what the run had read, wherever it is itself.

@@ -41,19 +41,27 @@ impl GatewayBalancer {
     }
 }
 
-/// What goes on at all connected gateways, with one more request for each.
-fn going_on(gateways: &[Gateway]) -> u64 {
+/// What goes on at all connected gateways, with one more request for each, and at how many of them something does.
+fn going_on(gateways: &[Gateway]) -> (u64, u64) {
     let of_one = |gateway: &Gateway| {
         let state = gateway.state.lock();
-        state.backends.as_ref().map(|_| state.going_on + 1)
+        state.backends.as_ref().map(|_| state.going_on)
     };
-    gateways.iter().filter_map(of_one).sum()
+    let each: Vec<u64> = gateways.iter().filter_map(of_one).collect();
+    let busy = each.iter().filter(|going_on| **going_on > 0).count() as u64;
+    (each.iter().map(|going_on| going_on + 1).sum(), busy)
 }
 
-/// A gateway's part of what a server may have in hand: in proportion to what goes on there, so that one through which all requests come
-/// has nearly all of it.
-fn part(most: u32, going_on: u64, all: u64) -> u32 {
-    let share = (going_on + 1) as f64 / all.max(going_on + 1) as f64;
+/// A gateway's part of what a server may have in hand: half of it in proportion to what goes on there, so that one through which nearly all
+/// requests come has most of it, and half of it equal for all at which something goes on, for what waits in a long queue at one may be
+/// less important than what another has.
+fn part(most: u32, going_on: u64, all: u64, busy: u64) -> u32 {
+    let by_load = (going_on + 1) as f64 / all.max(going_on + 1) as f64;
+    let share = match (going_on, busy) {
+        (_, 0) => by_load,
+        (0, _) => by_load / 2.0,
+        (_, busy) => (by_load + 1.0 / busy as f64) / 2.0,
+    };
     (f64::from(most) * share).ceil().max(1.0) as u32
 }
 
@@ -110,11 +118,13 @@ impl Balancer for GatewayBalancer {
 
     fn want(&mut self, wanted: &[Wanted], _patience: Duration) -> Result<(), String> {
         let gateways = self.roster.now();
-        let all = going_on(&gateways);
+        let (all, busy) = going_on(&gateways);
         for gateway in gateways.iter() {
             gateway.state.change(|state| {
                 for (url, wanted) in self.members.iter().zip(wanted) {
-                    let part = wanted.most_in_flight.map(|most| part(most, state.going_on, all));
+                    let part = wanted
+                        .most_in_flight
+                        .map(|most| part(most, state.going_on, all, busy));
                     state.bounds.insert(member(url).to_owned(), part);
                     let wanted = match wanted.admission {
                         Admission::Ready => BackendState::Up,
@@ -140,11 +150,13 @@ mod tests {
 
     #[test]
     fn a_gateway_has_the_part_of_what_goes_on_there() {
-        assert_eq!(part(30, 0, 1), 30);
-        assert_eq!([part(30, 99, 101), part(30, 0, 101)], [30, 1]);
-        assert_eq!([part(30, 9, 20), part(30, 9, 20)], [15, 15]);
-        assert_eq!(part(1, 0, 1_000), 1, "none is without any");
+        assert_eq!(part(30, 0, 1, 0), 30);
+        assert_eq!([part(30, 99, 101, 1), part(30, 0, 101, 1)], [30, 1]);
+        assert_eq!([part(30, 9, 20, 2), part(30, 9, 20, 2)], [15, 15]);
+        // A flood at one leaves the other a quarter.
+        assert_eq!([part(40, 399, 401, 2), part(40, 1, 401, 2)], [30, 11]);
+        assert_eq!(part(1, 0, 1_000, 1), 1, "none is without any");
         // What is going on may have grown since all were added up.
-        assert_eq!(part(30, 50, 20), 30);
+        assert_eq!(part(30, 50, 20, 1), 30);
     }
 }

@@ -27,6 +27,11 @@ impl TakenOut {
         self.lock().get(name).copied()
     }
 
+    /// All that are taken out, and how.
+    pub fn all(&self) -> BTreeMap<String, Maintenance> {
+        self.lock().clone()
+    }
+
     /// Takes these out, and gives the others back, from the next period on.
     pub fn replace(&self, servers: BTreeMap<String, Maintenance>) -> MaintenanceChange {
         let before = std::mem::replace(&mut *self.lock(), servers.clone());

@@ -121,6 +121,8 @@ pub struct Servers {
     first: Vec<FirstAttempts>,
     /// The demand at each while it was counted last.
     before: Vec<PerSecond>,
+    /// What came to each in the step before, and how long that was in seconds.
+    step_before: Vec<(f64, f64)>,
     /// How many requests each is given at a time.
     in_hand: Vec<InHand>,
     /// What that comes to; `None` for as many as come.
@@ -192,6 +194,7 @@ impl Servers {
             cut: vec![0; parts.servers.len()],
             first: vec![FirstAttempts::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
+            step_before: vec![(0.0, 0.0); parts.servers.len()],
             in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],
             most_in_flight: vec![None; parts.servers.len()],
             parts,

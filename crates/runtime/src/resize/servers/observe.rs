@@ -22,6 +22,9 @@ const WAITS: &str = "it is to be taken out, and serves on until the others take 
 /// Of a server that fails more of its requests than this it is not asked how long they take.
 const FEW_FAILURES: f64 = 0.02;
 
+/// A step shorter than this part of a period is counted with the one before.
+const SHORT: f64 = 0.8;
+
 /// What was found of one server.
 struct Seen {
     /// What its accept queue counted, where that is known.
@@ -94,9 +97,10 @@ impl Servers {
         let each = shown.iter().enumerate().map(|(at, shown)| match shown {
             Some(Shown::Counted(counted)) => {
                 let first = self.first[at].observe(counted.length_s, counted.arrivals, counted.drops);
+                let (first, length_s) = self.over_a_period(at, first, counted.length_s);
                 let queue = self.parts.servers[at].queue.as_ref();
                 self.before[at] = match queue.is_some_and(|queue| queue.kind() == QueueKind::BusyTime) {
-                    true if counted.length_s > 0.0 => PerSecond::new(first / counted.length_s),
+                    true if length_s > 0.0 => PerSecond::new(first / length_s),
                     _ => PerSecond::new(counted.arrival_rate()),
                 };
                 Counts::Attempts(self.before[at])
@@ -111,6 +115,16 @@ impl Servers {
             }
         });
         each.collect()
+    }
+
+    /// What came in a step, and how long it was; with the step before where it is much shorter than a period, as behind a sample that came
+    /// late: as a rate of so short a time a few connections would be a surge.
+    fn over_a_period(&mut self, at: usize, came: f64, length_s: f64) -> (f64, f64) {
+        let before = std::mem::replace(&mut self.step_before[at], (came, length_s));
+        match length_s < SHORT * self.parts.period.as_secs_f64() {
+            true => (came + before.0, length_s + before.1),
+            false => (came, length_s),
+        }
     }
 
     /// How many requests each is given at a time, by what is known of it now.
@@ -135,9 +149,6 @@ impl Servers {
                     continue;
                 }
             };
-            let answered = self
-                .requests(at, backends)
-                .map_or(0, |(requests, failures)| requests.saturating_sub(failures));
             let member = look.as_ref().ok().map(|look| look.members[at]);
             let seen = InHandPeriod {
                 length: Seconds::new(counted.length_s),
@@ -145,12 +156,22 @@ impl Servers {
                 accepts: counted.accepts,
                 drops: counted.drops,
                 waiting: counted.waiting,
-                answered: answered as f64,
+                places: counted.places,
+                working: counted.working,
+                sent: self.sent(at, backends),
                 in_flight: member
                     .and_then(|member| member.in_flight)
                     .map(|count| count as f64),
             };
             self.most_in_flight[at] = self.in_hand[at].observe(&seen);
+        }
+        // One of which nothing is known yet is given as many as the one that may have the most.
+        let most = self.most_in_flight.iter().copied().flatten().max();
+        for (at, state) in states.iter().enumerate() {
+            let is_new = self.capacity(at) == Capacity::Unknown && state.takes_requests();
+            if is_new && self.most_in_flight[at].is_none() {
+                self.most_in_flight[at] = most;
+            }
         }
     }
 
@@ -276,6 +297,19 @@ impl Servers {
             }
         }
         counted
+    }
+
+    /// Requests that were sent to a server, less those that failed or came to no connection.
+    fn sent(&self, at: usize, backends: &[BackendTick]) -> f64 {
+        let url = self.parts.balancer.url(at).unwrap_or_default();
+        let of_server = |tick: &&BackendTick| tick.name.trim_end_matches('/') == url.trim_end_matches('/');
+        let of_one = |tick: &BackendTick| {
+            let unconnected = tick
+                .connects
+                .map_or(0, |connects| connects.refused + connects.timed_out);
+            tick.requests as f64 - tick.failures.max(unconnected) as f64
+        };
+        backends.iter().filter(of_server).map(of_one).sum()
     }
 
     /// What each server did, by the telemetry and the balancer. Nothing is known of one that fails requests: it may do so
