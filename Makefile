@@ -108,7 +108,7 @@ resize: build ## Short days: five live servers that a controller starts and stop
 	@scripts/need python3 haproxy
 	scripts/resize/run
 
-cluster-cases: build ## A cluster's worst days, live: six servers behind an HAProxy under three laws, and what is lost (12 min; CASES, LAWS)
+cluster-cases: build ## A cluster's worst days, live: six servers behind an HAProxy or our gateway under three laws, and what is lost (12 min; CASES, LAWS)
 	@scripts/need python3 haproxy
 	scripts/cluster-cases
 

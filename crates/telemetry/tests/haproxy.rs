@@ -8,11 +8,11 @@ use headroom_telemetry::haproxy::{
 };
 use headroom_telemetry::{Latency, Lost, TelemetryPeriod};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,6 +24,20 @@ fn port() -> u16 {
         .local_addr()
         .unwrap()
         .port()
+}
+
+/// A port for datagrams, below those that the kernel gives whoever asks for any.
+fn datagram_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let numbers = std::iter::repeat_with(|| {
+        NEXT.fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(std::process::id().wrapping_mul(61))
+    });
+    numbers
+        .take(1_000)
+        .map(|number| u16::try_from(20_000 + number % 12_000).unwrap())
+        .find(|port| UdpSocket::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a thousand ports are taken")
 }
 
 /// Reads up to the empty line behind a head.
@@ -210,7 +224,7 @@ impl Drop for Haproxy {
 
 /// HAProxy logging by UDP to a telemetry that also reads its statistics.
 fn pair(frontend: &str, change: impl FnOnce(&mut HaproxyConfig)) -> Option<(Haproxy, HaproxyTelemetry)> {
-    let udp = port();
+    let udp = datagram_port();
     let haproxy = Haproxy::start(&format!("127.0.0.1:{udp}"), server(), frontend)?;
     let mut config = HaproxyConfig::new(LogSource::Udp(([127, 0, 0, 1], udp).into()));
     config.statistics = Some(StatisticsAddress::Unix(haproxy.socket("stats.sock")));

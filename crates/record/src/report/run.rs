@@ -267,9 +267,9 @@ fn cards(run: &RunData) -> String {
             target,
             state(slo_ms.map(|ms| ms > target_ms)),
         );
-        let over = summary
-            .slo
-            .periods_over
+        let of_asked = summary.slo.over_of_asked().map(|(_, over)| over);
+        let over = of_asked
+            .or(summary.slo.periods_over)
             .filter(|_| !summary.slo.is_without_requests());
         let judged = format!("of {}", judged(run));
         let too_many = state(over.map(|over| over > Ratio::new(0.02)));

@@ -208,14 +208,16 @@ fn bring_back(place: &Place, record: &Record, _file: Option<File>) -> Result<Str
     }
     let names: Vec<String> = switched(&config).into_iter().collect();
     let names = names.join(", ");
-    say::note!(
-        "{name}: its controller (pid {}) was killed: {names} are started and given requests",
-        record.pid
-    );
     let tuning = &config.power;
     // One that was ordered to stop has to be down first, and one that hangs is found to after a boot in vain.
     let limit_s = tuning.stop_timeout_s + 2.0 * tuning.boot_timeout_s + config.exit.wait_s;
     let until = Instant::now() + Duration::from_secs_f64(limit_s);
+    say::note!(
+        "{name}: its controller (pid {}) was killed: {names} are started and given requests; this takes until all answer and what was ordered \
+         to stop has stopped ({:.0} s), and {limit_s:.0} s at most",
+        record.pid,
+        tuning.stop_timeout_s
+    );
     if !guard::act(&config, &document, &mut || Instant::now() >= until) {
         let why =
             anyhow!("not every server of {name} answers and has requests after {limit_s:.0} s: see above");

@@ -4,7 +4,7 @@ use crate::check::Report;
 use crate::config::controller::ControllerFile;
 use headroom_console::{Document, Failure};
 use headroom_control::capacity::QueueKind;
-use headroom_control::resize::{Energy, kinds};
+use headroom_control::resize::{Energy, PowerState, kinds};
 use headroom_runtime::cluster::{AgentQueue, Gateways, WatchOptions};
 use headroom_runtime::queue_sample::sampling_period;
 use headroom_runtime::resize::balancer::Balancer;
@@ -149,6 +149,16 @@ pub fn describe(config: &ControllerFile, servers: &mut Servers, report: &mut Rep
             format_args!("{name}: {}, power by {kind}", state.name()),
             json!({ "name": name, "state": state.name(), "power": kind }),
         );
+        let check = config
+            .nodes
+            .get(&name)
+            .and_then(|node| node.server.check.as_deref());
+        if let (PowerState::Booting, Some(check)) = (state, check) {
+            report.note(format_args!(
+                "{name} is on and does not answer at {check}: it boots, or nodes.{name}.check is wrong; one that stays silent for longer \
+                 than power.boot_timeout_s is switched off and on again at the end of a run"
+            ));
+        }
     }
     for (name, place) in servers.queues() {
         let value = json!({ "name": name, "place": place.to_string() });
