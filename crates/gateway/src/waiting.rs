@@ -66,10 +66,9 @@ impl Waiting {
 
     /// One more of this rank waits on this core; `false` where as many wait as may.
     pub(crate) fn join(&self, core: usize, rank: usize) -> bool {
-        let limit = self.limits.get(rank).or(self.limits.last()).copied().unwrap_or(0);
         // Before it looks for room, in one order with who makes room and then looks whether anybody waits: one of the two sees the
         // other.
-        if self.total.fetch_add(1, SeqCst) >= limit {
+        if self.total.fetch_add(1, SeqCst) >= self.limits[rank] {
             self.total.fetch_sub(1, SeqCst);
             return false;
         }
@@ -90,9 +89,12 @@ impl Waiting {
     }
 
     /// After how many seconds who is turned away is to come again: once what waits now has had its turn, as long as that took last, and
-    /// some a second later than others, so that they do not all come at once.
+    /// some later than others, so that they do not all come at once. Where nobody waits how long others waited once says nothing.
     pub(crate) fn retry_after_s(&self) -> u64 {
-        let wait_s = self.last_wait_us.load(Relaxed).div_ceil(1_000_000);
+        let wait_s = match self.is_any() {
+            true => self.last_wait_us.load(Relaxed).div_ceil(1_000_000),
+            false => 0,
+        };
         let spread = self.told.fetch_add(1, Relaxed) % (wait_s + 1);
         (wait_s + spread).clamp(1, MAX_RETRY_AFTER_S)
     }
@@ -263,8 +265,9 @@ mod tests {
     #[test]
     fn who_is_turned_away_comes_again_when_its_turn_may_have_come() {
         let waiting = Waiting::new(1, 1, 1);
-        assert!((0..4).all(|_| waiting.retry_after_s() == 1));
         waiting.waited(Duration::from_millis(2_400));
+        assert!((0..4).all(|_| waiting.retry_after_s() == 1), "nobody waits");
+        assert!(waiting.join(0, 0));
         let said: Vec<u64> = (0..4).map(|_| waiting.retry_after_s()).collect();
         assert!(said.iter().all(|after| (3..=6).contains(after)), "{said:?}");
         assert!(said.windows(2).any(|two| two[0] != two[1]), "{said:?}");

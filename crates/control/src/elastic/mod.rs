@@ -369,8 +369,7 @@ impl Elastic {
         }
         // No limit was met: more than those that take it without difficulty are not needed, but for a promise that some may be lost, of which
         // nobody knows whether it holds.
-        let promises = self.tuning.reserve > 0 || self.tuning.survive_zone;
-        if !self.takes.proven && !promises {
+        if !self.takes.proven && !self.tuning.may_lose() {
             (at_once, foreseen) = (at_once.min(committed), foreseen.min(committed));
         }
         let away_s = self.patience.away_s(now_s, self.tuning.break_even_s(self.boot_s));
@@ -497,7 +496,7 @@ impl Elastic {
         let least = self.tuning.min_servers.max(self.tuning.reserve + 1);
         let would_show = self.takes.was_met() || self.sojourn.is_known();
         // That others could be lost too is not tried.
-        let promises = self.tuning.reserve > 0 || self.tuning.survive_zone || self.tuning.surge > 1.0;
+        let promises = self.tuning.may_lose() || self.tuning.surge > 1.0;
         let is_calm = observation
             .nodes
             .iter()

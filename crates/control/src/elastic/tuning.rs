@@ -97,6 +97,11 @@ impl ElasticTuning {
             .max(self.cooldown_s)
     }
 
+    /// Whether servers may be lost and the others still take what comes.
+    pub(super) const fn may_lose(&self) -> bool {
+        self.reserve > 0 || self.survive_zone
+    }
+
     pub(super) fn traits(&self, server: usize) -> ServerTraits {
         self.servers.get(server).copied().unwrap_or_default()
     }

@@ -4,6 +4,7 @@ use super::telemetry::TrafficPeriod;
 use super::tick::{BackendTick, Levers};
 use headroom_control::resize::PowerState;
 use headroom_control::{Decision, NodeObservation, OncallObservation, Plant};
+use headroom_gateway::QueueCounts;
 use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seconds, Setting, Watts};
 use std::collections::BTreeMap;
 
@@ -66,12 +67,12 @@ pub struct DevicePeriod {
     pub switched: BTreeMap<String, PowerState>,
     /// Requests that arrive at the whole cluster, where that is counted otherwise than by the telemetry.
     pub demand: Option<PerSecond>,
-    /// Whether requests are held back, or turned away, before they come to where that is counted.
-    pub holds_back: bool,
     /// Requests as a balancer counts them, for a run without other telemetry.
     pub traffic: Option<TrafficPeriod>,
     /// What the telemetry counted of each backend, where it came.
     pub backends: Vec<BackendTick>,
+    /// What the telemetry counted of requests that found no backend with room, where it came and tells.
+    pub queue: Option<QueueCounts>,
     /// The servers of a cluster that is resized, as its law is given them.
     pub nodes: Vec<NodeObservation>,
     /// The server on call.

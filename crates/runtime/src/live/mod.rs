@@ -97,7 +97,7 @@ use headroom_control::{
     missed_latency,
 };
 use headroom_node::restore;
-use headroom_units::{Part, PerSecond, Role, Seconds, Sensor, Setting, quantile_of_answered};
+use headroom_units::{Part, Role, Seconds, Setting, quantile_of_answered};
 use late::Lateness;
 use reflex::Reflexes;
 use std::time::{Duration, Instant};
@@ -242,6 +242,7 @@ impl ControlLoop<'_, '_> {
     fn observe(&mut self, telemetry: Option<&TrafficPeriod>) -> DevicePeriod {
         let mut period = DevicePeriod {
             backends: telemetry.map_or_else(Vec::new, |telemetry| telemetry.backends.clone()),
+            queue: telemetry.and_then(|telemetry| telemetry.queue),
             ..DevicePeriod::default()
         };
         for device in &mut self.devices {
@@ -325,20 +326,6 @@ impl ControlLoop<'_, '_> {
             period.add(part);
         }
         let sizes = sizes.map(|sizes| sizes.observation(self.frame.slo));
-        // What follows a lost period is of both.
-        let is_of_one = self.law.lost_periods() == 0;
-        let demand = match telemetry.as_ref().filter(|_| period.holds_back && is_of_one) {
-            // What is held back or turned away before it comes to where demand is counted is demand.
-            Some(telemetry) if length > Seconds::ZERO => {
-                let came = PerSecond::new(telemetry.arrivals as f64 / length.get());
-                period.demand.map(|counted| counted.max(came))
-            }
-            _ => period.demand,
-        };
-        if period.holds_back {
-            let cluster = Part::new(DevicePeriod::CLUSTER, Role::Cluster);
-            period.add(cluster.with(Sensor::ArrivalRate, demand.map(PerSecond::get)));
-        }
         let seen = Observation {
             period: index,
             length,
@@ -352,7 +339,7 @@ impl ControlLoop<'_, '_> {
             frequency: period.frequency,
             cpu_time: period.cpu_time,
             nodes_missing: period.missing.nodes,
-            demand,
+            demand: period.demand,
             cache,
             batching,
             oncall: period.oncall,

@@ -15,8 +15,8 @@ use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::Decision;
 use headroom_control::resize::{
-    Cause, Energy, FirstAttempts, Fleet, Found, Health, InHand, Maintenance, Order, PowerState, PowerTuning,
-    Server,
+    Cause, Energy, FirstAttempts, Fleet, Found, Health, HeldBack, InHand, Maintenance, Order, PowerState,
+    PowerTuning, Server,
 };
 use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
@@ -123,6 +123,8 @@ pub struct Servers {
     before: Vec<PerSecond>,
     /// What came to each in the step before, and how long that was in seconds.
     step_before: Vec<(f64, f64)>,
+    /// What the gateways hold back.
+    held_back: HeldBack,
     /// How many requests each is given at a time.
     in_hand: Vec<InHand>,
     /// What that comes to; `None` for as many as come.
@@ -195,6 +197,7 @@ impl Servers {
             first: vec![FirstAttempts::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
             step_before: vec![(0.0, 0.0); parts.servers.len()],
+            held_back: HeldBack::default(),
             in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],
             most_in_flight: vec![None; parts.servers.len()],
             parts,

@@ -49,7 +49,12 @@ impl Servers {
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
                 let counts = self.counts(&shown);
+                let told = period
+                    .queue
+                    .map(|queue| (queue.full + queue.expired, queue.waiting));
+                let held_back = self.held_back.observe(length.get(), told);
                 demand(states.iter().copied().zip(counts))
+                    .map(|counted| PerSecond::new((counted.get() + held_back).max(0.0)))
             }
             Demand::Balancer => look
                 .as_ref()
@@ -61,7 +66,6 @@ impl Servers {
         self.fleet.observe(&work);
         self.fleet.bind(&self.sessions(&look));
         self.bound_in_flight(&shown, &look, &states, &period.backends);
-        period.holds_back = self.most_in_flight.iter().any(Option::is_some);
         period.nodes = self.nodes(&look);
         let names = self.parts.servers.iter().map(|server| &server.name);
         let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
@@ -285,31 +289,35 @@ impl Servers {
         (0..self.parts.servers.len()).map(of).collect()
     }
 
-    /// The requests that the telemetry counted of a server, and how many of them it failed, at all gateways together.
-    fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<(u64, u64)> {
-        let url = self.parts.balancer.url(at)?.trim_end_matches('/');
-        let mut counted = None;
-        for backend in backends {
-            if backend.name.trim_end_matches('/') == url {
-                let (requests, failures) = counted.get_or_insert((0, 0));
-                *requests += backend.requests;
-                *failures += backend.failures;
-            }
-        }
-        counted
+    /// What the telemetry counted of a server, at each gateway.
+    fn of_server<'a>(&self, at: usize, backends: &'a [BackendTick]) -> impl Iterator<Item = &'a BackendTick> {
+        let url = self
+            .parts
+            .balancer
+            .url(at)
+            .map(|url| url.trim_end_matches('/').to_owned());
+        backends
+            .iter()
+            .filter(move |backend| url.as_deref() == Some(backend.name.trim_end_matches('/')))
     }
 
-    /// Requests that were sent to a server, less those that failed or came to no connection.
+    /// The requests that the telemetry counted of a server, and how many of them it failed, at all gateways together.
+    fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<(u64, u64)> {
+        self.of_server(at, backends)
+            .map(|backend| (backend.requests, backend.failures))
+            .reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// Requests that were sent to a server, less those that failed or came to no connection. Of the latter some failed too, where no other
+    /// server had room.
     fn sent(&self, at: usize, backends: &[BackendTick]) -> f64 {
-        let url = self.parts.balancer.url(at).unwrap_or_default();
-        let of_server = |tick: &&BackendTick| tick.name.trim_end_matches('/') == url.trim_end_matches('/');
         let of_one = |tick: &BackendTick| {
             let unconnected = tick
                 .connects
                 .map_or(0, |connects| connects.refused + connects.timed_out);
             tick.requests as f64 - tick.failures.max(unconnected) as f64
         };
-        backends.iter().filter(of_server).map(of_one).sum()
+        self.of_server(at, backends).map(of_one).sum()
     }
 
     /// What each server did, by the telemetry and the balancer. Nothing is known of one that fails requests: it may do so
