@@ -6,7 +6,7 @@
 
 use crate::args::address_objection;
 use crate::cuts::Cuts;
-use crate::place::{Place, Step, is_alike, place_of};
+use crate::place::{Place, Step, is_alike, place_of, the_one_that_says};
 use crate::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_units::Seconds;
 use serde::de::DeserializeOwned;
@@ -23,7 +23,8 @@ impl Document {
         command: &str,
         check: impl FnOnce(&T, &mut Mistakes),
     ) -> Result<T, ConfigErrors> {
-        let mut root = DeTable::parse(self.text()).map_err(|error| self.refusal(command, None, &error))?;
+        let mut root =
+            DeTable::parse(self.text()).map_err(|error| self.refusal(command, None, error.span(), &error))?;
         let (mut mistakes, mut cuts) = (Mistakes::default(), Cuts::default());
         let value = loop {
             let error = match T::deserialize(Deserializer::from(root.clone())) {
@@ -35,6 +36,12 @@ impl Document {
                 .and_then(|span| place_of(root.get_ref(), &Place::default(), &span));
             // Where it is not known which key it is about, it is the file that lacks a table.
             let place = place.unwrap_or_default();
+            let refused = refused(error.message());
+            let (place, span) = match refused.and_then(|text| the_one_that_says(root.get_mut(), &place, text))
+            {
+                Some((place, span)) => (place, Some(span)),
+                None => (place, error.span()),
+            };
             let lacks = missing(&error).map(|key| place.with(Step::Key(key.to_owned())));
             let follows = match &lacks {
                 Some(key) => cuts.may_be(key),
@@ -46,7 +53,7 @@ impl Document {
                 break None;
             }
             if !follows {
-                mistakes.push(self.refusal(command, Some(&place), &error));
+                mistakes.push(self.refusal(command, Some(&place), span, &error));
             }
             // Spans of what stands in are beyond the text, each another.
             let beyond = self.text().len() + 1;
@@ -71,8 +78,15 @@ impl Document {
     }
 
     /// What is wrong, with the key that it is about: an error of a whole file names the table to add, not the first line's.
-    fn refusal(&self, command: &str, place: Option<&Place>, error: &Error) -> ConfigError {
-        let (why, span) = (plain(error.message().trim()), error.span().unwrap_or_default());
+    fn refusal(
+        &self,
+        command: &str,
+        place: Option<&Place>,
+        at: Option<Range<usize>>,
+        error: &Error,
+    ) -> ConfigError {
+        let line = at.as_ref().map(|span| self.line_of(span));
+        let (why, span) = (plain(error.message().trim()), at.unwrap_or_default());
         let why = why.as_str();
         let quoted = self.quote(&span);
         let what = match (missing(error), place) {
@@ -92,7 +106,7 @@ impl Document {
         };
         ConfigError {
             file: self.file().to_owned(),
-            line: error.span().map(|span| self.line_of(&span)),
+            line,
             message: format!(
                 "{what}{} `headroom {command} {EXPLAINED}",
                 if what.ends_with('?') { "" } else { "." }
@@ -156,6 +170,14 @@ fn meant(why: &str) -> Option<String> {
         .filter(near)
         .min_by_key(|name| strsim::levenshtein(name, written))?;
     Some(format!("; did you mean `{nearest}`?"))
+}
+
+/// The value that is of a wrong kind, or none that may be, as an error's message quotes it.
+fn refused(message: &str) -> Option<&str> {
+    let rest = ["invalid type: ", "invalid value: "]
+        .iter()
+        .find_map(|begin| message.trim().strip_prefix(begin));
+    rest?.rsplit_once(", expected ").map(|(value, _)| value)
 }
 
 /// The key that a table lacks, where an error is about that.

@@ -351,3 +351,40 @@ fn an_address_in_a_file_is_answered_with_a_right_one() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+#[test]
+fn what_is_wrong_in_a_table_of_several_kinds_is_found_in_it() {
+    #[derive(Debug, Deserialize)]
+    #[serde(tag = "kind", rename_all = "kebab-case")]
+    enum Switch {
+        Command {
+            #[serde(rename = "start")]
+            _start: Vec<String>,
+            #[serde(default, rename = "limit_s")]
+            _limit_s: f64,
+        },
+    }
+    #[derive(Debug, Deserialize)]
+    struct Powered {
+        #[serde(rename = "power")]
+        _power: Switch,
+    }
+    let text = "[power]\nkind = \"command\"\nlimit_s = \"5s\"\nstart = \"switch on\"\n";
+    let document = Document::shipped("m.toml", text);
+    let error = document
+        .parse_checked::<Powered>("resize", |_, _| {})
+        .unwrap_err()
+        .to_string();
+    let lines: Vec<_> = error.lines().collect();
+    assert_eq!(lines.len(), 2, "{error}");
+    assert!(
+        lines[0].starts_with("m.toml:3: power.limit_s: invalid type: string \"5s\"")
+            && lines[0].contains("write limit_s = 5"),
+        "{error}"
+    );
+    assert!(
+        lines[1].starts_with("m.toml:4: power.start: invalid type")
+            && lines[1].contains("start = [\"switch on\"]"),
+        "{error}"
+    );
+}

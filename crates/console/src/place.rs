@@ -104,6 +104,28 @@ fn in_list(entries: &DeArray<'_>, here: &Place, span: &Range<usize>) -> Option<P
     })
 }
 
+/// The key of a table whose value alone reads as a message quotes it (`string "a"`, `integer `5``), and its span. A table that is one of
+/// several kinds is read at once before it is understood: what is wrong in it is said of all of it.
+pub(crate) fn the_one_that_says(
+    root: &mut DeTable<'_>,
+    place: &Place,
+    quoted: &str,
+) -> Option<(Place, Range<usize>)> {
+    let mut all = table_at(root, &place.0)?.iter().filter(|(_, value)| {
+        let text = match value.get_ref() {
+            DeValue::String(text) => format!("string {text:?}"),
+            DeValue::Integer(number) => format!("integer `{}`", number.as_str()),
+            DeValue::Float(number) => format!("floating point `{}`", number.as_str()),
+            DeValue::Boolean(is) => format!("boolean `{is}`"),
+            _ => return false,
+        };
+        text == quoted
+    });
+    let (name, value) = all.next().filter(|_| !place.0.is_empty())?;
+    let key = Step::Key(name.get_ref().to_string());
+    all.next().is_none().then(|| (place.with(key), value.span()))
+}
+
 /// Takes the key out; of what is an entry of a list the whole list, as the others would have other numbers. Whether there was one.
 pub(crate) fn remove(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
     match steps {

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 /// What was needed over the last periods: a server goes only when it was not needed for as long as its absence must last to
-/// be worth a boot (the ski-rental rule, at most twice the least energy whatever comes; Gandhi et al., "AutoScale", 2012).
+/// be worth a boot (the ski-rental rule, at most twice the least energy of a server whatever comes, as long as that time is what a boot is
+/// worth; Gandhi et al., "AutoScale", 2012). Who asks with a longer time, out of patience after a server that went too early, or drains one
+/// on trial, gives that bound up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needed {
     /// Period and number, falling from the oldest.

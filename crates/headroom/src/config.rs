@@ -463,10 +463,19 @@ impl Config {
         if mistakes.hide("slo.target_ms", document) {
             gateway.target_ms = None;
         }
+        leave_out_unknown_classes(&mut gateway, document, mistakes);
         for error in gateway.mistakes() {
             let (key, why) = door::gateway_objection(&gateway, &error);
             mistakes.push(document.error(&key, why));
         }
+    }
+}
+
+/// Leaves the classes of importance out where one of them is not understood: a class that lost its conditions would be taken for one
+/// that has none.
+pub fn leave_out_unknown_classes(gateway: &mut GatewayConfig, document: &Document, mistakes: &Mistakes) {
+    if mistakes.hide("gateway.admission.classes", document) {
+        gateway.admission.classes.clear();
     }
 }
 

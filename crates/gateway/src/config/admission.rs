@@ -1,5 +1,7 @@
 //! Which requests are served first, and which are turned away first, where not all can be.
 
+use super::check::Wrong;
+use crate::admission::{MAX_ADMISSION_CLASSES, OTHERS};
 use serde::{Deserialize, Serialize};
 
 /// Classes of requests by importance, for the time in which every backend is at its limit of requests in flight
@@ -72,5 +74,69 @@ impl AdmissionClass {
     /// Whether every request is of it that is of no other.
     pub(crate) fn is_the_rest(&self) -> bool {
         self.paths.is_empty() && self.hosts.is_empty() && self.methods.is_empty() && self.headers.is_empty()
+    }
+
+    /// What is wrong with what it says, by its place among the classes.
+    fn check(&self, at: usize, wrong: &mut Wrong) {
+        let key = |of: &str, number: usize| format!("admission.classes[{at}].{of}[{number}]");
+        for (number, path) in self.paths.iter().enumerate() {
+            let is_path = path.starts_with('/') && !path.contains(['?', '#', ' ', '*']);
+            let allowed = "a path from its first slash on, without a query and without *, as /cart: what is below it is meant too";
+            wrong.need(is_path, &key("paths", number), path, allowed);
+        }
+        for (number, host) in self.hosts.iter().enumerate() {
+            let is_host = http::uri::Authority::try_from(host.as_str())
+                .is_ok_and(|authority| authority.host() == host && authority.port().is_none());
+            let allowed = "a host without a port, as shop.example";
+            wrong.need(is_host, &key("hosts", number), host, allowed);
+        }
+        for (number, method) in self.methods.iter().enumerate() {
+            // Methods are told apart by case, and nobody sends one of the usual ones in small letters.
+            let is_method = http::Method::from_bytes(method.as_bytes()).is_ok()
+                && !method.bytes().any(|byte| byte.is_ascii_lowercase());
+            let allowed = "a method as it is sent, in capital letters, as POST";
+            wrong.need(is_method, &key("methods", number), method, allowed);
+        }
+        for (number, header) in self.headers.iter().enumerate() {
+            let is_name = http::HeaderName::try_from(&header.name).is_ok();
+            let key = format!("{}.name", key("headers", number));
+            wrong.need(is_name, &key, &header.name, "the name of a header field");
+        }
+    }
+}
+
+impl AdmissionConfig {
+    /// What is wrong with the classes.
+    pub(super) fn check(&self, wrong: &mut Wrong) {
+        let classes = &self.classes;
+        let is_few = classes.len() <= MAX_ADMISSION_CLASSES;
+        wrong.need(is_few, "admission.classes", classes.len(), "at most 8 classes");
+        let mut rest = classes
+            .iter()
+            .enumerate()
+            .filter(|(_, class)| class.is_the_rest());
+        if let (Some((_, first)), Some((at, _))) = (rest.next(), rest.next()) {
+            let allowed = format!(
+                "paths, hosts, methods or headers here, for one class without conditions is whatever is in no other, and that is `{}`",
+                first.name
+            );
+            let key = format!("admission.classes[{at}]");
+            wrong.need(false, &key, "without conditions", allowed);
+        }
+        for (at, class) in classes.iter().enumerate() {
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+            let is_named = (1..=32).contains(&class.name.len()) && class.name.bytes().all(is_name);
+            let key = format!("admission.classes[{at}].name");
+            let allowed = "1 to 32 letters, digits, - and _";
+            wrong.need(is_named, &key, &class.name, allowed);
+            let before = classes[..at].iter().position(|other| other.name == class.name);
+            if let Some(before) = before.filter(|_| is_named) {
+                let allowed = format!("a name of its own: `admission.classes[{before}]` has this one");
+                wrong.need(false, &key, &class.name, allowed);
+            }
+            let allowed = "any other name: this one is of what is in no class";
+            wrong.need(class.name != OTHERS, &key, &class.name, allowed);
+            class.check(at, wrong);
+        }
     }
 }

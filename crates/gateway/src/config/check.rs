@@ -5,7 +5,6 @@ use super::{
     BackendConfig, CACHE_HEAD_BYTES, GatewayConfig, MAX_BACKENDS, MAX_CERTIFICATES, MAX_ROUTES,
     MAX_SIZE_CLASSES, MAX_THREADS, Network, ms,
 };
-use crate::admission::{MAX_ADMISSION_CLASSES, OTHERS};
 use crate::backend::Backend;
 use crate::error::GatewayError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -215,69 +214,13 @@ impl GatewayConfig {
             let allowed = format!("0 without `{of}`: there is no rate to exceed for a moment");
             wrong.need(burst == 0 || per_s > 0, key, burst, allowed);
         }
-        self.check_admission(wrong);
+        self.admission.check(wrong);
         let exempt = sources.exempt.len();
         let allowed = "at most 256 networks: they are compared one by one";
         wrong.need(exempt <= MAX_NETWORKS, "sources.exempt", exempt, allowed);
         let servers = self.resolver.nameservers.len();
         let allowed = "at most 8 nameservers: all are asked";
         wrong.need(servers <= 8, "resolver.nameservers", servers, allowed);
-    }
-
-    /// The classes by which requests are let in.
-    fn check_admission(&self, wrong: &mut Wrong) {
-        let classes = &self.admission.classes;
-        let allowed = "at most 8 classes";
-        wrong.need(
-            classes.len() <= MAX_ADMISSION_CLASSES,
-            "admission.classes",
-            classes.len(),
-            allowed,
-        );
-        let rest = classes.iter().filter(|class| class.is_the_rest()).count();
-        let allowed = "one class without conditions at most: it is whatever is in no other";
-        wrong.need(
-            rest <= 1,
-            "admission.classes",
-            format!("{rest} without conditions"),
-            allowed,
-        );
-        for (at, class) in classes.iter().enumerate() {
-            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-            let is_named = (1..=32).contains(&class.name.len()) && class.name.bytes().all(is_name);
-            let is_first = classes[..at].iter().all(|other| other.name != class.name) && class.name != OTHERS;
-            let allowed =
-                "a name of its own of 1 to 32 letters, digits, - and _; `others` is what is in no class";
-            wrong.need(
-                is_named && is_first,
-                "admission.classes.name",
-                &class.name,
-                allowed,
-            );
-            for path in &class.paths {
-                let is_path = path.starts_with('/') && !path.contains(['?', '#', ' ', '*']);
-                let allowed = "a path from its first slash on, without a query and without *, as /cart: what is below it is meant too";
-                wrong.need(is_path, "admission.classes.paths", path, allowed);
-            }
-            for host in &class.hosts {
-                let is_host = http::uri::Authority::try_from(host.as_str())
-                    .is_ok_and(|authority| authority.host() == host && authority.port().is_none());
-                let allowed = "a host without a port, as shop.example";
-                wrong.need(is_host, "admission.classes.hosts", host, allowed);
-            }
-            for method in &class.methods {
-                // Methods are told apart by case, and nobody sends one of the usual ones in small letters.
-                let is_method = http::Method::from_bytes(method.as_bytes()).is_ok()
-                    && !method.bytes().any(|byte| byte.is_ascii_lowercase());
-                let allowed = "a method as it is sent, in capital letters, as POST";
-                wrong.need(is_method, "admission.classes.methods", method, allowed);
-            }
-            for header in &class.headers {
-                let is_name = http::HeaderName::try_from(&header.name).is_ok();
-                let allowed = "the name of a header field";
-                wrong.need(is_name, "admission.classes.headers.name", &header.name, allowed);
-            }
-        }
     }
 
     /// What is a number between two others.

@@ -221,7 +221,14 @@ impl Cluster {
         if let Some(gateways) = &gateways {
             let missing = gateways.connect(wait);
             if missing.len() == config.gateways.len() {
-                let why = format!("none can be reached: {}", missing.join("; "));
+                let mut why = format!("none can be reached: {}", missing.join("; "));
+                if missing
+                    .iter()
+                    .any(|missing| missing.contains("serves 1 controller"))
+                {
+                    why += ". A controller that runs has its gateways for itself: stop it first; SIGHUP has it read its file's gateways and \
+                            maintenance again";
+                }
                 return Err(document.error("gateways", why).into());
             }
             notes.extend(missing);

@@ -162,7 +162,7 @@ impl Turn {
         if observed.swap(true, Ordering::AcqRel) {
             return Err(Refusal::Busy {
                 server: Server::Gateway,
-                what: "observer (counters are taken by one controller)".to_owned(),
+                what: "controller, which takes its counters,".to_owned(),
                 limit: 1,
             });
         }

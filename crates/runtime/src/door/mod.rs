@@ -79,6 +79,7 @@ pub fn gateway_objection(gateway: &GatewayConfig, error: &GatewayError) -> (Stri
             // Other keys in it stand between backticks.
             let allowed = allowed
                 .replace("`target_ms`", "`slo.target_ms`")
+                .replace("`admission.", "`gateway.admission.")
                 .replace("`batch.", "`gateway.batch.")
                 .replace("`cache.", "`gateway.cache.")
                 .replace("`http.", "`gateway.http.")

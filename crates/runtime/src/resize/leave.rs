@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const MAX_FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// How often what is still missing is reported by who goes on without a limit.
 const SAY_AGAIN: Duration = Duration::from_secs(300);
+/// How often it is said how far it is, where somebody waits.
+const PROGRESS: Duration = Duration::from_secs(10);
 /// How often the servers are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A server that was commanded to start, and of whose power nothing is heard, is commanded again after this long. No sooner: a service
@@ -98,6 +100,7 @@ fn bring_up(
     let mut until = Instant::now() + wait;
     let mut last_word = false;
     let mut well: Vec<bool> = Vec::new();
+    let mut say_at = Instant::now() + PROGRESS;
     loop {
         if over.as_mut().is_some_and(|over| over()) {
             return Vec::new();
@@ -182,6 +185,10 @@ fn bring_up(
         if admitted && reported.is_ok() && enough {
             return left(parts, &answering);
         }
+        if over.is_some() && Instant::now() >= say_at {
+            say::note!("{}", progress(parts, &answering, settled));
+            say_at = Instant::now() + PROGRESS;
+        }
         if Instant::now() >= until {
             if last_word {
                 let mut left = left(parts, &answering);
@@ -207,6 +214,31 @@ fn bring_up(
             until = Instant::now() + LAST_WORD;
         }
         std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// How far it is, for who waits.
+fn progress(parts: &Parts, answering: &[bool], settled: Instant) -> String {
+    let silent = parts
+        .servers
+        .iter()
+        .zip(answering)
+        .filter(|(_, answers)| !**answers);
+    let silent: Vec<&str> = silent.map(|(server, _)| server.name.as_str()).collect();
+    let (count, left) = (answering.len(), settled.saturating_duration_since(Instant::now()));
+    match silent.is_empty() {
+        true if left.is_zero() => {
+            format!("all {count} servers answer: the balancer is to give each requests")
+        }
+        true => format!(
+            "all {count} servers answer: one that was ordered to stop may still do so for {:.0} s (power.stop_timeout_s)",
+            left.as_secs_f64()
+        ),
+        false => format!(
+            "{} of {count} servers answer; waits for {}",
+            count - silent.len(),
+            silent.join(", ")
+        ),
     }
 }
 

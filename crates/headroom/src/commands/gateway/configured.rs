@@ -2,7 +2,7 @@
 
 use super::GatewayArgs;
 use super::flags::Given;
-use crate::config::EXAMPLE;
+use crate::config::{EXAMPLE, leave_out_unknown_classes};
 use anyhow::anyhow;
 use headroom_console::{Document, Failure, fold};
 use headroom_gateway::{Balance, GatewayConfig, GatewayError};
@@ -72,7 +72,9 @@ impl Configured {
         // A flag's mistake stops before any of the file's is looked for.
         put(args, GatewayConfig::default())?;
         let read: GatewayFile = document.parse_checked("gateway", |read: &GatewayFile, mistakes| {
-            let Ok(given) = put(args, read.gateway.clone()) else {
+            let mut gateway = read.gateway.clone();
+            leave_out_unknown_classes(&mut gateway, &document, mistakes);
+            let Ok(given) = put(args, gateway) else {
                 return;
             };
             for error in given.config.mistakes() {

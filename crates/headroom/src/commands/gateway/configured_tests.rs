@@ -405,6 +405,60 @@ fn what_is_written_in_another_form_than_it_is_wanted_is_answered_with_the_right_
 }
 
 #[test]
+fn a_mistake_in_a_class_is_said_of_that_class_and_what_follows_from_it_is_not() {
+    let class = "[[gateway.admission.classes]]\nname = \"pay\"\npaths = [\"/pay\"]\n";
+    let rest = "[[gateway.admission.classes]]\nname = \"rest\"\n";
+    for (classes, said) in [
+        (
+            format!("{}{rest}", class.replace("paths", "path")),
+            &["classes[0].path: unknown field `path`"][..],
+        ),
+        (
+            format!("{class}{rest}headers = [\"user-agent: bot\"]\n"),
+            &["classes[1].headers[0]: invalid type"],
+        ),
+        (
+            format!("{class}{rest}{}", rest.replace("rest", "all")),
+            &["classes[2]: is without conditions: allowed is paths, hosts, methods or headers here"],
+        ),
+        (
+            format!("{class}{class}"),
+            &[
+                "classes[1].name: is pay: allowed is a name of its own: `gateway.admission.classes[0]` has this one",
+            ],
+        ),
+        (
+            format!("{rest}{}", class.replace("/pay", "pay")),
+            &["classes[1].paths[0]: is pay: allowed is a path from its first slash on"],
+        ),
+        (
+            format!("{class}hosts = [\"a.example\", \"b.example:80\"]\n"),
+            &["classes[0].hosts[1]: is b.example:80: allowed is a host without a port"],
+        ),
+        (
+            rest.replace("rest", "others").to_owned(),
+            &["classes[0].name: is others: allowed is any other name"],
+        ),
+    ] {
+        let error = with_file(&format!("{BASE}{classes}"), "").unwrap_err();
+        assert_eq!(error.lines().count(), said.len(), "{error}");
+        for (line, said) in error.lines().zip(said) {
+            assert!(line.contains(&format!("gateway.admission.{said}")), "{error}");
+        }
+    }
+    let text = format!(
+        "{BASE}{class}{}",
+        class.replace("/pay", "pay").replace("\"pay\"\n", "\"other\"\n")
+    );
+    let error = with_file(&text, "").unwrap_err();
+    let line = text.lines().position(|line| line == "paths = [\"pay\"]").unwrap() + 1;
+    assert!(
+        error.contains(&format!(":{line}: gateway.admission.classes[1].paths[0]")),
+        "{error}"
+    );
+}
+
+#[test]
 fn what_is_perhaps_not_meant_is_said() {
     let said = |words: &str| {
         let base = "--listen 127.0.0.1:0 --backend http://127.0.0.1:81";

@@ -31,6 +31,12 @@ impl ControllerFile {
     /// All that is outside its range or does not fit together, with its line.
     pub fn check(&self, document: &Document) -> Result<(), ConfigErrors> {
         let mut mistakes = Mistakes::default();
+        self.check_beside(document, &mut mistakes);
+        mistakes.done()
+    }
+
+    /// The same beside what was not understood.
+    pub(super) fn check_beside(&self, document: &Document, mistakes: &mut Mistakes) {
         mistakes.of(self.slo.slo(document));
         if document.has("slo", "failed_status") && self.telemetry.is_none() {
             let why = "is each gateway's to know: start them with `headroom gateway --failed-status`";
@@ -39,8 +45,8 @@ impl ControllerFile {
         for error in self.law.mistakes() {
             mistakes.push(document.error(&error.key, error.why));
         }
-        self.check_values(document, &mut mistakes);
-        self.check_on_call(document, &mut mistakes);
+        self.check_values(document, mistakes);
+        self.check_on_call(document, mistakes);
         mistakes.of(self.control.check(document));
         mistakes.of(self.record.check(document));
         mistakes.of(self.queue_tuning(document));
@@ -48,10 +54,10 @@ impl ControllerFile {
             mistakes.of(telemetry.check(document));
         }
         // What needs others to be right is asked of those that are.
-        if mistakes.of(self.check_places(document)).is_some() {
+        let is_law_known = !mistakes.hide("law.name", document);
+        if is_law_known && mistakes.of(self.check_places(document)).is_some() {
             mistakes.of(self.check_laws(document));
         }
-        mistakes.done()
     }
 
     /// What of servers on call no controller can do: its contract with agents carries levers and sums, and no connections.

@@ -93,7 +93,7 @@ impl ControllerFile {
     /// As [`ControllerFile::read`].
     pub fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigErrors> {
         let mut config = document.parse_checked(command, |config: &Self, mistakes| {
-            mistakes.of(config.check(&document));
+            config.check_beside(&document, mistakes);
         })?;
         config.complete_elastic();
         Ok((config, document))

@@ -319,3 +319,11 @@ fn no_password_is_shown_by_an_error_or_by_debug_output() {
     let error = password("a1:b2:c3:d4:e5").unwrap_err().to_string();
     assert!(error.contains("SecureOn") && !error.contains("c3:d4"), "{error}");
 }
+
+#[test]
+fn what_a_law_needs_is_not_asked_of_the_default_where_the_law_s_name_is_misspelt() {
+    let text = EXAMPLE.replace("name = \"static\"", "name = \"elastics\"");
+    let error = parse(&text).unwrap_err().to_string();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains("law.name: \"elastics\" is no law"), "{error}");
+}
