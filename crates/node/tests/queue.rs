@@ -271,3 +271,40 @@ fn a_listener_of_both_families_is_one() {
     }
     drop(clients);
 }
+
+/// Closes connections with a reset.
+fn reset(connections: Vec<std::net::TcpStream>) {
+    for connection in connections {
+        let none = Some(std::time::Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&connection, none).unwrap();
+    }
+}
+
+#[test]
+fn connections_that_are_reset_in_the_queue_are_told_from_requests() {
+    use std::io::Write;
+    let server = listener(0, 64);
+    let port = port_of(&server);
+    let Some(mut ebpf) = ebpf(port) else { return };
+    ebpf.sample().unwrap();
+    let gone = |sample: &headroom_node::queue::QueueSample| sample.connections.map_or(0, |found| found.gone);
+    let mut asking = connect(port, 6);
+    for client in &mut asking {
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    }
+    // The server reads what these have asked, and works on it in vain.
+    reset(asking.split_off(4));
+    // Those of another port are not among them.
+    let elsewhere = listener(0, 64);
+    reset(connect(port_of(&elsewhere), 9));
+    // Longer than it takes until connections are looked at again.
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    let sample = until(&mut ebpf, "six wait", |sample| sample.length.unwrap().now == 6);
+    assert_eq!(gone(&sample), 0);
+    reset(connect(port, 6));
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    let sample = until(&mut ebpf, "twelve wait", |sample| {
+        sample.length.unwrap().now == 12
+    });
+    assert_eq!(gone(&sample), 6);
+}

@@ -6,6 +6,10 @@
 // connection has been put in its accept queue. Its sk_ack_backlog then is the queue's length with that connection; one
 // less is the length that the connection saw, which is what the paper's patched kernel accumulates (Section 6.1.2).
 //
+// A client that resets its connection while that waits in the queue, and has sent nothing, leaves an entry which the server
+// accepts in no time and for nothing; no list of connections has it any more. The raw tracepoint inet_sock_set_state fires
+// when that happens, and these are counted: of the port, for the connection does not name its listener.
+//
 // No kernel header is needed: the few fields that are read are declared here, and the loader moves them to where the
 // running kernel has them (CO-RE, by the kernel's own BTF). The licence lets the program use bpf_probe_read_kernel.
 
@@ -25,7 +29,7 @@ static long (*bpf_map_update_elem)(void *map, const void *key, const void *value
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 
 /* include/net/tcp_states.h */
-enum { LISTEN = 10 };
+enum { ESTABLISHED = 1, CLOSE = 7, CLOSE_WAIT = 8, LISTEN = 10 };
 
 struct ns_common {
 	u32 inum;
@@ -51,10 +55,29 @@ struct sock_common {
 	atomic64_t skc_cookie;
 } KERNEL_TYPE;
 
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
 	u32 sk_ack_backlog;
+	/* None while a connection is in the accept queue. */
+	struct socket *sk_socket;
 } KERNEL_TYPE;
+
+struct inet_sock {
+	/* In the order of the network. */
+	u16 inet_sport;
+} KERNEL_TYPE;
+
+struct tcp_sock {
+	u64 bytes_received;
+} KERNEL_TYPE;
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define FROM_NETWORK(number) __builtin_bswap16(number)
+#else
+#define FROM_NETWORK(number) (number)
+#endif
 
 #define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
@@ -84,8 +107,8 @@ struct {
 } tallies SEC(".maps");
 
 /* [WINDOW]: advanced by the reader at each sample, so that the longest length is that since the last one.
- * [LOST]: connections that no tally had room for. */
-enum { WINDOW, LOST, CONTROLS };
+ * [LOST]: connections that no tally had room for. [RESETS]: connections that were reset in a queue and had asked nothing. */
+enum { WINDOW, LOST, RESETS, CONTROLS };
 struct {
 	int (*type)[MAP_TYPE_ARRAY];
 	int (*max_entries)[CONTROLS];
@@ -93,14 +116,50 @@ struct {
 	u64 *value;
 } controls SEC(".maps");
 
+/* Whether a socket is of the network namespace that is meant. */
+static __attribute__((always_inline)) int is_here(struct sock *sk)
+{
+	u32 inode = 0;
+	struct net *net = 0;
+
+	READ(net, sk->__sk_common.skc_net.net);
+	READ(inode, net->ns.inum);
+	return inode == namespace_inode;
+}
+
+SEC("raw_tp/inet_sock_set_state")
+int reset_in_queue(u64 *context)
+{
+	struct sock *sk = (struct sock *)context[0];
+	int before = (int)context[1], after = (int)context[2];
+	struct socket *socket = 0;
+	u16 number = 0;
+	u64 received = 0, *resets;
+	u32 at = RESETS;
+
+	if (after != CLOSE || (before != ESTABLISHED && before != CLOSE_WAIT))
+		return 0;
+	/* What closes has given up its skc_num by now (tcp_set_state, inet_put_port). */
+	READ(number, ((struct inet_sock *)sk)->inet_sport);
+	if (FROM_NETWORK(number) != port || !is_here(sk))
+		return 0;
+	READ(socket, sk->sk_socket);
+	READ(received, ((struct tcp_sock *)sk)->bytes_received);
+	if (socket || received)
+		return 0;
+	resets = bpf_map_lookup_elem(&controls, &at);
+	if (resets)
+		__sync_fetch_and_add(resets, 1);
+	return 0;
+}
+
 SEC("raw_tp/sk_data_ready")
 int accept_queue(u64 *context)
 {
 	struct sock *sk = (struct sock *)context[0];
 	u8 state = 0;
 	u16 number = 0;
-	u32 inode = 0, backlog = 0, at = WINDOW;
-	struct net *net = 0;
+	u32 backlog = 0, at = WINDOW;
 	u64 cookie = 0, key = (u64)sk, *window, saw;
 	struct tally *tally;
 
@@ -109,11 +168,7 @@ int accept_queue(u64 *context)
 	if (state != LISTEN)
 		return 0;
 	READ(number, sk->__sk_common.skc_num);
-	if (number != port)
-		return 0;
-	READ(net, sk->__sk_common.skc_net.net);
-	READ(inode, net->ns.inum);
-	if (inode != namespace_inode)
+	if (number != port || !is_here(sk))
 		return 0;
 
 	READ(backlog, sk->sk_ack_backlog);

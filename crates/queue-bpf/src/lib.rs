@@ -1,5 +1,5 @@
-//! The kernel side of measuring an accept queue: one eBPF program, which counts at each connection put in the accept
-//! queue of a port, and what it saw there. And that of measuring idle periods: [`idle`].
+//! The kernel side of measuring an accept queue: an eBPF program which counts at each connection put in the accept
+//! queue of a port, and what it saw there, and one beside it for those that are reset there. And that of measuring idle periods: [`idle`].
 //!
 //! The program is `accept_queue.bpf.c`, compiled when this crate is, where clang is there. This crate holds the compiled
 //! objects and the names by which a loader finds their parts, nothing else: `headroom-node` loads them.
@@ -11,6 +11,10 @@ pub mod idle;
 pub const PROGRAM: &str = "accept_queue";
 /// The raw tracepoint it belongs on.
 pub const TRACEPOINT: &str = "sk_data_ready";
+/// The program in the same object that counts the connections that are reset in a queue, and had asked nothing.
+pub const RESET_PROGRAM: &str = "reset_in_queue";
+/// The raw tracepoint it belongs on.
+pub const RESET_TRACEPOINT: &str = "inet_sock_set_state";
 /// The constant that says which port, a `u16`.
 pub const PORT: &str = "port";
 /// The constant that says which network namespace, by its inode, a `u32`.
@@ -25,6 +29,8 @@ pub const CONTROLS: &str = "controls";
 pub const WINDOW: u32 = 0;
 /// The control that counts connections for which there was no room in the tallies.
 pub const LOST: u32 = 1;
+/// The control in which those are counted that were reset in a queue.
+pub const RESETS: u32 = 2;
 
 /// A tally of one listener on one processor, as the kernel side writes it: by [`field`].
 pub type Tally = [u64; 5];
@@ -101,7 +107,16 @@ mod tests {
 
     #[test]
     fn there_is_an_object_for_the_kernel_or_a_reason() {
-        let names = [PROGRAM, PORT, NAMESPACE_INODE, TALLIES, CONTROLS, TRACEPOINT];
+        let names = [
+            PROGRAM,
+            PORT,
+            NAMESPACE_INODE,
+            TALLIES,
+            CONTROLS,
+            TRACEPOINT,
+            RESET_PROGRAM,
+            RESET_TRACEPOINT,
+        ];
         is_for_the_kernel_or_has_a_reason(object(), REASON, &names);
     }
 }

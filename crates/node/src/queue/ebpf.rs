@@ -10,6 +10,7 @@ use super::deferred::Deferred;
 use super::diag::Diag;
 use super::kernel::{Advance, Parts, sum};
 use super::procfs;
+use super::resets::Resets;
 use super::{AtArrival, Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample};
 use crate::Roots;
 use crate::bpf::innermost;
@@ -37,6 +38,7 @@ pub struct EbpfQueueMeter {
     parts: Parts,
     deferred: Deferred,
     accepted: Accepted,
+    resets: Resets,
     tallies: PerCpuHashMap<MapData, u64, Tally>,
     controls: Array<MapData, u64>,
     window: u64,
@@ -173,6 +175,7 @@ impl EbpfQueueMeter {
             parts: Parts::default(),
             deferred: Deferred::new(),
             accepted: Accepted::default(),
+            resets: Resets::default(),
             tallies: PerCpuHashMap::try_from(tallies).map_err(map_error)?,
             controls: Array::try_from(controls).map_err(map_error)?,
             window: 0,
@@ -261,7 +264,12 @@ impl QueueMeter for EbpfQueueMeter {
         let counted = total(&tallies);
         let enqueued = counted.enqueued + self.account.retired.enqueued;
         let length: Length = sum(&listeners);
-        let connections = self.accepted.of(&mut self.diag, self.port, length, at)?;
+        let mut connections = self.accepted.of(&mut self.diag, self.port, length, at)?;
+        let reset = self.controls.get(&program::RESETS, 0).map_err(map_error)?;
+        let share = self.resets.share(at, enqueued, reset);
+        if let Some(connections) = &mut connections {
+            connections.gone += (share * length.now as f64).round() as u64;
+        }
         let full_seen = self.account.full_seen;
         self.account.drop_full(&parts, counted.longest, &listeners);
         let accepts = self.account.accept(enqueued, length.now, parts.steady);
@@ -332,8 +340,15 @@ fn load(port: u16, roots: &Roots) -> Result<Ebpf, QueueError> {
         .override_global(program::NAMESPACE_INODE, &namespace_inode, true)
         .load(object)
         .map_err(|error| refused("load the eBPF program", &error))?;
-    let found = loaded.program_mut(program::PROGRAM).ok_or_else(|| {
-        let cause = std::io::Error::other("the compiled object lacks it");
+    attach(&mut loaded, program::PROGRAM, program::TRACEPOINT)?;
+    attach(&mut loaded, program::RESET_PROGRAM, program::RESET_TRACEPOINT)?;
+    Ok(loaded)
+}
+
+/// Puts one of the programs on its raw tracepoint.
+fn attach(loaded: &mut Ebpf, name: &str, on: &str) -> Result<(), QueueError> {
+    let found = loaded.program_mut(name).ok_or_else(|| {
+        let cause = std::io::Error::other(format!("the compiled object lacks {name}"));
         QueueError::refused("load the eBPF program", cause, program::REMEDY)
     })?;
     let tracepoint: &mut RawTracePoint = found
@@ -342,14 +357,11 @@ fn load(port: u16, roots: &Roots) -> Result<Ebpf, QueueError> {
     tracepoint
         .load()
         .map_err(|error| refused("load the eBPF program", &error))?;
-    tracepoint.attach(program::TRACEPOINT).map_err(|error| {
-        let doing = format!(
-            "attach the eBPF program to the raw tracepoint {}",
-            program::TRACEPOINT
-        );
+    tracepoint.attach(on).map_err(|error| {
+        let doing = format!("attach the eBPF program to the raw tracepoint {on}");
         refused(&doing, &error)
     })?;
-    Ok(loaded)
+    Ok(())
 }
 
 fn map_error(error: aya::maps::MapError) -> QueueError {

@@ -28,6 +28,7 @@ mod kernel;
 mod method;
 mod period;
 mod procfs;
+mod resets;
 mod snapshot;
 mod snmp;
 mod status;
