@@ -6,14 +6,23 @@ use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Lines kept while the live view has the terminal; beyond it the oldest go.
 const MAX_HELD: usize = 1000;
 
 /// What is held back while the live view has the terminal; nothing while it has not.
-static HELD: Mutex<Option<VecDeque<Vec<u8>>>> = Mutex::new(None);
+static HELD: Mutex<Option<Held>> = Mutex::new(None);
 
-fn held() -> MutexGuard<'static, Option<VecDeque<Vec<u8>>>> {
+/// Lines that are held back.
+#[derive(Debug, Default)]
+struct Held {
+    lines: VecDeque<Vec<u8>>,
+    /// When the newest came.
+    newest: Option<Instant>,
+}
+
+fn held() -> MutexGuard<'static, Option<Held>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -24,12 +33,23 @@ pub fn hold() {
 
 /// Writes what was held back, and from now on writes at once again.
 pub fn release() {
-    let lines = held().take().unwrap_or_default();
+    let held = held().take().unwrap_or_default();
     let mut out = io::stderr().lock();
-    for line in lines {
+    for line in held.lines {
         // Nobody may read it any more; then there is nobody to tell.
         let _ = out.write_all(&line);
     }
+}
+
+/// The newest line that is held back, where it is no older than this: the live view shows it, for nobody else can meanwhile. Nothing in it
+/// is a command to the terminal.
+pub fn newest_held(within: Duration) -> Option<String> {
+    let held = held();
+    let held = held.as_ref()?;
+    held.newest.filter(|at| at.elapsed() <= within)?;
+    let text = String::from_utf8_lossy(held.lines.back()?).into_owned();
+    let text = text.trim_end().replace(['\n', '\t'], " ");
+    Some(text.chars().filter(|character| !character.is_control()).collect())
 }
 
 /// Standard error, for notes and for the log: held back while the live view has the terminal.
@@ -39,7 +59,7 @@ pub struct StandardError;
 impl Write for StandardError {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut held = held();
-        let Some(lines) = held.as_mut() else {
+        let Some(Held { lines, newest }) = held.as_mut() else {
             drop(held);
             // A log whose reader is gone must not end, nor disturb, what is logged: what cannot be written is dropped.
             return Ok(io::stderr().lock().write(bytes).unwrap_or(bytes.len()));
@@ -48,6 +68,7 @@ impl Write for StandardError {
             lines.pop_front();
         }
         lines.push_back(bytes.to_owned());
+        *newest = Some(Instant::now());
         Ok(bytes.len())
     }
 
@@ -102,7 +123,11 @@ mod tests {
     fn a_note_is_written_as_a_whole_whatever_it_is_put_together_from() {
         hold();
         note!("serving {} on {}", "cgroup /web", 8080);
-        let lines = held().take().unwrap();
-        assert_eq!(lines, [b"serving cgroup /web on 8080\n".to_vec()]);
+        assert_eq!(
+            newest_held(Duration::from_secs(60)).unwrap(),
+            "serving cgroup /web on 8080"
+        );
+        let held = held().take().unwrap();
+        assert_eq!(held.lines, [b"serving cgroup /web on 8080\n".to_vec()]);
     }
 }

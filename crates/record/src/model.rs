@@ -285,6 +285,12 @@ impl PeriodRecord {
         self.slo_latency.or(oldest)
     }
 
+    /// Whether so many failed that the percentile lies among them: no latency was measured, and the SLO was missed.
+    pub fn is_percentile_among_failed(&self) -> bool {
+        let failed = self.failures > self.failed_by_client || self.completions == 0 && self.failures > 0;
+        self.slo_latency.is_none() && !self.telemetry_lost && failed
+    }
+
     /// The foremost reason of each law, in the order of the laws.
     pub(crate) fn foremost(&self) -> impl Iterator<Item = &Reason> {
         let reasons = self.reasons.iter().enumerate();

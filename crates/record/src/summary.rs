@@ -116,13 +116,13 @@ impl RunSummary {
     pub fn in_short(&self) -> String {
         let slo = &self.slo;
         let mut kept = match slo.periods_over {
-            _ if slo.is_without_requests() => "no queries".to_owned(),
+            _ if slo.is_without_requests() => "no requests".to_owned(),
             Some(_) => {
                 let (asked, over) = slo.over_of_asked().unwrap_or_default();
                 let over = format!("over in {:.1} % of {asked} judged periods", over.as_percent());
                 match slo.periods_without_requests {
                     0 => over,
-                    none => format!("{over} ({none} more had no queries)"),
+                    none => format!("{over} ({none} more had no requests)"),
                 }
             }
             None => format!("no period was judged, the first {WARM_UP_PERIODS} are not"),

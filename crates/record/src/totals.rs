@@ -115,11 +115,7 @@ impl Counts {
         if period.telemetry_lost {
             return Verdict::Unknown;
         }
-        // So many failed that the percentile lies among them: no latency was measured, and the SLO was missed.
-        if period.failures > period.failed_by_client {
-            return Verdict::Over;
-        }
-        if period.completions == 0 && period.failures > 0 {
+        if period.is_percentile_among_failed() {
             return Verdict::Over;
         }
         if period.completions > 0 {

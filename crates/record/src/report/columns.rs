@@ -67,8 +67,10 @@ pub(crate) struct Moment {
     pub(crate) index: u64,
     /// Why: rule and text of the period with the highest latency, or of the last.
     pub(crate) why: String,
-    /// Whether a period's latency was over the target.
+    /// Whether a period's latency was over the target, or so many failed that it had none at the SLO's percentile.
     pub(crate) over: bool,
+    /// Whether that was so of a period.
+    pub(crate) failed: bool,
     /// Whether a period's telemetry was lost.
     pub(crate) lost: bool,
     periods: u32,
@@ -90,7 +92,9 @@ impl Moment {
         self.end_s = (period.at + period.duration).get();
         let over = period.latency_to_judge().zip(target);
         let judged = period.index >= WARM_UP_PERIODS;
-        let over = judged && over.is_some_and(|(latency, target)| latency > target);
+        let failed = judged && target.is_some() && period.is_percentile_among_failed();
+        let over = failed || judged && over.is_some_and(|(latency, target)| latency > target);
+        self.failed |= failed;
         self.over |= over;
         self.periods += 1;
         self.periods_over += u32::from(over);

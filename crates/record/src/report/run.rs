@@ -84,7 +84,7 @@ fn verdict(run: &RunData) -> String {
         None => format!("The SLO was {slo}; the run is too short to judge it"),
         Some(_) if summary.slo.is_without_requests() => {
             format!(
-                "The SLO was {slo}; there were no queries to hold against it in any of {}",
+                "The SLO was {slo}; there were no requests to hold against it in any of {}",
                 judged(run)
             )
         }
@@ -172,7 +172,9 @@ fn judged(run: &RunData) -> String {
     let of = |periods: u64| format!("{} judged periods", thousands(periods as f64));
     match (slo.periods_without_requests, slo.over_of_asked()) {
         (0, _) | (_, None) => of(slo.periods_judged),
-        (none, Some((asked, _))) => format!("{} ({} more had no queries)", of(asked), thousands(none as f64)),
+        (none, Some((asked, _))) => {
+            format!("{} ({} more had no requests)", of(asked), thousands(none as f64))
+        }
     }
 }
 

@@ -39,9 +39,9 @@ fn of_periods_without_queries_no_slo_is_said_to_be_kept() {
         (20, 20)
     );
     let html = run_html(&archive, id).unwrap();
-    assert!(html.contains("there were no queries to hold against it in any of 20 judged periods"));
+    assert!(html.contains("there were no requests to hold against it in any of 20 judged periods"));
     assert!(!html.contains("was kept"));
-    assert!(summary.in_short().starts_with("P95 under 250 ms: no queries"));
+    assert!(summary.in_short().starts_with("P95 under 250 ms: no requests"));
     let table = headroom_record::summary_table(&[summary]);
     assert!(!table.contains("over"), "{table}");
 
@@ -54,11 +54,11 @@ fn of_periods_without_queries_no_slo_is_said_to_be_kept() {
     );
     assert_eq!(
         summary.in_short(),
-        "P95 under 250 ms: over in 0.0 % of 10 judged periods (10 more had no queries); energy unknown"
+        "P95 under 250 ms: over in 0.0 % of 10 judged periods (10 more had no requests); energy unknown"
     );
     assert!(headroom_record::summary_table(&[summary]).contains("over"));
     let html = run_html(&archive, id).unwrap();
-    assert!(html.contains("was kept in every one of 10 judged periods (10 more had no queries)"));
+    assert!(html.contains("was kept in every one of 10 judged periods (10 more had no requests)"));
 }
 
 #[test]

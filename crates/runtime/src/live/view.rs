@@ -3,8 +3,8 @@
 
 use super::news::of_class;
 use super::tick::Tick;
-use headroom_console::Stop;
 use headroom_console::terminal::{Scene, Stage};
+use headroom_console::{Stop, say};
 use headroom_record::WARM_UP_PERIODS;
 use headroom_units::{Fact, Lever, Part, Quantity, Role, Seconds, Sensor, Source};
 use ratatui::Frame;
@@ -16,6 +16,7 @@ use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph,
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io;
+use std::time::Duration;
 
 /// Periods kept for the plots.
 const HISTORY: usize = 600;
@@ -25,6 +26,13 @@ const REASONS: usize = 8;
 const MAX_PARTS: usize = 10;
 /// Screens of fewer lines than this show less.
 const SMALL: u16 = 34;
+/// Rows of parts on a small screen at least, and what is left of its height for everything else.
+const SMALL_PARTS: usize = 3;
+const SMALL_REST: u16 = 18;
+/// A row narrower than this has its quantities in short words.
+const NARROW: usize = 110;
+/// For how long the newest line of the log, which nobody sees while the view has the terminal, stands in it.
+const LOG_SHOWN: Duration = Duration::from_secs(20);
 /// Stands where a text was cut.
 const CUT: char = '…';
 /// Periods that wait where drawing is slow: half an hour of half seconds. The view's totals lack those beyond.
@@ -174,7 +182,8 @@ impl Screen {
         // A small screen has one row of plots, of a few parts and of the newest reason.
         let is_small = height < SMALL;
         let held = self.target().is_some();
-        let rows = parts.len().min(if is_small { 3 } else { MAX_PARTS });
+        let small_rows = usize::from(height.saturating_sub(SMALL_REST)).clamp(SMALL_PARTS, MAX_PARTS);
+        let rows = parts.len().min(if is_small { small_rows } else { MAX_PARTS });
         // Where no plot but that of latency has room, the values of the others have a line.
         let is_line = is_small && held;
         let first_lines = self.first_lines(usize::from(frame.area().width));
@@ -232,9 +241,8 @@ impl Screen {
         };
         if rows > 0 {
             let width = usize::from(table.width.saturating_sub(2));
-            let lines: Vec<Line<'_>> = parts
-                .iter()
-                .take(rows)
+            let lines: Vec<Line<'_>> = foremost(parts, rows)
+                .into_iter()
                 .map(|part| self.row(part, width))
                 .collect();
             let title = format!(
@@ -392,8 +400,11 @@ impl Screen {
             .into_iter()
             .find(|spans| fits(spans))
             .unwrap_or_else(|| first(true));
-        let notes = fitting(&heading.notes, width);
-        let notes = (!notes.is_empty()).then(|| Line::styled(notes, Style::new().fg(Color::DarkGray)));
+        let notes = match say::newest_held(LOG_SHOWN) {
+            Some(line) => Line::styled(cut(&line, width), Style::new().fg(Color::Yellow)),
+            None => Line::styled(fitting(&heading.notes, width), Style::new().fg(Color::DarkGray)),
+        };
+        let notes = (notes.width() > 0).then_some(notes);
         std::iter::once(Line::from(first)).chain(notes).collect()
     }
 
@@ -517,6 +528,9 @@ impl Screen {
                     // A line has room for few: of levers the letters by which laws and docs call them.
                     let name = match quantity {
                         Quantity::Lever(lever) if !lever.in_short().is_empty() => lever.in_short().to_owned(),
+                        Quantity::Sensor(sensor) if width < NARROW && in_short(*sensor).is_some() => {
+                            in_short(*sensor).unwrap_or_default().to_owned()
+                        }
                         _ => self.name(*quantity),
                     };
                     format!("{name} {}", info.read(*value))
@@ -564,6 +578,34 @@ impl Screen {
         let title = series.first().map(|(quantity, ..)| self.name(*quantity));
         format!("{}{source}{now}", title.unwrap_or_default())
     }
+}
+
+/// As many of the parts as there is room for: those with which something is wrong before others, in the order of the parts.
+fn foremost(parts: &[Part], rows: usize) -> Vec<&Part> {
+    let well = |part: &Part| part.trouble.is_empty();
+    let troubled = parts.iter().filter(|part| !well(part)).count().min(rows);
+    let (mut bad, mut good) = (troubled, rows - troubled);
+    let mut has_room = |part: &&Part| {
+        let left = if well(part) { &mut good } else { &mut bad };
+        let is_left = *left > 0;
+        *left -= usize::from(is_left);
+        is_left
+    };
+    parts.iter().filter(|part| has_room(part)).collect()
+}
+
+/// What a quantity of a server is called where there is little room.
+const fn in_short(sensor: Sensor) -> Option<&'static str> {
+    Some(match sensor {
+        Sensor::ArrivalRate => "arrive",
+        Sensor::ServiceRate => "served",
+        Sensor::InFlight => "in flight",
+        Sensor::Capacity => "takes",
+        Sensor::QueueMean => "queue",
+        Sensor::DropRatio => "dropped",
+        Sensor::FailureRate => "fail",
+        _ => return None,
+    })
 }
 
 /// A text in lines of at most so many characters, broken between words.

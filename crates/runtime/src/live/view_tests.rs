@@ -130,7 +130,7 @@ fn a_screen_of_80_by_24_has_a_plot_and_whole_reasons_and_says_what_it_leaves_out
         "the agent cannot be reached",
         "…│",
         "Power with every server on 185.0 W",
-        "2 of the parts in the record only; 4 of the plots in the record only",
+        "parts; 4 of the plots in the record only",
         "19.0 s  scale-up:",
         "full speed",
         "7 of the reasons in the record only",
@@ -239,5 +239,44 @@ fn a_class_that_misses_says_how_many_connections_do_and_that_its_figures_are_of_
     assert!(
         row.ends_with("1 of 4 connections over; all P99 17.7 of 40.0 ms"),
         "{row}"
+    );
+}
+
+#[test]
+fn of_many_servers_those_in_trouble_are_shown_and_their_figures_fit_80_columns() {
+    let mut screen = Screen::default();
+    let mut parts: Vec<Part> = (1..=9)
+        .map(|node| {
+            let mut part = Part::new(format!("web{node}"), Role::Node)
+                .with(Sensor::ArrivalRate, Some(123.4))
+                .with(Sensor::InFlight, Some(17.0))
+                .with(Sensor::Capacity, Some(180.0));
+            part.state = Some("serving".to_owned());
+            part
+        })
+        .collect();
+    parts[8].trouble.push("does not answer".to_owned());
+    let tick = Tick {
+        at: Seconds::new(1.0),
+        target: Some(Seconds::from_millis(250.0)),
+        parts,
+        ..Tick::default()
+    };
+    screen.take(Message::Tick(Box::new(tick)));
+    let lines = drawn(&screen, 80, 24);
+    let row = |name: &str| lines.iter().find(|line| line.contains(name));
+    for name in ["web1 ", "web5 ", "web9 "] {
+        assert!(row(name).is_some(), "{name}: {lines:#?}");
+    }
+    assert!(row("web9 ").unwrap().contains("does not answer"));
+    assert!(row("web6 ").is_none(), "{lines:#?}");
+    let web1 = row("web1 ").unwrap();
+    assert!(
+        web1.contains("arrive 123") && web1.contains("takes 180") && !web1.contains(CUT),
+        "{web1}"
+    );
+    assert!(
+        lines.iter().any(|line| line.contains("3 of the parts")),
+        "{lines:#?}"
     );
 }

@@ -94,7 +94,11 @@ fn latency<'a>(span: (f64, f64), run: &'a RunData, main: &str) -> Option<Panel<'
     }
     panel.marks = latency_marks(run);
     let how = if run.periods_per_point == 1 { "" } else { "mostly " };
-    let over = format!("; shaded: {how}over T");
+    let failed = match run.moments.iter().any(|moment| moment.failed) {
+        true => format!(", or so many failed that {slo} is none"),
+        false => String::new(),
+    };
+    let over = format!("; shaded: {how}over T{failed}");
     let late = ("over", over.as_str(), spans(&run.moments, Moment::mostly_over));
     let lost = (
         "lost",
