@@ -122,6 +122,7 @@ fn law(name: &str) -> Result<Box<dyn Law>, Box<dyn std::error::Error>> {
         _ => Box::new(Elastic::new(
             slo,
             ElasticTuning {
+                day_s: DAY_S,
                 boot_s: BOOT_S,
                 shutdown_s: SHUTDOWN_S,
                 ..ElasticTuning::default()

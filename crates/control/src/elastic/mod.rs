@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | what comes, told from the noise of its counts | the highest of what windows of 1 to 30 periods show beyond it | `rates` |
 //! | what it may grow to while a server boots | predictors, each judged by what came | [`growth`](crate::growth) |
+//! | what comes at this time of every day | the highest of what came then, as long as what that foresaw came | `days` |
 //! | what each server takes | its own limit as it was met last, else that of its equals | `takes` |
 //! | how many are needed | the fewest that take it when as many are lost as the user asks to survive | `takes` |
 //! | when one goes | when it was not needed for as long as it must be away to be worth its boot | [`needed`](crate::needed) |
@@ -17,6 +18,7 @@
 //! the count of one period, switch off what one period does not need, know one capacity for all, and wait for a boot that hangs.
 
 mod dark;
+mod days;
 mod patience;
 mod probe;
 mod rates;
@@ -30,12 +32,14 @@ pub use tuning::{ElasticTuning, ServerTraits};
 use crate::decision::{Decision, Reason};
 use crate::growth::{Growth, MAX_HORIZON_PERIODS, When};
 use crate::headroom::forecast::Forecaster;
+use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::needed::Needed;
 use crate::observation::{NodeObservation, Observation};
 use crate::parameter::{OutOfRange, Parameters};
 use crate::plant::Slo;
 use crate::resize::{PowerState, Resize};
+use days::Days;
 use headroom_units::{Lever, PerSecond};
 use patience::Patience;
 use probe::{Probe, Trial};
@@ -60,6 +64,8 @@ const LATE_PERIODS: u32 = 3;
 const CAME_S: f64 = 60.0;
 /// No trial before each server has served for so long, seconds: one that is nearly in difficulty has shown its limit by then.
 const CALM_S: f64 = 60.0;
+/// A trial begins where so much of the highest load comes that came in as long as a boot is worth.
+const USUAL: f64 = 0.85;
 /// A boot weighs so much in what a boot usually takes.
 const BOOT_WEIGHT: f64 = 0.3;
 
@@ -94,6 +100,9 @@ pub struct Elastic {
     slo: Slo,
     rates: Rates,
     forecaster: Forecaster,
+    days: Days,
+    /// What was recorded before, until the clock is known.
+    recorded: Option<LoadHistory>,
     growth: Option<Growth>,
     /// So many periods ahead.
     foreseen_periods: usize,
@@ -105,6 +114,9 @@ pub struct Elastic {
     /// The highest load of all that was observed.
     most: f64,
     needed: Needed,
+    /// The load of late, and the highest within as long as a boot is worth: requests in 1,000 s.
+    loads: Needed,
+    highest_per_ks: usize,
     has_begun: bool,
     probe: Probe,
     swap: Swap,
@@ -129,6 +141,8 @@ impl Elastic {
         Ok(Self {
             boot_s: tuning.boot_s,
             target: tuning.min_servers,
+            days: Days::new(tuning.day_s),
+            recorded: None,
             tuning,
             slo,
             rates: Rates::default(),
@@ -141,6 +155,8 @@ impl Elastic {
             sojourn: Sojourn::default(),
             most: 0.0,
             needed: Needed::default(),
+            loads: Needed::default(),
+            highest_per_ks: 0,
             has_begun: false,
             probe: Probe::default(),
             swap: Swap::default(),
@@ -205,7 +221,10 @@ impl Elastic {
             .as_ref()
             .is_none_or(|_| 2 * horizon > 3 * self.foreseen_periods)
         {
-            // Boots take longer than was thought: what is learned is for another time.
+            // Boots take longer than was thought: what was learned is for another time.
+            if self.growth.is_some() {
+                self.observed_s = 0.0;
+            }
             (self.growth, self.foreseen_periods) = (Some(Growth::new(horizon)), horizon);
         }
         if let Some(growth) = &mut self.growth {
@@ -229,7 +248,7 @@ impl Elastic {
             // What it has risen by lately is all that is known of how it grows.
             None => {
                 let horizon_s = self.horizon(self.length_s) as f64 * self.length_s;
-                surge.max(now + self.rates.rise_within(horizon_s))
+                surge.max((now + self.rates.rise_within(horizon_s)).min(most))
             }
         }
     }
@@ -287,6 +306,9 @@ impl Elastic {
         let now_s = observation.at.get();
         let nodes = &observation.nodes;
         let all = nodes.len();
+        if let Some(recorded) = self.recorded.take() {
+            self.days.recall(observation.clock.get(), &recorded);
+        }
         let counts = self.follow(now_s, nodes);
         let arriving = observation
             .demand()
@@ -310,6 +332,7 @@ impl Elastic {
                 self.length_s = length_s;
                 self.rates.observe(arriving, length_s);
                 self.observe_growth(observation.period, arriving, length_s);
+                self.days.observe(observation.clock.get(), arriving, length_s);
             }
             let mean = self.rates.mean();
             self.most = self.most.max(mean);
@@ -355,7 +378,12 @@ impl Elastic {
         let now = sure.max(mean);
         let usable = self.takes.usable(&order[..taking], &self.tuning);
         let committed = taking + booting - overdue;
-        let (within, at_end) = (self.grown(When::Within, mean), self.grown(When::AtEnd, mean));
+        let of_days = self
+            .days
+            .foreseen(observation.clock.get(), self.boot_s)
+            .unwrap_or(0.0);
+        let within = self.grown(When::Within, mean).max(of_days);
+        let at_end = self.grown(When::AtEnd, mean).max(of_days);
         // Where those that are not taken out do not take it, all are asked for: so nobody who still serves goes.
         let takes_all = self.takes.usable(order, &self.tuning);
         let count = |rate: f64| match rate > takes_all {
@@ -374,6 +402,9 @@ impl Elastic {
         }
         let away_s = self.patience.away_s(now_s, self.tuning.break_even_s(self.boot_s));
         let away = (away_s / length_s).min(1e15) as u64;
+        self.highest_per_ks = self
+            .loads
+            .observe(observation.period, (mean * 1e3) as usize, away);
         // What helps against lateness is kept as long as what the load asks for.
         let against_late = if late { taking + 1 } else { 0 };
         let safe = count(within.max(now).max(self.rates.at_most()))
@@ -393,6 +424,7 @@ impl Elastic {
             ("sure_per_s", sure),
             ("grown_per_s", within),
             ("foreseen_per_s", at_end),
+            ("of_days_per_s", of_days),
             ("usable_per_s", usable),
             ("taking_requests", taking as f64),
             ("booting", booting as f64),
@@ -408,7 +440,8 @@ impl Elastic {
             ),
         };
         let in_difficulty = late || self.sojourn.is_slower(SLOWER.0) || self.takes.proven && at_once > taking;
-        match self.probe.observe(now_s, in_difficulty, self.tuning.trial_s) {
+        let (trial_s, is_usual) = (self.tuning.trial_s, self.is_usual());
+        match self.probe.observe(now_s, (in_difficulty, is_usual), trial_s) {
             Trial::Running(for_s) if on <= taking => {
                 let text =
                     format!("{load}: one is drained on trial for {for_s:.0} s, and the others do without it");
@@ -489,6 +522,12 @@ impl Elastic {
         self.answer(taking, counts, all, rule, text, &numbers)
     }
 
+    /// Whether about as much comes as came at most in as long as a boot is worth: a moment in which little comes shows nothing of what the
+    /// others can do without.
+    fn is_usual(&self) -> bool {
+        self.rates.at_most() >= USUAL * self.highest_per_ks as f64 / 1e3
+    }
+
     /// Whether one can be drained on trial: nobody's limit is known, nothing has changed for as long as a boot is worth, and
     /// difficulty would show.
     fn may_probe(&self, observation: &Observation, counts: Counts, away_s: f64) -> bool {
@@ -502,14 +541,16 @@ impl Elastic {
             .iter()
             .zip(&self.servers)
             .all(|(node, of)| match node.state {
-                PowerState::Serving => now_s - of.since_s >= away_s.max(CALM_S),
-                PowerState::Off | PowerState::Maintenance => true,
+                // Of the one that went last too: what comes as rarely as a boot is worth is to be seen without it first.
+                PowerState::Serving | PowerState::Off => now_s - of.since_s >= away_s.max(CALM_S),
+                PowerState::Maintenance => true,
                 _ => false,
             });
         !self.takes.proven
             && !promises
             && would_show
             && is_calm
+            && self.is_usual()
             && counts.taking > least
             && self.probe.may_begin(now_s)
     }
@@ -536,8 +577,17 @@ impl Law for Elastic {
         }
     }
 
+    fn recalls(&self) -> bool {
+        true
+    }
+
+    fn recall(&mut self, history: &LoadHistory) {
+        self.recorded = Some(history.clone());
+    }
+
     fn forget(&mut self) {
         self.rates.forget();
+        self.days.lose();
         self.forecaster.lose_telemetry();
         if let Some(growth) = &mut self.growth {
             growth.lose();

@@ -42,8 +42,14 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// Takes a period, and whether those that serve are in difficulty.
-    pub(super) fn observe(&mut self, now_s: f64, difficulty: bool, trial_s: f64) -> Trial {
+    /// Takes a period, whether those that serve are in difficulty, and whether as much comes as usual: in a lull nothing is shown, and a
+    /// trial goes on until it is over.
+    pub(super) fn observe(
+        &mut self,
+        now_s: f64,
+        (difficulty, is_usual): (bool, bool),
+        trial_s: f64,
+    ) -> Trial {
         let Some(since_s) = self.since_s else {
             return Trial::None;
         };
@@ -53,7 +59,7 @@ impl Probe {
             self.wait_s = (2.0 * self.wait_s).min(MAX_WAIT_S);
             return Trial::Failed;
         }
-        if now_s - since_s >= trial_s {
+        if now_s - since_s >= trial_s && is_usual {
             self.since_s = None;
             return Trial::Passed;
         }

@@ -12,10 +12,11 @@ const ENOUGH_REQUESTS: f64 = 400.0;
 /// Fewer periods show no trend.
 const FEWEST_OF_TREND: usize = 8;
 /// A trend is one where so many more pairs of periods rise than fall, in standard deviations of that number without a trend (Mann's test,
-/// Econometrica 13, 1945): one window in 30,000 of a load that stays.
+/// Econometrica 13, 1945): one window in 30,000 of a load that stays and whose periods do not depend on each other.
 const TREND_DEVIATIONS: f64 = 4.0;
-/// A trend is carried on for at most so many times as long as it was observed.
-const CARRIED_ON: f64 = 4.0;
+/// Where what is beside the trend depends on the period before, the variance of that number is larger (after Hamed and Rao, Journal of
+/// Hydrology 204, 1998, by the first autocorrelation alone), by so much at most: what bends, as a growth by factors, does so too.
+const MOST_VARIANCE: f64 = 3.0;
 /// The longest window.
 const MAX_PERIODS: usize = WINDOWS[WINDOWS.len() - 1];
 
@@ -60,8 +61,9 @@ impl Rates {
         (requests, length_s)
     }
 
-    /// By how much the rate will have risen in so long, if it goes on as it did: by the lower quartile of the slopes between two periods (after Sen, Journal of the
-    /// American Statistical Association 63, 1968), which a step, or a period that is out of line, hardly moves; 0 where it does not rise.
+    /// By how much the rate will have risen in so long, if it goes on as it did, and for no longer than that was seen: by the lower quartile
+    /// of the slopes between two periods (after Sen, Journal of the American Statistical Association 63, 1968), which a step, or a period that
+    /// is out of line, hardly moves; 0 where it does not rise.
     pub(super) fn rise_within(&self, horizon_s: f64) -> f64 {
         let mut ago_s = 0.0;
         let points: Vec<(f64, f64)> = self
@@ -88,13 +90,17 @@ impl Rates {
             .iter()
             .map(|slope| if *slope == 0.0 { 0.0 } else { slope.signum() })
             .sum();
-        let deviation = (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
-        if rising < TREND_DEVIATIONS * deviation {
+        let variance = count * (count - 1.0) * (2.0 * count + 5.0) / 18.0;
+        if rising < TREND_DEVIATIONS * variance.sqrt() {
             return 0.0;
         }
-        let quartile = slopes.len() / 4;
-        let (_, slope, _) = slopes.select_nth_unstable_by(quartile, f64::total_cmp);
-        slope.max(0.0) * horizon_s.min(CARRIED_ON * ago_s)
+        slopes.sort_unstable_by(f64::total_cmp);
+        let (middle, quartile) = (slopes[slopes.len() / 2], slopes[slopes.len() / 4]);
+        let more = more_variance(&points, middle);
+        if rising < TREND_DEVIATIONS * (variance * more).sqrt() {
+            return 0.0;
+        }
+        quartile.max(0.0) * horizon_s.min(ago_s)
     }
 
     /// What comes at least: the highest of what each window shows beyond the noise of its count. A surge is in it after its first
@@ -110,6 +116,25 @@ impl Rates {
         }
         most
     }
+}
+
+/// How many times the variance of Mann's number is what it would be of periods that do not depend on each other: by the first
+/// autocorrelation of what is beside a line of this slope.
+fn more_variance(points: &[(f64, f64)], slope: f64) -> f64 {
+    let beside: Vec<f64> = points.iter().map(|(at, rate)| rate - slope * at).collect();
+    let mean = beside.iter().sum::<f64>() / beside.len() as f64;
+    let all: f64 = beside.iter().map(|value| (value - mean).powi(2)).sum();
+    let next: f64 = beside
+        .windows(2)
+        .map(|pair| (pair[0] - mean) * (pair[1] - mean))
+        .sum();
+    // Of a line without noise nothing is beside it.
+    let of_next = if all > 1e-12 {
+        (next / all).clamp(0.0, 0.9)
+    } else {
+        0.0
+    };
+    ((1.0 + of_next) / (1.0 - of_next)).min(MOST_VARIANCE)
 }
 
 #[cfg(test)]
@@ -142,8 +167,8 @@ mod tests {
             "{}",
             rise.rise_within(8.0)
         );
-        // No longer than four times the half minute that was seen.
-        assert!((rise.rise_within(1e4) - 300.0).abs() < 1e-6);
+        // No longer than the half minute that was seen.
+        assert!((rise.rise_within(1e4) - 75.0).abs() < 1e-6);
         let wobble = |second: f64| 7.0 * (second * 2.399_963).sin();
         let noisy = rates(&|second| 40.0 + 2.5 * second + wobble(second)).rise_within(8.0);
         assert!((10.0..22.0).contains(&noisy), "{noisy}");

@@ -62,6 +62,28 @@ impl World {
         wanted
     }
 
+    /// A second in which so many requests come and are answered and so many are in flight; how many servers are wanted after it.
+    fn busy(&mut self, requests: u64, in_flight: u64) -> usize {
+        self.at_s += 1;
+        let observation = Observation {
+            period: self.at_s,
+            at: Seconds::new(self.at_s as f64),
+            length: Seconds::new(1.0),
+            demand: Some(PerSecond::new(requests as f64)),
+            traffic: Some(Traffic {
+                arrivals: requests,
+                completions: requests,
+                in_flight: Some(in_flight),
+                ..Traffic::default()
+            }),
+            nodes: self.nodes.clone(),
+            ..Observation::default()
+        };
+        let decision = self.law.decide(&observation);
+        self.rule = decision.reasons[0].rule.to_string();
+        decision.setting.servers().unwrap()
+    }
+
     fn obey(&mut self, wanted: usize, ranks: &[u16]) {
         let capacity = self.nodes[0].capacity;
         for at in 0..self.nodes.len() {
@@ -310,26 +332,7 @@ fn without_any_limit_known_one_is_drained_on_trial() {
     let mut world = World::new(wide(), 3, 3, bound);
     // Servers that would never show it: nothing is tried.
     assert_eq!(world.run(2_000, 12.0), 3);
-    let busy = |world: &mut World, in_flight: u64| {
-        world.at_s += 1;
-        let observation = Observation {
-            period: world.at_s,
-            at: Seconds::new(world.at_s as f64),
-            length: Seconds::new(1.0),
-            demand: Some(PerSecond::new(12.0)),
-            traffic: Some(Traffic {
-                arrivals: 12,
-                completions: 12,
-                in_flight: Some(in_flight),
-                ..Traffic::default()
-            }),
-            nodes: world.nodes.clone(),
-            ..Observation::default()
-        };
-        let decision = world.law.decide(&observation);
-        world.rule = decision.reasons[0].rule.to_string();
-        decision.setting.servers().unwrap()
-    };
+    let busy = |world: &mut World, in_flight: u64| world.busy(12, in_flight);
     // What a request usually takes must be known first.
     let probes_after = (1..60).find(|_| busy(&mut world, 2) == 2).unwrap();
     assert!(
@@ -352,6 +355,38 @@ fn without_any_limit_known_one_is_drained_on_trial() {
     world.nodes[2].state = PowerState::Serving;
     for _ in 0..590 {
         assert_eq!(busy(&mut world, 2), 3, "{}", world.rule);
+    }
+}
+
+#[test]
+fn a_trial_waits_for_what_a_boot_is_worth_after_the_last_and_shows_nothing_in_a_lull() {
+    let bound = Capacity::LowerBound(PerSecond::new(20.0));
+    let mut world = World::new(wide(), 5, 5, bound);
+    let worth_s = world.law.tuning.break_even_s(world.law.boot_s) as u64;
+    let mut begun = Vec::new();
+    for second in 0..2_000 {
+        // A lull of a minute, in which trials begun before do not end.
+        let requests = if second % 500 >= 440 { 30 } else { 70 };
+        // It takes some seconds until it is seen.
+        let is_lull = second % 500 >= 450;
+        let rule_before = world.rule.clone();
+        let wanted = world.busy(requests, 2 * requests / 10);
+        match world.rule.as_str() {
+            "probe" => {
+                assert!(!is_lull, "begun in a lull, at {second} s");
+                begun.push(world.at_s);
+                world.nodes[wanted].state = PowerState::Draining;
+            }
+            "probe-passed" => {
+                assert!(!is_lull && rule_before == "probing", "{second} s, {rule_before}");
+                world.nodes[wanted].state = PowerState::Off;
+            }
+            _ => {}
+        }
+    }
+    assert!(begun.len() >= 2, "{begun:?}");
+    for pair in begun.windows(2) {
+        assert!(pair[1] - pair[0] >= worth_s, "{begun:?}, worth {worth_s} s");
     }
 }
 

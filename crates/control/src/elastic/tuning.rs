@@ -38,6 +38,8 @@ pub struct ElasticTuning {
     pub surge: f64,
     /// The most servers that boot at once. 4096, as many as there are.
     pub starts_at_once: usize,
+    /// After how long the load comes again as it came, seconds: a day, or a week (604800); 0: nothing is learned of that. 86400.
+    pub day_s: f64,
     /// What a server takes to boot, until one was observed to, seconds. 120.
     pub boot_s: f64,
     /// After a start nothing is switched off for so long, beyond what the energy of a boot asks for, seconds. 0.
@@ -68,6 +70,7 @@ impl Default for ElasticTuning {
             exceeded: 0.01,
             surge: 1.0,
             starts_at_once: MAX_SERVERS,
+            day_s: DAY_S,
             boot_s: 120.0,
             cooldown_s: 0.0,
             trial_s: 30.0,
@@ -120,6 +123,7 @@ impl Parameters for ElasticTuning {
             Bound::BelowOne.check("margin", self.margin),
             Bound::Between(1e-4, 0.5).check("exceeded", self.exceeded),
             Bound::Between(1.0, 1e3).check("surge", self.surge),
+            Bound::Seconds(0.0, 31.0 * DAY_S).check("day_s", self.day_s),
             Bound::Seconds(0.0, 3_600.0).check("boot_s", self.boot_s),
             within_a_day("cooldown_s", self.cooldown_s),
             within_a_day("trial_s", self.trial_s),

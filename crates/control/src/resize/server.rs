@@ -322,7 +322,11 @@ impl Server {
             // Given back.
             PowerState::Maintenance => match (Found::from(health), wanted) {
                 (Found::Answering, true) => self.admit(now_s),
-                (Found::Answering, false) => self.stop(now_s),
+                // As one that was drained: it stays on for a while, and comes at once where it is missed.
+                (Found::Answering, false) => {
+                    self.enter(PowerState::Draining, now_s);
+                    None
+                }
                 (Found::Powered, _) => {
                     self.enter(PowerState::Booting, now_s);
                     None

@@ -182,7 +182,10 @@ impl Parts {
             let sum = data.sums.entry(key).or_default();
             *sum = (sum.0 + value * length_s, sum.1 + length_s);
         }
-        data.facts.extend(part.facts.clone());
+        // What was a fact before and is none now is none at the end.
+        if !part.facts.is_empty() {
+            data.facts.clone_from(&part.facts);
+        }
         for trouble in &part.trouble {
             if data.trouble.len() < MAX_TROUBLES && !data.trouble.contains(trouble) {
                 data.trouble.push(trouble.clone());

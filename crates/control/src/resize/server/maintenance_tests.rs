@@ -75,7 +75,7 @@ fn another_is_started_before_it_is_drained_and_it_is_left_on() {
 }
 
 #[test]
-fn one_that_is_given_back_and_runs_gets_requests_or_is_stopped() {
+fn one_that_is_given_back_and_runs_gets_requests_or_is_as_one_that_was_drained() {
     let given_back = |health: Health, target| {
         let mut fleet = taken_out(&[false, true], OUT);
         second(&mut fleet, 1, 1, &[DOWN, UP]);
@@ -85,7 +85,7 @@ fn one_that_is_given_back_and_runs_gets_requests_or_is_stopped() {
         (orders, states(&fleet)[0])
     };
     assert_eq!(given_back(UP, 2), (vec![(0, Command::Enable)], "warming"));
-    assert_eq!(given_back(UP, 1), (vec![(0, Command::PowerOff)], "stopping"));
+    assert_eq!(given_back(UP, 1), (vec![], "draining"));
     let boots = Health {
         answering: false,
         ..UP
