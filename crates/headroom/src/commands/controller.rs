@@ -1,6 +1,7 @@
 //! `headroom controller` and `headroom resize`: one service on many nodes, whose agents and gateways are elsewhere, and whose
 //! servers may be switched on and off.
 
+mod amendment;
 mod foreseen;
 mod guard;
 mod ownership;
@@ -31,12 +32,11 @@ use headroom_runtime::resize::{Servers, leave};
 use headroom_units::{Cores, PerSecond, Seconds, Source};
 use headroom_wire::message::{Description, Holder};
 use ownership::Ownership;
-use record::Record;
 use reload::{Hangups, Reload};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use supervisor::{Guard, Orders};
+use supervisor::Orders;
 
 /// `headroom controller` and `headroom resize`, which read the same file.
 #[derive(Clone, Debug, Args)]
@@ -85,7 +85,7 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
         return say::result(EXAMPLE.trim_end());
     };
     if args.when_input_closes {
-        return guard::watch_over(file, command, &undo::run_dir(args.run_dir.as_deref())?);
+        return guard::watch_over(file, command);
     }
     if args.check {
         return match foreseen::checked(args, file, command) {
@@ -119,7 +119,7 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
         (&config, &document),
         &mut cluster,
         (&stop, &hangups),
-        (owned.as_ref(), &run_dir, command),
+        (owned.as_ref(), command),
     );
     // Before the summary: the nodes are released.
     drop(cluster);
@@ -180,7 +180,11 @@ impl Cluster {
         let gateways = match config.gateways.is_empty() {
             true => None,
             false => {
-                let gateways = Gateways::start(config.gateway_addresses(document)?, &client, period)?;
+                let addresses = config.gateway_addresses(document)?;
+                let gateways = match args.dry_run {
+                    true => Gateways::look(addresses, &client, period)?,
+                    false => Gateways::start(addresses, &client, period)?,
+                };
                 Some(gateways.leaving_after(config.cluster.refused_periods_to_leave))
             }
         };
@@ -371,55 +375,13 @@ fn hold(
     }
 }
 
-/// Has the servers for good, watched over by a guard where every one is to serve at the end; and begins with what the run before
-/// could not do.
-fn take_over(
-    owned: &Ownership,
-    servers: &mut Servers,
-    orders: Option<Orders>,
-) -> Result<Option<Guard>, Failure> {
-    let guard = match orders {
-        Some(orders) => {
-            let record = Record::new(
-                orders.run,
-                orders.command,
-                orders.document.file(),
-                orders.document.text(),
-            )?;
-            let mut guard = Guard::start(orders)?;
-            if let Err(error) = owned.place.write(&record) {
-                guard.dismiss();
-                let why = format!(
-                    "{}: what is switched off cannot be recorded",
-                    owned.place.path().display()
-                );
-                return Err(Failure::usage(anyhow!(error).context(why)));
-            }
-            servers.guarded(guard.stands());
-            Some(guard)
-        }
-        None => {
-            owned.place.remove()?;
-            None
-        }
-    };
-    owned.share()?;
-    if let Some(words) = owned.words() {
-        say::note!("{words}");
-        if !owned.is_guarded {
-            servers.bring_back();
-        }
-    }
-    Ok(guard)
-}
-
 /// Holds the nodes, runs the loop, and leaves every server serving; the summary where it ran, and what was left undone.
 fn serve(
     args: &ControllerArgs,
     (config, document): (&ControllerFile, &Document),
     cluster: &mut Cluster,
     (stop, hangups): (&Stop, &Hangups),
-    (owned, run_dir, command): (Option<&Ownership>, &Path, &'static str),
+    (owned, command): (Option<&Ownership>, &'static str),
 ) -> Result<(Option<RunSummary>, Vec<String>), Failure> {
     let ran_by = (&config.law.names, &config.control);
     let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
@@ -435,18 +397,19 @@ fn serve(
     };
     let leaves = owned.is_some() && config.exit.servers == AtExit::Serving;
     // From here on servers are switched off; whatever ends this process, somebody switches them on again.
-    let mut guard = match (owned, &mut cluster.servers) {
+    let (mut guard, watched) = match (owned, &mut cluster.servers) {
         (Some(owned), Some(servers)) => {
             let orders = Orders {
                 command,
                 document: document.clone(),
-                run_dir: run_dir.to_owned(),
+                place: owned.place.clone(),
                 run: headroom_runtime::random(),
             };
-            take_over(owned, servers, leaves.then_some(orders))?
+            owned.take_over(servers, leaves.then_some(orders))?
         }
         _ => None,
-    };
+    }
+    .unzip();
     hangups.serve(Reload {
         args: args.clone(),
         file: document.file().to_owned(),
@@ -455,7 +418,7 @@ fn serve(
         has_tls: config.tls.is_some(),
         members: cluster.members.clone(),
         taken_out: cluster.servers.as_ref().map(Servers::taken_out),
-        guard: guard.as_ref().map(Guard::words),
+        watched,
         lock: None,
     });
     let mut outcome = Ok(None);
@@ -494,6 +457,7 @@ fn serve(
         };
         outcome = start.run(world, &admin, stop);
     }
+    hangups.end();
     let mut left = Vec::new();
     if let (Some(servers), Some(guard)) = (cluster.servers.as_mut(), guard.as_mut()) {
         guard.leaves();

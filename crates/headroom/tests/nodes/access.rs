@@ -4,7 +4,7 @@ use crate::common::{Group, Program, assert_has, headroom, succeeds, wait};
 use crate::parts::{Certs, agent_on, apply, listening, runtime};
 use headroom_wire::Address;
 use headroom_wire::certs::Validity;
-use headroom_wire::client::{Client, GatewayClient};
+use headroom_wire::client::{Client, GatewayClient, Observer};
 use headroom_wire::message::{BackendState, SetBackend};
 use std::fs;
 use std::io::Write;
@@ -153,7 +153,7 @@ fn a_gateway_is_commanded_by_operators_and_described_to_readers() {
             .to_string();
         assert_has(&error, &["SetLevers is not for \"grafana\""]);
         let error = reader
-            .observe(Duration::from_millis(50))
+            .observe(Duration::from_millis(50), Observer::Commands)
             .await
             .unwrap_err()
             .to_string();

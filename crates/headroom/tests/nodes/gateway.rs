@@ -2,7 +2,7 @@
 
 use crate::common::{Gateway, assert_has, get, until};
 use headroom_wire::Refusal;
-use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
+use headroom_wire::client::{CallError, ClientOptions, GatewayClient, Observer};
 use headroom_wire::message::{BackendState, LeverSetting, SetBackend};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn periods_lose_no_request_and_one_controller_takes_them_and_sets_the_backends()
     runtime.block_on(async {
         let client = GatewayClient::connect(&address, &options).await.unwrap();
         assert_eq!(client.gateway().backends[0].url, "http://127.0.0.1:9");
-        let mut periods = client.observe(PART).await.unwrap();
+        let mut periods = client.observe(PART, Observer::Commands).await.unwrap();
         let first = periods.next().await.unwrap().unwrap();
         assert_eq!(
             (first.number, first.arrivals),
@@ -43,16 +43,19 @@ fn periods_lose_no_request_and_one_controller_takes_them_and_sets_the_backends()
         );
 
         let other = GatewayClient::connect(&address, &options).await.unwrap();
-        let refused = other.observe(PART).await.unwrap_err();
+        let refused = other.observe(PART, Observer::Commands).await.unwrap_err();
         assert!(
             matches!(&refused, CallError::Refused(Refusal::Busy { limit: 1, .. })),
             "{refused}"
         );
         assert!(
-            refused.to_string().starts_with("the gateway serves 1 observer"),
+            refused.to_string().starts_with("the gateway serves 1 controller"),
             "{refused}"
         );
-        let short = other.observe(Duration::from_millis(1)).await.unwrap_err();
+        let short = other
+            .observe(Duration::from_millis(1), Observer::Commands)
+            .await
+            .unwrap_err();
         assert_has(short.to_string(), &["period_ms is 1 ms, outside 20 to 60000 ms"]);
 
         for _ in 0..20 {
@@ -115,7 +118,7 @@ fn periods_lose_no_request_and_one_controller_takes_them_and_sets_the_backends()
         runtime
             .block_on(async {
                 let client = GatewayClient::connect(&address, &options).await?;
-                client.observe(PART).await
+                client.observe(PART, Observer::Commands).await
             })
             .ok()
             .map(|_| ())

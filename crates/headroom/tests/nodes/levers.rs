@@ -7,7 +7,7 @@ use crate::parts::{Plain, status};
 use headroom_record::Archive;
 use headroom_units::{Lever, Part, Quantity, Role, Sensor};
 use headroom_wire::Address;
-use headroom_wire::client::{ClientOptions, GatewayClient};
+use headroom_wire::client::{ClientOptions, GatewayClient, Observer};
 use headroom_wire::message::LeverSetting;
 use std::fs;
 use std::future::Future;
@@ -43,7 +43,13 @@ fn interval_of(address: &Address) -> Option<f64> {
         let client = GatewayClient::connect(address, &ClientOptions::default())
             .await
             .ok()?;
-        let period = client.observe(PART).await.ok()?.next().await.ok()??;
+        let period = client
+            .observe(PART, Observer::Commands)
+            .await
+            .ok()?
+            .next()
+            .await
+            .ok()??;
         of(&period.levers, Lever::BatchInterval)
     })
 }
@@ -68,7 +74,7 @@ fn what_is_set_over_the_control_port_holds_for_its_lease_and_is_as_configured_el
         assert!(least >= 65_536.0 && least < most / 4.0, "{size:?}");
         assert_eq!((most, size.configured), (8_388_608.0, 8_388_608.0));
 
-        let mut periods = client.observe(PART).await.unwrap();
+        let mut periods = client.observe(PART, Observer::Commands).await.unwrap();
         let (short, long) = (Duration::from_millis(600), Duration::from_secs(60));
         let both = vec![
             setting(Lever::BatchInterval, 0.2),

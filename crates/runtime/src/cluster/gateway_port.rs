@@ -4,6 +4,7 @@ mod bounds;
 mod levers;
 #[cfg(test)]
 mod refused_tests;
+mod turn;
 
 pub use levers::levers_of;
 
@@ -12,6 +13,7 @@ use anyhow::Context;
 use bounds::Bounds;
 use headroom_gateway::{BackendChange, ClassCounts, Handle, PeriodStats};
 use headroom_wire::access::Rules;
+use headroom_wire::client::Observer;
 use headroom_wire::message::{
     Backend, BackendPeriod, BackendState, BatchCounts, BoundPassed, CacheCounts, ClassOnBackend, ClassRoute,
     ConnectCounts, GatewayDescription, GatewayPeriod, ImportanceCounts, QueueCounts, Range, RetryCounts,
@@ -25,11 +27,11 @@ use headroom_wire::{Address, Refusal, Server, limiter, proto};
 use levers::Levers;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use turn::{Turn, Turns};
 
 /// The periods that may be asked for, in milliseconds.
 const PERIOD_MS: Range = Range::new(20.0, 60_000.0);
@@ -81,7 +83,7 @@ impl BoundPort {
             bounds: Arc::clone(&bounds),
             gateway,
             run: crate::random(),
-            observed: Arc::default(),
+            turns: Turns::default(),
         };
         let thread = std::thread::Builder::new()
             .name("control-port".to_owned())
@@ -151,42 +153,23 @@ struct Control {
     levers: Arc<Levers>,
     bounds: Arc<Bounds>,
     run: u64,
-    observed: Arc<AtomicBool>,
-}
-
-/// The right to take periods, which one stream has.
-struct Turn(Arc<AtomicBool>);
-
-impl Turn {
-    fn take(observed: &Arc<AtomicBool>) -> Result<Self, Refusal> {
-        if observed.swap(true, Ordering::AcqRel) {
-            return Err(Refusal::Busy {
-                server: Server::Gateway,
-                what: "controller, which takes its counters,".to_owned(),
-                limit: 1,
-            });
-        }
-        Ok(Self(Arc::clone(observed)))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
+    turns: Turns,
 }
 
 /// Periods on their way; at most one waits for its reader, and the next one is longer.
-struct Periods(mpsc::Receiver<proto::GatewayPeriod>);
+struct Periods(mpsc::Receiver<Reported>);
+
+/// A period, or why no more of them come.
+type Reported = Result<proto::GatewayPeriod, Status>;
 
 impl Stream for Periods {
-    type Item = Result<proto::GatewayPeriod, Status>;
+    type Item = Reported;
 
     fn poll_next(
         mut self: Pin<&mut Self>,
         context: &mut task::Context<'_>,
     ) -> task::Poll<Option<Self::Item>> {
-        self.0.poll_recv(context).map(|period| period.map(Ok))
+        self.0.poll_recv(context)
     }
 }
 
@@ -393,9 +376,22 @@ impl Control {
         }
     }
 
+    /// Reports one period after another, until nobody reads them or the turn is another's.
+    async fn observe(self, mut turn: Turn, period: Duration, periods: mpsc::Sender<Reported>) {
+        let why = tokio::select! {
+            biased;
+            why = turn.is_over() => why,
+            () = self.take_periods(period, &periods) => return,
+        };
+        // One that reads slowly does not keep it from the other.
+        drop(turn);
+        // Whoever read them may have gone.
+        let _ = periods.send(Err(why.into())).await;
+    }
+
     /// Takes one period after another until nobody reads them.
-    async fn observe(self, turn: Turn, period: Duration, periods: mpsc::Sender<proto::GatewayPeriod>) {
-        let _turn = turn;
+    async fn take_periods(&self, period: Duration, periods: &mpsc::Sender<Reported>) {
+        let _taking = self.turns.taking().await;
         let patience = period.max(MIN_PATIENCE);
         self.gateway.take_period(patience).await;
         let mut due = tokio::time::interval(period);
@@ -407,7 +403,11 @@ impl Control {
                 () = periods.closed() => return,
             }
             let stats = self.gateway.take_period(patience).await;
-            if periods.send(self.message(number, stats).into()).await.is_err() {
+            if periods
+                .send(Ok(self.message(number, stats).into()))
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -444,9 +444,16 @@ impl gateway_server::Gateway for Control {
         &self,
         request: Request<proto::ObserveGatewayRequest>,
     ) -> Result<Response<Periods>, Status> {
-        let period_ms = request.into_inner().period_ms;
+        let proto::ObserveGatewayRequest {
+            period_ms,
+            only_looks,
+        } = request.into_inner();
         Refusal::check_range("period_ms", period_ms as f64, PERIOD_MS, "ms")?;
-        let turn = Turn::take(&self.observed)?;
+        let observer = match only_looks {
+            true => Observer::OnlyLooks,
+            false => Observer::Commands,
+        };
+        let turn = self.turns.take(observer)?;
         let (sender, receiver) = mpsc::channel(1);
         let period = Duration::from_millis(period_ms);
         tokio::spawn(Self::observe(self.clone(), turn, period, sender));

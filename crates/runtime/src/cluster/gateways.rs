@@ -20,7 +20,7 @@ use crate::live::{ReportedLatency, SizesPeriod, Telemetry, TrafficPeriod, Watch}
 use headroom_gateway::service_histogram;
 use headroom_units::{Part, Role};
 use headroom_wire::Address;
-use headroom_wire::client::ClientOptions;
+use headroom_wire::client::{ClientOptions, Observer};
 use membership::{Contact, Member, Standing};
 use roster::Gateway;
 use state::GatewayState;
@@ -61,7 +61,7 @@ pub struct Gateways {
 }
 
 impl Gateways {
-    /// Starts to connect to every gateway.
+    /// Starts to connect to every gateway, to command it.
     ///
     /// # Errors
     /// A thread that cannot be started.
@@ -70,9 +70,30 @@ impl Gateways {
         client: &ClientOptions,
         period: Duration,
     ) -> io::Result<Self> {
+        Self::observed_by(Observer::Commands, gateways, client, period)
+    }
+
+    /// The same for who commands none of them, and gives way to who does.
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn look(
+        gateways: Vec<(String, Address)>,
+        client: &ClientOptions,
+        period: Duration,
+    ) -> io::Result<Self> {
+        Self::observed_by(Observer::OnlyLooks, gateways, client, period)
+    }
+
+    fn observed_by(
+        observer: Observer,
+        gateways: Vec<(String, Address)>,
+        client: &ClientOptions,
+        period: Duration,
+    ) -> io::Result<Self> {
         let (stop, stopping) = watch::channel(false);
         let network = Network::start("cluster-gateways", Vec::<Attending>::new(), stop)?;
-        let members = GatewayMembers::new(network.spawner(), stopping, client.clone(), period);
+        let members = GatewayMembers::new(network.spawner(), stopping, client.clone(), (period, observer));
         members.begin(gateways)?;
         Ok(Self {
             members,

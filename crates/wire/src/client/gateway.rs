@@ -13,6 +13,15 @@ use std::time::Duration;
 /// The longest answer, in bytes: a period of the most classes of sizes at the most backends fits, each with every latency.
 const PERIOD_BYTES: usize = 4 << 20;
 
+/// What whoever asks for a gateway's periods is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observer {
+    /// To command the gateway by them.
+    Commands,
+    /// To tell what would be done.
+    OnlyLooks,
+}
+
 /// A connection to one gateway's control port. It does not reconnect. A clone uses the same connection.
 #[derive(Clone, Debug)]
 pub struct GatewayClient {
@@ -100,13 +109,15 @@ impl GatewayClient {
             .await
     }
 
-    /// Asks for one period after another.
+    /// Asks for one period after another. Whoever only looks gives way to whoever may command.
     ///
     /// # Errors
-    /// [`CallError`].
-    pub async fn observe(&self, period: Duration) -> Result<GatewayPeriods, CallError> {
-        let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
-        let request = proto::ObserveGatewayRequest { period_ms };
+    /// [`CallError`]; [`CallError::Refused`] while another has them, here or from the stream.
+    pub async fn observe(&self, period: Duration, observer: Observer) -> Result<GatewayPeriods, CallError> {
+        let request = proto::ObserveGatewayRequest {
+            period_ms: u64::try_from(period.as_millis()).unwrap_or(u64::MAX),
+            only_looks: observer == Observer::OnlyLooks,
+        };
         self.caller
             .stream(async |inner| inner.observe(request).await)
             .await

@@ -4,7 +4,7 @@ mod channel;
 mod gateway;
 mod queue;
 
-pub use gateway::{BoundWatch, GatewayClient, GatewayPeriods};
+pub use gateway::{BoundWatch, GatewayClient, GatewayPeriods, Observer};
 pub use queue::QueueSnapshots;
 
 use crate::message::{Applied, Apply, Description, Holder, Released, Sample};

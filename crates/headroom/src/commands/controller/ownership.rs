@@ -3,14 +3,17 @@
 //! Two locks say so. That of the record's folder is held by whoever has the servers. That of the file itself tells a guard, too,
 //! when to let go: a controller that starts holds it alone, and one whose own guard stands shares it.
 
+use super::amendment::{self, Amendment};
 use super::guard;
 use super::record::{Place, Record};
+use super::supervisor::{Guard, GuardWords, Orders};
 use crate::config::controller::ControllerFile;
 use anyhow::{Context, anyhow};
 use headroom_console::{Document, Failure, say};
 use headroom_node::restore::{LedgerError, RunDir};
+use headroom_runtime::resize::Servers;
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -39,10 +42,13 @@ impl Ownership {
     /// # Errors
     /// Another has them; a run folder that cannot be used; a record that cannot be read.
     pub fn take(file: &Path, run_dir: &Path) -> Result<Self, Failure> {
-        let locked = lock(file)?;
         let place = Place::of(run_dir, file)?;
+        let locked = lock(file).map_err(|error| match place.holder() {
+            Some(pid) => another(file, &pid),
+            None => error,
+        })?;
         let held = place.take().map_err(|error| match error {
-            LedgerError::InUse { owner, .. } => another(file, &format!("pid {owner}")),
+            LedgerError::InUse { owner, .. } => another(file, &owner),
             error => Failure::usage(error),
         })?;
         let before = place.record()?;
@@ -55,12 +61,50 @@ impl Ownership {
         })
     }
 
-    /// From now on it has them for good: the guard of a run before that was killed lets go of them.
+    /// Has the servers for good, watched over by a guard where every one is to serve at the end; and begins with what the run before
+    /// could not do. The guard of that lets go of them.
     ///
     /// # Errors
-    /// The file cannot be locked.
-    pub fn share(&self) -> io::Result<()> {
-        self.file.lock_shared()
+    /// No guard stands, or the run cannot be recorded: nothing is switched then.
+    pub fn take_over(
+        &self,
+        servers: &mut Servers,
+        orders: Option<Orders>,
+    ) -> Result<Option<(Guard, Watched)>, Failure> {
+        let guard = match orders {
+            Some(orders) => {
+                let (file, text) = (orders.document.file(), orders.document.text());
+                let record = Record::new(orders.run, orders.command, file, text)?;
+                let mut guard = Guard::start(orders)?;
+                if let Err(error) = self.place.write(&record) {
+                    guard.dismiss();
+                    let why = format!(
+                        "{}: what is switched off cannot be recorded",
+                        self.place.path().display()
+                    );
+                    return Err(Failure::usage(anyhow!(error).context(why)));
+                }
+                servers.guarded(guard.stands());
+                let watched = Watched {
+                    words: guard.words(),
+                    place: self.place.clone(),
+                    record,
+                };
+                Some((guard, watched))
+            }
+            None => {
+                self.place.remove()?;
+                None
+            }
+        };
+        self.file.lock_shared()?;
+        if let Some(words) = self.words() {
+            say::note!("{words}");
+            if !self.is_guarded {
+                servers.bring_back();
+            }
+        }
+        Ok(guard)
     }
 
     /// Sees that all servers of the run before are servers of this one, too.
@@ -85,7 +129,7 @@ impl Ownership {
     }
 
     /// What the user is told of the run before.
-    pub fn words(&self) -> Option<String> {
+    fn words(&self) -> Option<String> {
         let pid = self.before.as_ref()?.pid;
         Some(match self.is_guarded {
             true => {
@@ -95,6 +139,26 @@ impl Ownership {
                 "the run before (pid {pid}) was killed, and its guard with it, or could not start every server: all are started now"
             ),
         })
+    }
+}
+
+/// What does what a run could not, were its process killed: its guard, and its record.
+#[derive(Debug)]
+pub struct Watched {
+    words: GuardWords,
+    place: Place,
+    record: Record,
+}
+
+impl Watched {
+    /// Has both go by what was read again.
+    ///
+    /// # Errors
+    /// The record cannot be written: its old one stands.
+    pub fn amend(&mut self, amendment: Amendment) -> io::Result<()> {
+        self.words.amend(amendment.clone());
+        self.record.amendment = Some(amendment);
+        self.place.write(&self.record)
     }
 }
 
@@ -126,9 +190,17 @@ fn switched(config: &ControllerFile) -> BTreeSet<String> {
     switched.map(|(name, _)| name.clone()).collect()
 }
 
-fn another(file: &Path, why: &str) -> Failure {
+fn another(file: &Path, pid: &str) -> Failure {
     Failure::usage(anyhow!(
-        "{}: another controller runs with this file, or `headroom release` starts its servers ({why}); stop it first",
+        "{}: another controller runs with this file, or `headroom release` starts its servers (pid {pid}); stop it first",
+        file.display()
+    ))
+}
+
+fn locked(file: &Path) -> Failure {
+    Failure::usage(anyhow!(
+        "{}: a process holds a lock on this file, as another controller with another --run-dir does, or a program that copies files; end \
+         it first (`fuser -v` names who has the file open)",
         file.display()
     ))
 }
@@ -137,8 +209,10 @@ fn lock(file: &Path) -> Result<File, Failure> {
     let opened = File::open(file)?;
     let until = Instant::now() + MAX_LOCK;
     while let Err(error) = opened.try_lock() {
-        if Instant::now() >= until {
-            return Err(another(file, &error.to_string()));
+        match error {
+            TryLockError::Error(error) => return Err(error.into()),
+            TryLockError::WouldBlock if Instant::now() >= until => return Err(locked(file)),
+            TryLockError::WouldBlock => {}
         }
         std::thread::sleep(AGAIN);
     }
@@ -203,11 +277,30 @@ fn bring_back(place: &Place, record: &Record, _file: Option<File>) -> Result<Str
     let document = Document::shipped(&name.to_string(), &record.text);
     let (mut config, document) = ControllerFile::checked(document, &record.command)?;
     // Somebody may work on a server that was in service when the run began.
-    if let Ok((now, _)) = ControllerFile::read(&record.file, &record.command) {
-        guard::take_out_as(&mut config, &now);
+    if let Some(amendment) = &record.amendment {
+        amendment.apply(&mut config);
     }
-    let names: Vec<String> = switched(&config).into_iter().collect();
-    let names = names.join(", ");
+    let now = ControllerFile::read(&record.file, &record.command);
+    if let Ok((now, _)) = &now {
+        amendment::take_out_as(&mut config, now);
+    }
+    let (mut names, out) = (switched(&config), config.taken_out());
+    names.retain(|server| !out.contains_key(server));
+    let listed = |names: Vec<String>| match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    };
+    let none_is_out = out.is_empty();
+    let (names, out) = (
+        listed(names.into_iter().collect()),
+        listed(out.into_keys().collect()),
+    );
+    if let Err(error) = now {
+        say::note!(
+            "warning: what the controller read last holds, by which {out} of its servers is in maintenance, for the file cannot be used now: \
+             {error}"
+        );
+    }
     let tuning = &config.power;
     // One that was ordered to stop has to be down first, and one that hangs is found to after a boot in vain.
     let limit_s = tuning.stop_timeout_s + 2.0 * tuning.boot_timeout_s + config.exit.wait_s;
@@ -224,5 +317,8 @@ fn bring_back(place: &Place, record: &Record, _file: Option<File>) -> Result<Str
         return Err(why.into());
     }
     place.remove()?;
-    Ok(format!("{name}: {names} serve"))
+    Ok(match none_is_out {
+        true => format!("{name}: {names} serve"),
+        false => format!("{name}: {names} serve, and {out} is left alone, in maintenance"),
+    })
 }

@@ -4,13 +4,14 @@
 //! Each configuration has a folder in the run folder, with `lock`, held by whoever has the servers; `guard-RUN`, held by
 //! the guards that stand; `servers.json`, the record. The record goes when every server serves.
 
+use super::amendment::Amendment;
 use super::ownership::MAX_LOCK;
 use anyhow::Context;
 use headroom_console::Failure;
 use headroom_node::restore::{LedgerError, RunDir};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ use std::time::{Duration, Instant};
 const PREFIX: &str = "servers-";
 const RECORD: &str = "servers.json";
 const UNFINISHED: &str = "servers.json.new";
+/// Held by whoever has the servers, whose number is in it.
+const LOCK: &str = "lock";
+/// The most bytes of that number.
+const MAX_NUMBER: u64 = 32;
 /// How the name of a run's lock of guards begins.
 const GUARD: &str = "guard-";
 const VERSION: u32 = 1;
@@ -41,8 +46,11 @@ pub struct Record {
     pub started_in: PathBuf,
     /// Its configuration.
     pub file: PathBuf,
-    /// What stood there.
+    /// What stood there at the start.
     pub text: String,
+    /// What was read of it since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amendment: Option<Amendment>,
 }
 
 impl Record {
@@ -59,12 +67,13 @@ impl Record {
             started_in: std::env::current_dir()?,
             file: std::path::absolute(file)?,
             text: text.to_owned(),
+            amendment: None,
         })
     }
 }
 
 /// The folder of one configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place(PathBuf);
 
 impl Place {
@@ -101,6 +110,22 @@ impl Place {
                 Err(LedgerError::InUse { .. }) if Instant::now() < until => std::thread::sleep(AGAIN),
                 taken => return taken,
             }
+        }
+    }
+
+    /// Whose the servers are, as it wrote it down; `None` where they are nobody's.
+    pub fn holder(&self) -> Option<String> {
+        let lock = File::open(self.0.join(LOCK)).ok()?;
+        match lock.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                let read = lock.take(MAX_NUMBER).read_to_string(&mut owner);
+                Some(match read {
+                    Ok(_) => owner.trim().to_owned(),
+                    Err(_) => "unknown".to_owned(),
+                })
+            }
+            _ => None,
         }
     }
 
@@ -251,7 +276,9 @@ mod tests {
         assert_eq!(Place::all(dir.path()), std::slice::from_ref(&place));
         assert!(place.is_of(7) && !place.is_of(8));
         assert!(matches!(place.take(), Err(LedgerError::InUse { .. })));
+        assert_eq!(place.holder(), Some(std::process::id().to_string()));
         drop(taken);
+        assert_eq!(place.holder(), None);
         assert!(place.take().is_ok());
         place.remove().unwrap();
         place.remove().unwrap();
@@ -302,7 +329,10 @@ mod tests {
             let file = Path::new("/a b/\u{e9}.toml");
             let place = Place::of(dir.path(), file).unwrap();
             let _taken = place.take().unwrap();
-            let record = Record::new(run, "controller", file, text).unwrap();
+            let record = Record {
+                amendment: (run > 0).then(Amendment::default),
+                ..Record::new(run, "controller", file, text).unwrap()
+            };
             place.write(&record).unwrap();
             assert_eq!(place.record().unwrap(), Some(record));
         }

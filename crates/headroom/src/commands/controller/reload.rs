@@ -1,17 +1,20 @@
 //! SIGHUP to a controller: its gateways are read again, so that some come and some go while it runs, and which servers an operator takes out.
 //! What is wrong in the file leaves all as it was.
 
-use super::supervisor::GuardWords;
+use super::amendment::Amendment;
+use super::ownership::Watched;
 use super::{ControllerArgs, read};
 use crate::config::controller::ControllerFile;
 use anyhow::anyhow;
 use headroom_console::terminal::ControllingTerminal;
 use headroom_console::{Document, Failure, Stop, say};
+use headroom_control::resize::Maintenance;
 use headroom_runtime::cluster::GatewayMembers;
 use headroom_runtime::resize::TakenOut;
 use headroom_wire::Address;
 use signal_hook::consts::signal::SIGHUP;
 use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -22,7 +25,16 @@ const MOST_NAMED: usize = 8;
 
 /// What is done at SIGHUP, which is known when the run begins.
 #[derive(Clone, Default)]
-pub(super) struct Hangups(Arc<Mutex<Option<Reload>>>);
+pub(super) struct Hangups(Arc<Mutex<At>>);
+
+/// Where the run is.
+#[derive(Default)]
+enum At {
+    #[default]
+    Start,
+    Run(Box<Reload>),
+    End,
+}
 
 /// What a file is read again for.
 pub(super) struct Reload {
@@ -37,8 +49,8 @@ pub(super) struct Reload {
     pub members: Option<GatewayMembers>,
     /// The servers that are taken out; `None` where none are switched.
     pub taken_out: Option<TakenOut>,
-    /// What watches over the run, where servers are switched.
-    pub guard: Option<GuardWords>,
+    /// What does what this process could not, where servers are switched.
+    pub watched: Option<Watched>,
     /// What keeps a second controller away from a file that was put in the place of the first.
     pub lock: Option<File>,
 }
@@ -64,8 +76,9 @@ impl Hangups {
                         continue;
                     }
                     match &mut *served.0.lock().unwrap_or_else(PoisonError::into_inner) {
-                        Some(reload) => reload.at_hangup(),
-                        None => tracing::warn!(
+                        At::Run(reload) => reload.at_hangup(),
+                        At::End => tracing::warn!("the controller ends: its file is not read again"),
+                        At::Start => tracing::warn!(
                             "the controller does not run yet: its file is not read again; send SIGHUP once it says where its metrics are"
                         ),
                     }
@@ -76,7 +89,16 @@ impl Hangups {
 
     /// Says what is to be done.
     pub fn serve(&self, reload: Reload) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reload);
+        self.is_at(At::Run(Box::new(reload)));
+    }
+
+    /// The run is over: what was read is told to nobody any more, nor recorded.
+    pub fn end(&self) {
+        self.is_at(At::End);
+    }
+
+    fn is_at(&self, at: At) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 }
 
@@ -110,12 +132,23 @@ impl Reload {
                 vec!["no gateways count the requests of this run: there is nothing to read again".to_owned()]
             }
         };
-        if let Some(taken_out) = &self.taken_out {
-            lines.extend(take_out(taken_out, &config));
-        }
-        if let Some(guard) = &self.guard {
-            guard.reread();
+        let wanted = self.taken_out.as_ref().map(|servers| wanted(servers, &config));
+        // First: whoever has the servers next is to leave one alone that an operator is told is his.
+        if let Some(watched) = &mut self.watched {
+            let amendment = Amendment {
+                gateways: self.members.is_some().then(|| config.gateways.clone()),
+                taken_out: wanted.clone().unwrap_or_default(),
+            };
+            if let Err(error) = watched.amend(amendment) {
+                lines.push(format!(
+                    "warning: what was read again cannot be recorded: {error}. Where this process and its guard are both killed, `headroom \
+                     release` goes by what was read before: send SIGHUP again once it can be"
+                ));
+            }
             self.hold();
+        }
+        if let (Some(taken_out), Some(wanted)) = (&self.taken_out, wanted) {
+            lines.extend(take_out(taken_out, wanted));
         }
         if !others.is_empty() {
             let more = match others.len().saturating_sub(MOST_NAMED) {
@@ -171,7 +204,7 @@ impl Reload {
         match held {
             Ok(file) => self.lock = Some(file),
             Err(error) => tracing::warn!(
-                "{}: another controller may have this file ({error}): stop one of the two",
+                "{}: a process holds a lock on it ({error}): where that is another controller, stop one of the two",
                 self.file.display()
             ),
         }
@@ -183,8 +216,8 @@ fn is_maintenance(key: &str) -> bool {
     key.starts_with("nodes.") && key.split('.').skip(2).any(|word| word == "maintenance")
 }
 
-/// Takes out and gives back what the file says now; a line each.
-fn take_out(taken_out: &TakenOut, config: &ControllerFile) -> Vec<String> {
+/// Which servers are to be taken out, by what the file says now.
+fn wanted(taken_out: &TakenOut, config: &ControllerFile) -> BTreeMap<String, Maintenance> {
     let mut wanted = config.taken_out();
     // Somebody works on one whose table is gone: that it is given back is said by its table.
     let gone = taken_out
@@ -192,6 +225,11 @@ fn take_out(taken_out: &TakenOut, config: &ControllerFile) -> Vec<String> {
         .into_iter()
         .filter(|(name, _)| !config.nodes.contains_key(name));
     wanted.extend(gone);
+    wanted
+}
+
+/// Takes these out, and gives the others back; a line each.
+fn take_out(taken_out: &TakenOut, wanted: BTreeMap<String, Maintenance>) -> Vec<String> {
     let change = taken_out.replace(wanted);
     let out = change.out.iter().map(|(name, how)| {
         let when = match how.at_once {

@@ -1,7 +1,9 @@
 //! The controller's side of its guard: another takes the place of one that was killed or hangs, and while none stands no server is
 //! switched off.
 
-use super::guard::{ANSWER, BEAT, DONE, LEAVES, REREAD, STANDS};
+use super::amendment::Amendment;
+use super::guard::{AMENDED, ANSWER, BEAT, Charge, DONE, LEAVES, STANDS};
+use super::record::Place;
 use anyhow::{Context, anyhow};
 use headroom_console::{Document, Failure};
 use headroom_control::Decision;
@@ -9,11 +11,10 @@ use headroom_runtime::live::{Device, DevicePeriod};
 use headroom_units::Setting;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -39,8 +40,8 @@ pub struct Orders {
     pub command: &'static str,
     /// Its configuration.
     pub document: Document,
-    /// The run folder.
-    pub run_dir: PathBuf,
+    /// Where the run is recorded.
+    pub place: Place,
     /// The run's own number.
     pub run: u64,
 }
@@ -55,19 +56,38 @@ pub struct Guard {
 
 /// What a controller says to its guard. A clone says it to the same.
 #[derive(Clone, Debug)]
-pub struct GuardWords(SyncSender<u8>);
+pub struct GuardWords {
+    words: SyncSender<u8>,
+    amended: Amended,
+}
+
+/// What every guard of a run is to know of what was read again.
+#[derive(Clone, Debug, Default)]
+struct Amended(Arc<Mutex<Option<Amendment>>>);
+
+impl Amended {
+    fn now(&self) -> Option<Amendment> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, amendment: Amendment) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(amendment);
+    }
+}
 
 impl GuardWords {
     fn say(&self, word: u8) {
         // The loop waits for nobody.
-        if let Err(error) = self.0.try_send(word) {
+        if let Err(error) = self.words.try_send(word) {
             tracing::debug!(%error, "a word did not reach the guard");
         }
     }
 
-    /// The file was read again: the guard is to go by the gateways that it has now.
-    pub fn reread(&self) {
-        self.say(REREAD);
+    /// The file was read again: the guard that stands is to go by that, and so is each that takes its place.
+    pub fn amend(&self, amendment: Amendment) {
+        self.amended.replace(amendment);
+        // Where no word finds room the supervisor is about to look.
+        self.say(AMENDED);
     }
 }
 
@@ -77,16 +97,17 @@ impl Guard {
     /// # Errors
     /// It does not: nothing may be switched off then.
     pub fn start(orders: Orders) -> Result<Self, Failure> {
-        let first = Standing::start(&orders)
+        let first = Standing::start(&orders, None)
             .context("no guard can be started: if this process were killed, servers would stay off")?;
         let (words, said) = sync_channel(MAX_WORDS);
         let stands = Arc::new(AtomicBool::new(true));
-        let theirs = Arc::clone(&stands);
+        let (theirs, amended) = (Arc::clone(&stands), Amended::default());
+        let to_tell = amended.clone();
         let thread = std::thread::Builder::new()
             .name("guard".to_owned())
-            .spawn(move || supervise(&orders, first, &said, &theirs))?;
+            .spawn(move || supervise(&orders, first, &said, &to_tell, &theirs))?;
         Ok(Self {
-            words: GuardWords(words),
+            words: GuardWords { words, amended },
             stands,
             thread: Some(thread),
         })
@@ -111,7 +132,7 @@ impl Guard {
     pub fn dismiss(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         // It takes every word within a moment, or has ended with a panic.
-        let heard = self.words.0.send(DONE).is_ok();
+        let heard = self.words.words.send(DONE).is_ok();
         if !heard || thread.join().is_err() {
             tracing::error!(
                 "the guard's supervisor has ended before: the guard acts as if this process were killed"
@@ -135,7 +156,7 @@ impl Device for Guard {
 }
 
 /// Passes words on to the guard that stands, and gets another where none does. Ended without the last word it leaves the guard to act.
-fn supervise(orders: &Orders, first: Standing, words: &Receiver<u8>, stands: &AtomicBool) {
+fn supervise(orders: &Orders, first: Standing, words: &Receiver<u8>, amended: &Amended, stands: &AtomicBool) {
     let mut standing = Some(first);
     let mut due = Instant::now();
     loop {
@@ -146,6 +167,8 @@ fn supervise(orders: &Orders, first: Standing, words: &Receiver<u8>, stands: &At
                 }
                 return;
             }
+            // Below: it may be that no guard stands, or that no room was for the word.
+            Ok(AMENDED) => {}
             Ok(word) => {
                 if let Some(guard) = &mut standing {
                     guard.say(word);
@@ -163,7 +186,7 @@ fn supervise(orders: &Orders, first: Standing, words: &Receiver<u8>, stands: &At
             due = Instant::now();
         }
         if standing.is_none() && Instant::now() >= due {
-            match Standing::start(orders) {
+            match Standing::start(orders, amended.now()) {
                 Ok(guard) => {
                     tracing::warn!("another guard stands");
                     standing = Some(guard);
@@ -175,6 +198,9 @@ fn supervise(orders: &Orders, first: Standing, words: &Receiver<u8>, stands: &At
                 }
             }
         }
+        if let Some(guard) = &mut standing {
+            guard.knows(amended.now());
+        }
     }
 }
 
@@ -184,17 +210,19 @@ struct Standing {
     child: Child,
     input: ChildStdin,
     output: ChildStdout,
+    /// What was said and not taken yet.
+    unsaid: Vec<u8>,
+    /// What it knows of what was read again.
+    amendment: Option<Amendment>,
     /// Since when an answer is missing.
     asked: Option<Instant>,
 }
 
 impl Standing {
-    fn start(orders: &Orders) -> io::Result<Self> {
+    fn start(orders: &Orders, amendment: Option<Amendment>) -> io::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([orders.command, "--when-input-closes", "--config"])
             .arg(orders.document.file())
-            .arg("--run-dir")
-            .arg(&orders.run_dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // What ends this process from the terminal must not end the guard with it.
@@ -207,6 +235,8 @@ impl Standing {
             child,
             input,
             output,
+            unsaid: Vec::new(),
+            amendment,
             asked: None,
         };
         match guard.is_told(orders) {
@@ -222,9 +252,14 @@ impl Standing {
     fn is_told(&mut self, orders: &Orders) -> io::Result<()> {
         rustix::io::ioctl_fionbio(&self.input, true)?;
         rustix::io::ioctl_fionbio(&self.output, true)?;
-        let text = orders.document.text();
-        let told = format!("{} {}\n{text}", text.len(), orders.run);
-        let (mut told, mut answer) = (told.as_bytes(), Vec::new());
+        let mut told = serde_json::to_vec(&Charge {
+            run: orders.run,
+            place: orders.place.clone(),
+            text: orders.document.text().to_owned(),
+            amendment: self.amendment.clone(),
+        })?;
+        told.push(b'\n');
+        let (mut told, mut answer) = (told.as_slice(), Vec::new());
         let until = Instant::now() + STANDS_WITHIN;
         while !answer.ends_with(b"\n") {
             let mut byte = [0];
@@ -255,12 +290,42 @@ impl Standing {
     }
 
     fn say(&mut self, word: u8) {
-        // One that takes no words gives no answers either.
-        if let Err(error) = self.input.write_all(&[word]) {
-            tracing::debug!(%error, "a word did not reach the guard");
-        }
+        self.unsaid.push(word);
+        self.flush();
         if word == BEAT {
             self.asked.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Tells it what was read again, where it does not know.
+    fn knows(&mut self, amendment: Option<Amendment>) {
+        if self.amendment != amendment
+            && let Some(now) = &amendment
+        {
+            self.unsaid.push(AMENDED);
+            match serde_json::to_writer(&mut self.unsaid, now) {
+                Ok(()) => self.unsaid.push(b'\n'),
+                // It has texts and switches alone.
+                Err(error) => tracing::error!(%error, "what was read again cannot be told to the guard"),
+            }
+            self.amendment = amendment;
+        }
+        self.flush();
+    }
+
+    /// Says what it takes now; one that takes no words gives no answers either.
+    fn flush(&mut self) {
+        while !self.unsaid.is_empty() {
+            match self.input.write(&self.unsaid) {
+                Ok(count) => drop(self.unsaid.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        tracing::debug!(%error, "a word did not reach the guard");
+                    }
+                    return;
+                }
+            }
         }
     }
 
@@ -285,6 +350,7 @@ impl Standing {
     fn end(mut self, within: Duration) {
         let until = Instant::now() + within;
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+            self.flush();
             std::thread::sleep(LOOK_AGAIN);
         }
         let ended = self.child.kill().and_then(|()| self.child.wait());

@@ -12,23 +12,32 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A cluster of two servers whose controller has switched one off.
-struct Cluster {
-    site: Site,
-    config: PathBuf,
-    controller: Program,
+pub(super) struct Cluster {
+    pub(super) site: Site,
+    pub(super) config: PathBuf,
+    pub(super) controller: Program,
     _load: Load,
     _gateway: Program,
 }
 
 impl Cluster {
-    fn with_one_off() -> Self {
+    pub(super) fn with_one_off() -> Self {
+        let cluster = Self::with(&fixed(), 1);
+        cluster.site.until_states(&["serving", "off"]);
+        cluster
+    }
+
+    /// With the law of which this is the table, while so many run.
+    pub(super) fn with(law: &str, running: usize) -> Self {
         let site = Site::new(2, Service::Wiki);
-        site.boot(1);
+        (1..=running).for_each(|server| site.boot(server));
         let gateway = site.gateway();
-        let config = site.behind_gateway(&fixed());
+        let config = site.behind_gateway(law);
         let load = Load::to(site.front, CAPACITY_PER_S / 3);
         let controller = resize(&config);
-        site.until_states(&["serving", "off"]);
+        wait("the run is recorded", || {
+            run_dir(&config).exists() && !records(&config).is_empty()
+        });
         assert_eq!(records(&config).len(), 1);
         Self {
             site,
@@ -40,18 +49,18 @@ impl Cluster {
     }
 
     /// Kills the controller and its guard.
-    fn kill_both(&mut self) {
+    pub(super) fn kill_both(&mut self) {
         kill(guard(&self.controller));
         self.controller.kill();
     }
 
-    fn release(&self) -> Program {
+    pub(super) fn release(&self) -> Program {
         let mut release = headroom("release --run-dir");
         succeeds(release.arg(run_dir(&self.config)))
     }
 
     /// The second server runs, and gets requests: it answers when the first is gone.
-    fn second_serves(&self) {
+    pub(super) fn second_serves(&self) {
         assert!(self.site.runs(2));
         kill_process(self.site.pid(1).unwrap(), Signal::KILL).unwrap();
         until("an answer of the other server", || {
@@ -62,7 +71,7 @@ impl Cluster {
     }
 }
 
-fn guard(controller: &Program) -> u32 {
+pub(super) fn guard(controller: &Program) -> u32 {
     until("its guard", || {
         children(controller.pid())
             .into_iter()
@@ -72,7 +81,7 @@ fn guard(controller: &Program) -> u32 {
 }
 
 /// The records of killed or running controllers.
-fn records(config: &Path) -> Vec<PathBuf> {
+pub(super) fn records(config: &Path) -> Vec<PathBuf> {
     let folders = fs::read_dir(run_dir(config))
         .unwrap()
         .map(|entry| entry.unwrap().path());

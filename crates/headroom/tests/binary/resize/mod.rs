@@ -8,6 +8,7 @@ mod haproxy;
 mod importance;
 mod maintenance;
 mod power;
+mod read_again;
 mod view;
 
 use crate::common::Program;

@@ -5,7 +5,7 @@ use super::state::GatewayState;
 use super::task::{MIN_PART, PARTS, Task};
 use crate::cluster::{Shared, Spawner};
 use headroom_wire::Address;
-use headroom_wire::client::ClientOptions;
+use headroom_wire::client::{ClientOptions, Observer};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -61,6 +61,8 @@ pub struct GatewayMembers {
     stopping: watch::Receiver<bool>,
     client: ClientOptions,
     period: Duration,
+    /// What the run is there for.
+    observer: Observer,
 }
 
 /// What came of another list of gateways, each by its name and address.
@@ -84,7 +86,7 @@ impl GatewayMembers {
         spawner: Spawner,
         stopping: watch::Receiver<bool>,
         client: ClientOptions,
-        period: Duration,
+        (period, observer): (Duration, Observer),
     ) -> Self {
         Self {
             roster: Arc::new(Roster::of(Vec::new())),
@@ -93,6 +95,7 @@ impl GatewayMembers {
             stopping,
             client,
             period,
+            observer,
         }
     }
 
@@ -170,6 +173,7 @@ impl GatewayMembers {
             options: self.client.clone(),
             part: (self.period / PARTS).max(MIN_PART),
             period: self.period,
+            observer: self.observer,
         };
         Box::pin(task.attend(self.stopping.clone()))
     }

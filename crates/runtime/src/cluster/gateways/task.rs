@@ -6,7 +6,7 @@ use super::{levers, member};
 use crate::cluster::{BackOff, stop_requested};
 use crate::live::Watch;
 use headroom_units::Seconds;
-use headroom_wire::client::{BoundWatch, CallError, ClientOptions, GatewayClient};
+use headroom_wire::client::{BoundWatch, CallError, ClientOptions, GatewayClient, Observer};
 use headroom_wire::message::{Backend, BackendState, InFlightBound, SetBackend};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -35,6 +35,8 @@ pub(super) struct Task {
     /// The control loop's period: the time between two looks at the backends' states, which others may change, where states are
     /// wanted; and in each one there is a try to connect.
     pub period: Duration,
+    /// What its periods are for.
+    pub observer: Observer,
     /// The connection that there is.
     pub client: Option<GatewayClient>,
     /// When the bounds of all backends were set last.
@@ -124,7 +126,7 @@ impl Task {
         let client = GatewayClient::connect(&self.gateway.address, &self.options).await?;
         // First what is to be in force: what it counts before is in no period.
         let backends = self.prepare(&client).await?;
-        let mut periods = client.observe(self.part).await?;
+        let mut periods = client.observe(self.part, self.observer).await?;
         self.client = Some(client.clone());
         *back_off = BackOff::new();
         self.gateway
