@@ -336,7 +336,7 @@ impl Account {
         }
         // A backend may have room for one more. Whatever ends, those that wait look again: a backend that was out of service may
         // be back without a request of its own having ended.
-        self.core.queue.ended();
+        self.core.waiting.wake_first();
         self.core.shortage.exchange_ended();
     }
 }

@@ -3,7 +3,10 @@
 use http::request::Parts;
 use http::{HeaderName, Method};
 
+use std::borrow::Cow;
+
 use crate::config::{AdmissionClass, AdmissionConfig};
+use crate::plain_path::plain_path;
 
 /// The most classes that may be configured.
 pub const MAX_ADMISSION_CLASSES: usize = 8;
@@ -27,13 +30,20 @@ impl Class {
     fn new(config: &AdmissionClass) -> Option<Self> {
         let header = |one: &crate::config::HeaderCondition| {
             let name = HeaderName::try_from(&one.name).ok()?;
-            Some((name, one.contains.to_ascii_lowercase().into_bytes()))
+            Some((
+                name,
+                one.contains
+                    .clone()
+                    .unwrap_or_default()
+                    .to_ascii_lowercase()
+                    .into_bytes(),
+            ))
         };
         Some(Self {
             paths: config
                 .paths
                 .iter()
-                .map(|path| path.trim_end_matches('/').to_owned())
+                .map(|path| plain_path(path).trim_end_matches('/').to_owned())
                 .collect(),
             hosts: config.hosts.clone(),
             methods: config
@@ -45,8 +55,8 @@ impl Class {
         })
     }
 
-    fn has(&self, parts: &Parts) -> bool {
-        let path = parts.uri.path();
+    /// `path`: as a server reads it.
+    fn has(&self, parts: &Parts, path: &str) -> bool {
         let below = |start: &String| {
             path.strip_prefix(start.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -92,6 +102,8 @@ fn says(parts: &Parts, name: &HeaderName, text: &[u8]) -> bool {
 #[derive(Debug)]
 pub(crate) struct Ranking {
     classes: Vec<(usize, Class)>,
+    /// Some class is one of paths.
+    asks_paths: bool,
     /// The rank of what is in none of them.
     rest: usize,
 }
@@ -109,13 +121,18 @@ impl Ranking {
                 .filter(|(at, _)| Some(*at) != rest)
                 .filter_map(|(at, class)| Some((at, Class::new(class)?)))
                 .collect(),
+            asks_paths: config.classes.iter().any(|class| !class.paths.is_empty()),
             rest: rest.unwrap_or(config.classes.len()),
         })
     }
 
     /// 0 for the most important.
     pub(crate) fn of(&self, parts: &Parts) -> usize {
-        let found = self.classes.iter().find(|(_, class)| class.has(parts));
+        let path = match self.asks_paths {
+            true => plain_path(parts.uri.path()),
+            false => Cow::default(),
+        };
+        let found = self.classes.iter().find(|(_, class)| class.has(parts, &path));
         found.map_or(self.rest, |(rank, _)| *rank)
     }
 }
@@ -177,6 +194,13 @@ mod tests {
             ("GET /cart/7?x=/y", &[], 0),
             ("GET /carts", &[], 1),
             ("POST /pay", &[], 0),
+            // As a server behind reads them.
+            ("GET /cart/../x", &[], 1),
+            ("GET /cart/%2e%2E/x", &[], 1),
+            ("GET /%63art", &[], 0),
+            ("GET //cart/7", &[], 0),
+            ("GET /x/./../cart", &[], 0),
+            ("GET /cart/../%", &[], 0),
             ("GET /", &[("user-agent", "curl")], 1),
             (
                 "GET /",

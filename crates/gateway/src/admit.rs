@@ -270,6 +270,7 @@ fn admit(
         .upgrade
         .filter(|protocol| received == Version::HTTP_11 && !has_body && may_tunnel(protocol));
     let rank = core.ranking.as_ref().map_or(0, |ranking| ranking.of(&parts));
+    ticket.set_rank(rank);
     let watch = ticket.watch().clone();
     let body = has_body.then(|| {
         let chunked = framing == BodyFraming::Chunked;
@@ -382,7 +383,7 @@ fn speak(mut ticket: Box<Ticket>, stop: &Stop, head_only: bool) -> Reply {
     };
     let is_call = ticket.is_call();
     let retry_after = match status {
-        StatusCode::SERVICE_UNAVAILABLE => ticket.client().core().waiting.retry_after_s(),
+        StatusCode::SERVICE_UNAVAILABLE => ticket.client().core().waiting.retry_after_s(ticket.rank()),
         _ => 0,
     };
     // Of a call too it is counted as what it would be without gRPC: to HTTP each is a 200.

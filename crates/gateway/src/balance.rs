@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::ejection::ConnectFailure;
 use crate::endpoint::{Attempt, Endpoint, Fault, OVERDUE};
 use crate::layer::{Answer, Layer};
+use crate::queue::TurnedAway;
 use crate::retry::Budget;
 use crate::shortage;
 use crate::sizes::CoreRoutes;
@@ -110,10 +111,9 @@ impl Balance {
             return Err(tries.last);
         }
         // Nobody overtakes those that wait.
-        let mut picked = if self.core.queue.is_empty() {
-            self.pick(&call, &tries.unreachable)
-        } else {
-            Err(NoBackend::OverLimit)
+        let mut picked = match self.core.waiting.is_any() {
+            false => self.pick(&call, &tries.unreachable),
+            true => Err(NoBackend::OverLimit),
         };
         if picked == Err(NoBackend::Unavailable) && std::mem::take(&mut tries.full) {
             // By now there may be room in it, as there is for the SYN that TCP itself sends again.
@@ -133,17 +133,18 @@ impl Balance {
         Ok(Attempt::begin(&self.core, backend, call))
     }
 
-    /// Waits in this core's queue until a backend is below its limit: another one than those `tried`, as long as there is
-    /// any.
+    /// Waits in the line until a backend is below its limit: another one than those `tried`, as long as there is any.
     async fn wait_turn(&self, call: &Call, tried: &[usize]) -> Result<Result<usize, NoBackend>, Stop> {
         let core = &self.core;
         let rank = call.rank;
-        let Some(place) = core.queue.join(rank) else {
+        let full = |reason| {
             let stats = &mut *core.stats.borrow_mut();
             stats.queue.full += 1;
             stats.ranks[rank].turned_away += 1;
-            return Err(Stop::Fail(
-                Failure::OverLimit,
+            Stop::Fail(Failure::OverLimit, reason)
+        };
+        let Some(place) = core.queue.join(rank) else {
+            return Err(full(
                 "every backend is at its limit of requests in flight, and no more may wait",
             ));
         };
@@ -163,19 +164,19 @@ impl Balance {
                 Err(NoBackend::Unavailable) if !tried.is_empty() => self.pick(call, &[]),
                 picked => picked,
             };
-            if picked.is_ok() {
-                core.queue.taken();
-            }
             (picked != Err(NoBackend::OverLimit)).then_some(picked)
         });
         match tokio::time::timeout(left.map_or(patience, |left| left.min(patience)), turn).await {
-            Ok(picked) => {
-                core.waiting.waited(since.elapsed());
+            Ok(Ok(picked)) => {
+                place.served(since.elapsed());
                 Ok(picked)
             }
+            Ok(Err(TurnedAway)) => Err(full(
+                "every backend is at its limit of requests in flight, and what is more important has the places to wait",
+            )),
             Err(_) if left.is_some_and(|left| left < patience) => Err(OVERDUE),
             Err(_) => {
-                core.waiting.waited(patience);
+                place.gave_up(patience);
                 let stats = &mut *core.stats.borrow_mut();
                 stats.queue.expired += 1;
                 stats.ranks[rank].turned_away += 1;

@@ -77,8 +77,7 @@ pub struct GatewayConfig {
     pub backends: Vec<BackendConfig>,
     /// Core threads, each with its own runtime, listeners and pool. 0 (the default) is one per available CPU.
     pub threads: usize,
-    /// How a core chooses among the backends. Default `round_robin`; where sizes are looked at ([`SizesConfig`]) `least_connections`, for
-    /// it is what requests that a law does not place go by.
+    /// How a core chooses among the backends. Default `least_connections`: servers that are not alike, or not always, each get what they bear.
     pub balance: Option<Balance>,
     /// Active checks and passive ejection.
     pub health: HealthConfig,
@@ -132,9 +131,20 @@ pub struct GatewayConfig {
 impl GatewayConfig {
     /// How a core chooses among the backends.
     pub fn balance_rule(&self) -> Balance {
-        self.balance.unwrap_or(match self.sizes.classes() {
-            0 => Balance::RoundRobin,
-            _ => Balance::LeastConnections,
+        self.balance.unwrap_or(Balance::LeastConnections)
+    }
+
+    /// What its user should know where classes of importance are configured and not each has places of its own to wait.
+    pub fn note_of_places(&self) -> Option<String> {
+        let (names, places) = (crate::admission::names(&self.admission), self.limits.max_queued);
+        let last = names.last().filter(|_| places < names.len())?;
+        Some(match places {
+            0 => "limits.max_queued is 0, so nobody waits, and the classes of [admission] change nothing: give places to wait".to_owned(),
+            _ => format!(
+                "limits.max_queued is {places} for {} classes of importance: the last, `{last}`, has a place to wait only where no other waits; \
+                 give at least one for each class",
+                names.len()
+            ),
         })
     }
 }

@@ -231,9 +231,9 @@ fn an_interval_over_its_limit_is_told_the_limit_and_whose_it_is() {
 }
 
 #[test]
-fn what_is_not_placed_goes_to_the_fewest_unless_another_balance_is_written() {
+fn requests_go_to_the_fewest_unless_another_balance_is_written() {
     let rule = |text: &str| toml::from_str::<GatewayConfig>(text).unwrap().balance_rule();
-    assert_eq!(rule(""), Balance::RoundRobin);
+    assert_eq!(rule(""), Balance::LeastConnections);
     assert_eq!(
         rule("sizes = { bounds_bytes = [4096] }"),
         Balance::LeastConnections

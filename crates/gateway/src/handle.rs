@@ -553,7 +553,7 @@ impl Handle {
             })?
             .apply(change.into())?;
         // There may be room now for what waits.
-        self.waiting.tell_all();
+        self.waiting.wake_first();
         Ok(())
     }
 

@@ -84,6 +84,7 @@ mod multiplex;
 mod names;
 mod outgoing;
 mod pieces;
+mod plain_path;
 mod pool;
 mod proxy;
 mod queue;

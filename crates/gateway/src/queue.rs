@@ -1,156 +1,99 @@
-//! Requests of one core that wait for a backend below its limit of requests in flight: what is more important first, and of one rank
-//! first come, first served.
+//! Where requests of one core wait for a backend below its limit: in the line of all cores ([`Waiting`]).
 //!
-//! Only the first of them looks for a backend, whenever a request ends (on any core: [`Waiting`]) or another one comes; having found
-//! one, it leaves and wakes the next, for there may be room for more. A request that finds the queue empty never touches it.
+//! Only the first of the line looks for a backend, whenever a request ends (on any core) or another one comes; having found one, it leaves
+//! and wakes the next, for there may be room for more.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
+use std::time::Duration;
 
-use crate::waiting::Waiting;
+use crate::waiting::{Key, Turn, Waiting};
 
 /// The waiting requests of one core.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    core: usize,
-    waiters: RefCell<VecDeque<Rc<Waiter>>>,
-    /// Those of all cores.
     waiting: Arc<Waiting>,
+    /// How many of them are of this core.
+    here: Cell<usize>,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    /// 0 for the most important.
-    rank: usize,
-    waker: RefCell<Option<Waker>>,
-}
-
-/// A request's place in the queue; it leaves when this is dropped.
+/// A request's place in the line; it leaves when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     queue: &'a Queue,
-    waiter: Rc<Waiter>,
+    key: Key,
 }
 
+/// A more important request has taken the place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TurnedAway;
+
 impl Queue {
-    /// The queue of this core.
-    pub(crate) fn new(core: usize, waiting: Arc<Waiting>) -> Self {
+    /// The queue of a core.
+    pub(crate) fn new(waiting: Arc<Waiting>) -> Self {
         Self {
-            core,
-            waiters: RefCell::default(),
             waiting,
+            here: Cell::new(0),
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiters.borrow().is_empty()
-    }
-
-    /// This core's part of the requests that may wait.
-    pub(crate) fn part(&self) -> usize {
-        self.waiting.part()
-    }
-
+    /// How many of this core wait.
     pub(crate) fn len(&self) -> usize {
-        self.waiters.borrow().len()
+        self.here.get()
     }
 
-    /// Joins the queue behind those of its rank; `None` where as many wait, over all cores, as may.
+    /// Joins the line behind those of its rank; `None` where as many wait, over all cores, as may, and none of them is less important.
     pub(crate) fn join(&self, rank: usize) -> Option<Place<'_>> {
-        if !self.waiting.join(self.core, rank) {
-            return None;
-        }
-        let waiter = Rc::new(Waiter {
-            rank,
-            waker: RefCell::default(),
-        });
-        let mut waiters = self.waiters.borrow_mut();
-        let at = waiters.partition_point(|other| other.rank <= rank);
-        waiters.insert(at, waiter.clone());
-        drop(waiters);
-        // Backends may have come back without a request having ended.
-        self.wake_first();
-        Some(Place { queue: self, waiter })
-    }
-
-    /// A request of this core has ended: whoever's turn it is, on this core or another, looks again.
-    pub(crate) fn ended(&self) {
-        if self.waiting.ended(self.core) {
-            self.wake_first();
-        }
-    }
-
-    /// Until something that ended on another core is to be looked at.
-    pub(crate) async fn news(&self) {
-        self.waiting.news(self.core).await;
-    }
-
-    /// One of this core has taken the room that it heard of.
-    pub(crate) fn taken(&self) {
-        self.waiting.taken(self.core);
-    }
-
-    /// Something has changed: the first in the queue looks again. Where none waits here any more, another core may use it.
-    pub(crate) fn wake_first(&self) {
-        match self.waiters.borrow().front() {
-            Some(first) => {
-                if let Some(waker) = &*first.waker.borrow() {
-                    waker.wake_by_ref();
-                }
-            }
-            None => self.waiting.hand_on(self.core),
-        }
+        let key = self.waiting.join(rank)?;
+        self.here.set(self.here.get() + 1);
+        Some(Place { queue: self, key })
     }
 }
 
 impl Place<'_> {
-    /// Waits until this is the first in the queue and `found` has an answer.
-    pub(crate) async fn turn<T>(&self, mut found: impl FnMut() -> Option<T>) -> T {
-        poll_fn(|cx| {
-            let waiters = self.queue.waiters.borrow();
-            let first = waiters
-                .front()
-                .is_some_and(|first| Rc::ptr_eq(first, &self.waiter));
-            drop(waiters);
-            if first {
-                if let Some(answer) = found() {
-                    return Poll::Ready(answer);
-                }
-                self.queue.waiting.hand_on(self.queue.core);
-            }
-            *self.waiter.waker.borrow_mut() = Some(cx.waker().clone());
-            Poll::Pending
+    /// Waits until this is the first in the line and `found` has an answer.
+    ///
+    /// # Errors
+    /// A more important request has taken its place.
+    pub(crate) async fn turn<T>(&self, mut found: impl FnMut() -> Option<T>) -> Result<T, TurnedAway> {
+        poll_fn(|cx| match self.queue.waiting.turn(self.key, cx.waker()) {
+            Turn::TurnedAway => Poll::Ready(Err(TurnedAway)),
+            Turn::Wait => Poll::Pending,
+            Turn::Look => match found() {
+                Some(answer) => Poll::Ready(Ok(answer)),
+                None => Poll::Pending,
+            },
         })
         .await
+    }
+
+    /// It had its turn after it had waited for so long, and leaves.
+    pub(crate) fn served(self, after: Duration) {
+        self.queue.waiting.served(self.key, after);
+    }
+
+    /// It leaves without a turn after it has waited for so long.
+    pub(crate) fn gave_up(self, after: Duration) {
+        self.queue.waiting.gave_up(self.key, after);
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut waiters = self.queue.waiters.borrow_mut();
-        // Nearly always it is the first that leaves.
-        if let Some(place) = waiters.iter().position(|waiter| Rc::ptr_eq(waiter, &self.waiter)) {
-            waiters.remove(place);
-            self.queue.waiting.leave(self.queue.core, self.waiter.rank);
-        }
-        drop(waiters);
-        self.queue.wake_first();
+        self.queue.here.set(self.queue.here.get() - 1);
+        self.queue.waiting.leave(self.key);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
     use std::future::Future;
     use std::pin::pin;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-    use std::task::{Context, Wake};
+    use std::task::{Context, Wake, Waker};
 
     /// Counts how often it is woken.
     #[derive(Default)]
@@ -164,7 +107,8 @@ mod tests {
 
     #[test]
     fn only_the_first_takes_what_is_free_and_the_next_is_woken() {
-        let queue = Queue::new(0, Arc::new(Waiting::new(1, 2, 1)));
+        let waiting = Arc::new(Waiting::new(1, 2, 1));
+        let queue = Queue::new(waiting.clone());
         let free = Cell::new(0);
         let take = || {
             (free.get() > 0).then(|| {
@@ -183,72 +127,46 @@ mod tests {
             free.set(2);
             // The second may not overtake.
             assert!(two.as_mut().poll(&mut cx).is_pending());
-            queue.wake_first();
+            waiting.wake_first();
             assert_eq!(alarm.0.load(SeqCst), 1);
             assert!(one.as_mut().poll(&mut cx).is_ready());
         }
-        drop(first);
+        first.served(Duration::ZERO);
         assert_eq!(alarm.0.load(SeqCst), 2, "who leaves wakes the next");
         assert!(pin!(second.turn(take)).poll(&mut cx).is_ready());
         drop(second);
-        assert!(queue.is_empty());
-        assert_eq!(free.get(), 0);
+        assert_eq!((queue.len(), waiting.is_any(), free.get()), (0, false, 0));
     }
 
     #[test]
-    fn room_that_its_core_did_not_live_to_use_goes_to_another_core() {
-        let waiting = Arc::new(Waiting::new(3, 9, 1));
-        let queues: Vec<_> = (0..3).map(|core| Queue::new(core, waiting.clone())).collect();
-        let (mut first, second) = (queues[0].join(0), queues[1].join(0));
-        let has_news = |core: usize| {
-            let mut cx = Context::from_waker(Waker::noop());
-            pin!(queues[core].news()).poll(&mut cx).is_ready()
-        };
-        // A request ends on a core where none waits: one of the two that wait hears of it, and gives up before it has looked.
-        queues[2].ended();
-        assert!(has_news(0) && !has_news(1));
-        drop(first.take());
-        assert!(has_news(1), "nobody has taken it");
-        drop(second);
-    }
-
-    #[test]
-    fn who_gives_up_in_the_middle_leaves_the_others_in_their_order() {
-        let queue = Queue::new(0, Arc::new(Waiting::new(1, 3, 1)));
+    fn who_gives_up_leaves_the_others_in_their_order_whichever_core_they_are_on() {
+        let waiting = Arc::new(Waiting::new(2, 3, 1));
+        let queues = [Queue::new(waiting.clone()), Queue::new(waiting)];
         let mut cx = Context::from_waker(Waker::noop());
-        let places: Vec<_> = (0..3).map(|_| queue.join(0).unwrap()).collect();
-        let mut places = places.into_iter();
-        let (first, second, third) = (
-            places.next().unwrap(),
-            places.next().unwrap(),
-            places.next().unwrap(),
-        );
-        drop(second);
-        assert_eq!(queue.len(), 2);
+        let (first, second) = (queues[0].join(0).unwrap(), queues[1].join(0).unwrap());
+        let third = queues[0].join(0).unwrap();
+        second.gave_up(Duration::ZERO);
+        assert_eq!((queues[0].len(), queues[1].len()), (2, 0));
         assert!(pin!(third.turn(|| Some(()))).poll(&mut cx).is_pending());
         drop(first);
         assert!(pin!(third.turn(|| Some(()))).poll(&mut cx).is_ready());
     }
 
     #[test]
-    fn what_is_more_important_goes_first_and_equals_in_the_order_they_came() {
-        let queue = Queue::new(0, Arc::new(Waiting::new(1, 30, 3)));
-        let mut cx = Context::from_waker(Waker::noop());
-        let ranks = [1, 2, 0, 1, 0, 2];
-        let places: Vec<_> = ranks.map(|rank| queue.join(rank)).into_iter().flatten().collect();
-        let mut left: Vec<usize> = (0..places.len()).collect();
-        let mut places: Vec<_> = places.into_iter().map(Some).collect();
-        let mut order = Vec::new();
-        while !left.is_empty() {
-            let first = left.iter().position(|at| {
-                let place = places[*at].as_ref();
-                place.is_some_and(|place| pin!(place.turn(|| Some(()))).poll(&mut cx).is_ready())
-            });
-            let at = left.remove(first.expect("one is the first"));
-            places[at] = None;
-            order.push(at);
-        }
-        assert_eq!(order, [2, 4, 0, 3, 1, 5]);
-        assert!(queue.is_empty());
+    fn whose_place_is_taken_is_woken_to_hear_of_it() {
+        let waiting = Arc::new(Waiting::new(2, 2, 2));
+        let queues = [Queue::new(waiting.clone()), Queue::new(waiting.clone())];
+        let alarm = Arc::new(Alarm::default());
+        let waker = alarm.clone().into();
+        let mut cx = Context::from_waker(&waker);
+        let lesser = queues[1].join(1).unwrap();
+        let mut turn = pin!(lesser.turn(|| None::<()>));
+        assert!(turn.as_mut().poll(&mut cx).is_pending());
+        let important = [queues[0].join(0), queues[0].join(0)];
+        assert!(important.iter().all(Option::is_some));
+        assert!(alarm.0.load(SeqCst) > 0);
+        assert_eq!(turn.as_mut().poll(&mut cx), Poll::Ready(Err(TurnedAway)));
+        drop(important);
+        assert!(!waiting.is_any(), "it is not counted twice");
     }
 }

@@ -46,7 +46,7 @@ struct Waiting<'a>(&'a Core);
 impl<'a> Waiting<'a> {
     fn join(core: &'a Core) -> Option<Self> {
         let waiting = &core.shortage.waiting;
-        (waiting.get() < core.queue.part()).then(|| {
+        (waiting.get() < core.waiting.part()).then(|| {
             waiting.set(waiting.get() + 1);
             core.descriptors.waits();
             Self(core)

@@ -175,7 +175,7 @@ pub struct ConnectCounts {
 pub struct QueueCounts {
     /// Waited, whatever came of it.
     pub waited: u64,
-    /// Were turned away because the queue was full.
+    /// Were turned away because the queue was full: as they came, or later in the place of what is more important.
     pub full: u64,
     /// Were turned away because they had waited too long.
     pub expired: u64,
@@ -188,7 +188,7 @@ pub struct QueueCounts {
 pub struct RankCounts {
     /// Waited, whatever came of it.
     pub waited: u64,
-    /// Were turned away: there was no place for them, or they had waited too long.
+    /// Were turned away: there was no place for them, a more important one took theirs, or they had waited too long.
     pub turned_away: u64,
 }
 

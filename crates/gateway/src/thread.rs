@@ -163,9 +163,8 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         let (waits, pools) = (core.clone(), endpoint.pools.clone());
         tokio::task::spawn_local(async move {
             loop {
-                waits.queue.news().await;
+                waits.waiting.news(index).await;
                 pools.part_with_wanted();
-                waits.queue.wake_first();
             }
         });
         let pools = endpoint.pools.clone();

@@ -1,5 +1,6 @@
 //! One request of a client: its account with the service, and its place on the client's connection.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -30,6 +31,8 @@ pub(crate) struct Ticket {
     sized: Option<Sized>,
     /// The call of gRPC that it is.
     grpc: Option<GrpcCall>,
+    /// How important it is where not all can be served; 0 until that is known.
+    rank: Cell<usize>,
     /// When its call of gRPC is to be over, where its client said that.
     deadline: Option<Pin<Box<Sleep>>>,
     /// It has left the client's connection.
@@ -56,6 +59,7 @@ impl Ticket {
             account: None,
             grpc,
             sized,
+            rank: Cell::new(0),
             deadline: patience.map(|patience| Box::pin(tokio::time::sleep(patience))),
             over: false,
         })
@@ -118,6 +122,15 @@ impl Ticket {
 
     pub(crate) fn sized(&self) -> Option<Sized> {
         self.sized
+    }
+
+    /// How important it is where not all can be served.
+    pub(crate) fn set_rank(&self, rank: usize) {
+        self.rank.set(rank);
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank.get()
     }
 
     /// The answer begins, with this status.

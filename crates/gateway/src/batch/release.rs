@@ -239,7 +239,7 @@ impl Release {
             .part_in_flight_per_backend
             .saturating_mul(available.count());
         // Half of the queue is for what passes at once.
-        in_flight.saturating_add(self.core.queue.part() / 2).max(1)
+        in_flight.saturating_add(self.core.waiting.part() / 2).max(1)
     }
 
     /// Those whose client has gone, or that went by themselves, need not wait for their turn.

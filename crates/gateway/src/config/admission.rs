@@ -2,13 +2,15 @@
 
 use super::check::Wrong;
 use crate::admission::{MAX_ADMISSION_CLASSES, OTHERS};
+use crate::plain_path::plain_path;
 use serde::{Deserialize, Serialize};
 
 /// Classes of requests by importance, for the time in which every backend is at its limit of requests in flight
 /// (`limits.max_in_flight_per_backend`, and what a controller finds a server to bear). Then what is more important is served first, and
 /// each less important class may have fewer of the places of those that wait (`limits.max_queued`): of K classes the most important all,
 /// the next (K-1)/K of them, the last 1/K. Who finds no place, or waits for longer than `timeouts.queue_timeout_ms`, is answered 503 with
-/// Retry-After: about as long as waiting takes. While backends have room nobody waits, and classes change nothing.
+/// Retry-After: about as long as waiting takes. Where no place is free for a more important one, the youngest of the least important that
+/// waits is answered so in its place. While backends have room nobody waits, and classes change nothing.
 ///
 /// ```
 /// let config: headroom_gateway::GatewayConfig = toml::from_str(
@@ -45,7 +47,9 @@ pub struct AdmissionConfig {
 pub struct AdmissionClass {
     /// Its name, in metrics: letters, digits, `-` and `_`, at most 32.
     pub name: String,
-    /// Paths, each with what is below it: `/cart` is also `/cart/7`, and not `/carts`.
+    /// Paths, each with what is below it: `/cart` is also `/cart/7`, and not `/carts`. They are compared as servers read them: without dot
+    /// segments and repeated slashes, and with what need not be escaped unescaped, so `//%63art/./7` is `/cart/7`, and `/cart/../x` is
+    /// `/x`; a path with a malformed escape as it is written.
     #[serde(default)]
     pub paths: Vec<String>,
     /// Hosts, without ports.
@@ -66,14 +70,20 @@ pub struct HeaderCondition {
     /// Its name.
     pub name: String,
     /// What its value holds somewhere, whatever the case of the letters; without it the field needs only be there.
-    #[serde(default)]
-    pub contains: String,
+    pub contains: Option<String>,
 }
 
 impl AdmissionClass {
     /// Whether every request is of it that is of no other.
     pub(crate) fn is_the_rest(&self) -> bool {
         self.paths.is_empty() && self.hosts.is_empty() && self.methods.is_empty() && self.headers.is_empty()
+    }
+
+    /// Which of its paths is that of every request, where it asks for nothing else.
+    fn path_of_all(&self) -> Option<usize> {
+        let is_of_paths = self.hosts.is_empty() && self.methods.is_empty() && self.headers.is_empty();
+        let is_all = |path: &String| plain_path(path).trim_end_matches('/').is_empty();
+        self.paths.iter().position(is_all).filter(|_| is_of_paths)
     }
 
     /// What is wrong with what it says, by its place among the classes.
@@ -85,9 +95,10 @@ impl AdmissionClass {
             wrong.need(is_path, &key("paths", number), path, allowed);
         }
         for (number, host) in self.hosts.iter().enumerate() {
-            let is_host = http::uri::Authority::try_from(host.as_str())
-                .is_ok_and(|authority| authority.host() == host && authority.port().is_none());
-            let allowed = "a host without a port, as shop.example";
+            let is_host = !host.contains('*')
+                && http::uri::Authority::try_from(host.as_str())
+                    .is_ok_and(|authority| authority.host() == host && authority.port().is_none());
+            let allowed = "a whole host without a port and without *, as shop.example";
             wrong.need(is_host, &key("hosts", number), host, allowed);
         }
         for (number, method) in self.methods.iter().enumerate() {
@@ -99,8 +110,11 @@ impl AdmissionClass {
         }
         for (number, header) in self.headers.iter().enumerate() {
             let is_name = http::HeaderName::try_from(&header.name).is_ok();
-            let key = format!("{}.name", key("headers", number));
-            wrong.need(is_name, &key, &header.name, "the name of a header field");
+            let key = |of: &str| format!("{}.{of}", key("headers", number));
+            wrong.need(is_name, &key("name"), &header.name, "the name of a header field");
+            let holds = header.contains.as_deref() != Some("");
+            let allowed = "what the value is to hold; where the field needs only be there, leave this out";
+            wrong.need(holds, &key("contains"), "empty", allowed);
         }
     }
 }
@@ -137,6 +151,13 @@ impl AdmissionConfig {
             let allowed = "any other name: this one is of what is in no class";
             wrong.need(class.name != OTHERS, &key, &class.name, allowed);
             class.check(at, wrong);
+            let hides = at + 1 < classes.len() || classes.iter().any(AdmissionClass::is_the_rest);
+            if let Some(number) = class.path_of_all().filter(|_| hides) {
+                let key = format!("admission.classes[{at}].paths[{number}]");
+                let allowed = "a path that is not of every request, for no request would be left to the classes behind this one; leave \
+                               paths out where this is to be what is in no other class";
+                wrong.need(false, &key, &class.paths[number], allowed);
+            }
         }
     }
 }

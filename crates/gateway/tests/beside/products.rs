@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use headroom_gateway::{BackendConfig, GatewayConfig, Handle};
+use headroom_gateway::{BackendConfig, Balance, GatewayConfig, Handle};
 
 use crate::common;
 use crate::common::process::{Process, free_address, version};
@@ -65,6 +65,7 @@ impl Setup {
         let backend = |address| BackendConfig::new(format!("http://{address}"));
         config.backends = self.backends.iter().map(backend).collect();
         config.threads = self.threads;
+        config.balance = Some(Balance::RoundRobin);
         config.limits.max_in_flight_per_backend = self.max_in_flight;
         config.retry.max_retries = 3;
         config.timeouts.queue_timeout_ms = self.queue_timeout_ms;

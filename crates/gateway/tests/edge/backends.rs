@@ -160,7 +160,9 @@ fn checks_that_most_backends_fail_are_disregarded() {
 #[test]
 fn the_control_side_drains_and_weighs_backends() {
     let backends = [Backend::http(|_| ok("a")), Backend::http(|_| ok("b"))];
-    let (gateway, address) = start(config(&[&backends[0], &backends[1]]));
+    let mut config = config(&[&backends[0], &backends[1]]);
+    config.balance = Some(Balance::RoundRobin);
+    let (gateway, address) = start(config);
     let mut client = Client::connect(address);
     let mut count_a = |n: usize| (0..n).filter(|_| client.get("/").text() == "a").count();
     assert_eq!(count_a(20), 10);

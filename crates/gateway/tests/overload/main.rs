@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod importance;
+mod line;
 mod servers;
 
 use std::io::{BufReader, Write};

@@ -364,6 +364,7 @@ fn notes(config: &GatewayConfig, has_control: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
+    notes.extend(config.note_of_places());
     let (health, usual) = (&config.health, HealthConfig::default());
     let checks = |health: &HealthConfig| {
         let HealthConfig {

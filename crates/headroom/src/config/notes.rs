@@ -52,6 +52,7 @@ impl Config {
             }
         }
         if let Some(gateway) = &self.gateway {
+            notes.extend(gateway.note_of_places());
             let (no_batcher, no_cache) = (gateway.batch.interval_ms.is_none(), gateway.cache.bytes == 0);
             let of_batcher = &["max_wait_ms", "max_held", "key"][..];
             let of_cache = &["max_object_bytes", "policy", "collapse", "collapse_timeout_ms"];

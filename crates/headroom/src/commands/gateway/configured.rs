@@ -5,7 +5,7 @@ use super::flags::Given;
 use crate::config::{EXAMPLE, leave_out_unknown_classes};
 use anyhow::anyhow;
 use headroom_console::{Document, Failure, fold};
-use headroom_gateway::{Balance, GatewayConfig, GatewayError};
+use headroom_gateway::{GatewayConfig, GatewayError};
 use headroom_runtime::door;
 use serde::Deserialize;
 
@@ -60,7 +60,6 @@ impl Configured {
             let alone = GatewayConfig {
                 listen: Vec::new(),
                 threads: 1,
-                balance: Some(Balance::LeastConnections),
                 ..GatewayConfig::default()
             };
             return Ok(Self {

@@ -76,7 +76,7 @@ fn at<'a>(table: &'a Table, path: &[String]) -> Option<&'a Value> {
 fn another(path: &str, value: &Value) -> Value {
     match (path, value) {
         ("user", _) => "nobody".into(),
-        ("balance", _) => "least_connections".into(),
+        ("balance", _) => "round_robin".into(),
         ("cache.policy", _) => "lru".into(),
         ("batch.key", _) => "path".into(),
         ("health.path", _) => "/other".into(),
@@ -163,10 +163,8 @@ fn a_flag_goes_before_the_file_and_its_error_names_the_flag() {
         (config.threads, config.limits.max_request_body_bytes),
         (3, 2 << 30)
     );
-    assert_eq!(
-        config.balance, None,
-        "what a file does not say is as it is in one of up"
-    );
+    let by_default = Balance::LeastConnections;
+    assert_eq!(config.balance_rule(), by_default, "as without a file");
     let config = with_file(&text, "--threads 1 --max-request-body none --batch-max-held 9").unwrap();
     assert_eq!((config.threads, config.limits.max_request_body_bytes), (1, 0));
     assert_eq!((config.limits.max_queued, config.batch.max_held), (7, 9));
@@ -197,8 +195,8 @@ fn without_a_file_the_flags_are_all() {
         [3, 1]
     );
     assert_eq!(
-        (config.threads, config.balance),
-        (1, Some(Balance::LeastConnections))
+        (config.threads, config.balance_rule()),
+        (1, Balance::LeastConnections)
     );
     assert_eq!(config.limits.max_request_body_bytes, 1 << 30);
     let all = "--threads 2 --balance round-robin --health /up --health-interval 500 --backend-idle 3 --max-in-flight 4 --max-queued 5 \
@@ -433,7 +431,19 @@ fn a_mistake_in_a_class_is_said_of_that_class_and_what_follows_from_it_is_not() 
         ),
         (
             format!("{class}hosts = [\"a.example\", \"b.example:80\"]\n"),
-            &["classes[0].hosts[1]: is b.example:80: allowed is a host without a port"],
+            &["classes[0].hosts[1]: is b.example:80: allowed is a whole host without a port"],
+        ),
+        (
+            format!("{class}hosts = [\"*.example.com\"]\n"),
+            &["classes[0].hosts[0]: is *.example.com: allowed is a whole host without a port and without *"],
+        ),
+        (
+            format!("{class}headers = [{{ name = \"user-agent\", contains = \"\" }}]\n"),
+            &["classes[0].headers[0].contains: is empty: allowed is what the value is to hold"],
+        ),
+        (
+            format!("{}{rest}", class.replace("/pay", "/x/..")),
+            &["classes[0].paths[0]: is /x/..: allowed is a path that is not of every request"],
         ),
         (
             rest.replace("rest", "others").to_owned(),
@@ -446,6 +456,10 @@ fn a_mistake_in_a_class_is_said_of_that_class_and_what_follows_from_it_is_not() 
             assert!(line.contains(&format!("gateway.admission.{said}")), "{error}");
         }
     }
+    // Behind it is nothing that it could hide; and where more is asked it is not every request.
+    let root = class.replace("/pay", "/").replace("\"pay\"", "\"all\"");
+    with_file(&format!("{BASE}{class}{root}"), "").unwrap();
+    with_file(&format!("{BASE}{root}methods = [\"POST\"]\n{rest}"), "").unwrap();
     let text = format!(
         "{BASE}{class}{}",
         class.replace("/pay", "pay").replace("\"pay\"\n", "\"other\"\n")
@@ -472,4 +486,13 @@ fn what_is_perhaps_not_meant_is_said() {
     );
     let config = with_file(&format!("{BASE}[gateway.health]\nrise = 4\n"), "").unwrap();
     assert!(super::super::notes(&config, true)[0].contains("without health.path"));
+    let of_places = |places: usize| {
+        let text = format!(
+            "{BASE}[gateway.limits]\nmax_queued = {places}\n[[gateway.admission.classes]]\nname = \"shop\"\npaths = [\"/cart\"]\n"
+        );
+        super::super::notes(&with_file(&text, "").unwrap(), true).join("\n")
+    };
+    assert!(of_places(0).contains("nobody waits"), "{}", of_places(0));
+    assert!(of_places(1).contains("`others`"), "{}", of_places(1));
+    assert_eq!(of_places(2), "");
 }

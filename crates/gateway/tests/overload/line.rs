@@ -1,0 +1,139 @@
+//! The line of those that wait, over several threads, in front of a server that answers nothing until it is told to.
+
+use super::common::{Backend, PATIENCE, config, eventually, ok, start, take};
+use headroom_gateway::{AdmissionClass, AdmissionConfig, GatewayConfig, Handle};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A server that holds each request until it is opened.
+struct Gate {
+    backend: Backend,
+    is_open: Arc<AtomicBool>,
+    /// The request lines, in the order in which they came.
+    came: Arc<Mutex<Vec<String>>>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let (is_open, came) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let (open, coming) = (is_open.clone(), came.clone());
+        let backend = Backend::http(move |request| {
+            coming.lock().unwrap().push(request.start.clone());
+            while !open.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            ok("ok")
+        });
+        Self {
+            backend,
+            is_open,
+            came,
+        }
+    }
+
+    /// It gets one request at a time, and so many may wait for longer than this takes.
+    fn gateway(&self, places: usize) -> GatewayConfig {
+        let mut config = config(&[&self.backend]);
+        config.threads = 4;
+        config.limits.max_in_flight_per_backend = 1;
+        config.limits.max_queued = places;
+        config.timeouts.queue_timeout_ms = 60_000;
+        config
+    }
+
+    fn has(&self, count: usize) -> bool {
+        self.came.lock().unwrap().len() == count
+    }
+}
+
+/// Asks for it on a connection of its own; the answer.
+fn ask(front: SocketAddr, path: &str) -> JoinHandle<String> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+    std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(front).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    })
+}
+
+fn waiting(gateway: &Handle) -> u64 {
+    take(gateway).queue.waiting
+}
+
+fn of_status(answers: &[String], status: &str) -> usize {
+    answers.iter().filter(|answer| answer.contains(status)).count()
+}
+
+fn joined(asked: Vec<JoinHandle<String>>) -> Vec<String> {
+    asked.into_iter().map(|one| one.join().unwrap()).collect()
+}
+
+#[test]
+fn equals_are_served_in_the_order_they_came_whichever_thread_they_are_on() {
+    let gate = Gate::new();
+    let (gateway, front) = start(gate.gateway(100));
+    let mut asked = vec![ask(front, "/0")];
+    eventually("one is at the server", || gate.has(1));
+    for number in 1..=24 {
+        asked.push(ask(front, &format!("/{number}")));
+        eventually("one more waits", || waiting(&gateway) == number);
+    }
+    gate.is_open.store(true, SeqCst);
+    let answers = joined(asked);
+    assert_eq!(of_status(&answers, " 200 "), 25, "{answers:?}");
+    let in_order: Vec<String> = (0..=24).map(|number| format!("GET /{number} HTTP/1.1")).collect();
+    assert_eq!(*gate.came.lock().unwrap(), in_order);
+}
+
+#[test]
+fn nothing_important_is_turned_away_while_what_is_not_waits() {
+    let gate = Gate::new();
+    let class = |name: &str, paths: &[&str]| AdmissionClass {
+        name: name.to_owned(),
+        paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+        ..AdmissionClass::default()
+    };
+    let mut config = gate.gateway(30);
+    config.admission = AdmissionConfig {
+        classes: vec![
+            class("checkout", &["/pay"]),
+            class("everybody", &[]),
+            class("crawlers", &["/feed"]),
+        ],
+    };
+    let (gateway, front) = start(config);
+    let mut lesser = vec![ask(front, "/")];
+    eventually("one is at the server", || gate.has(1));
+    lesser.extend((0..40).map(|_| ask(front, "/")));
+    let mut turned_away = [0; 2];
+    let mut count = |ranks: [u64; 2], waits: u64| {
+        eventually("all have come", || {
+            let period = take(&gateway);
+            for (sum, rank) in turned_away.iter_mut().zip(period.ranks) {
+                *sum += rank.turned_away;
+            }
+            turned_away == ranks && period.queue.waiting == waits
+        });
+    };
+    // Two thirds of the places are theirs.
+    count([0, 20], 20);
+    let important: Vec<_> = (0..25).map(|_| ask(front, "/pay/7")).collect();
+    count([0, 35], 30);
+    gate.is_open.store(true, SeqCst);
+    let (important, lesser) = (joined(important), joined(lesser));
+    assert_eq!(of_status(&important, " 200 "), 25, "{important:?}");
+    assert_eq!(
+        [of_status(&lesser, " 200 "), of_status(&lesser, " 503 ")],
+        [6, 35],
+        "{lesser:?}"
+    );
+    let came = gate.came.lock().unwrap();
+    assert!(came[1..26].iter().all(|line| line.contains("/pay")), "{came:?}");
+}
