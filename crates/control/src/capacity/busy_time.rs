@@ -103,22 +103,6 @@ impl BusyTimeMonitor {
         })
     }
 
-    /// An estimator of a server that joins others like it: it starts with their capacity, where that is known, as with one
-    /// that was measured some time ago.
-    ///
-    /// # Errors
-    /// A parameter outside its range.
-    pub fn joining(tuning: QueueTuning, peers: Option<PerSecond>) -> Result<Self, OutOfRange> {
-        let Some(peers) = peers.filter(|peers| *peers > PerSecond::ZERO && peers.is_finite()) else {
-            return Self::new(tuning);
-        };
-        Ok(Self {
-            evidence: Evidence::presumed(peers),
-            begun: true,
-            ..Self::new(tuning)?
-        })
-    }
-
     /// Whether it is to be observed more often, for its queue has no room for as many as are accepted between two observations, so
     /// that nobody can be known to have waited.
     pub const fn wants_finer(&self) -> bool {
@@ -346,7 +330,7 @@ impl BusyTimeMonitor {
                     step.drop_ratio() * 100.0
                 ),
             ),
-            Capacity::Unknown => (
+            Capacity::Presumed(_) | Capacity::Unknown => (
                 "served",
                 format!(
                     "too little waited yet to tell ({:.0} accepts), and too few were served",
@@ -387,7 +371,7 @@ impl BusyTimeMonitor {
                 )
             }
             Capacity::LowerBound(_) => (None, self.served.shown_s()),
-            Capacity::Unknown => (None, None),
+            Capacity::Presumed(_) | Capacity::Unknown => (None, None),
         };
         let age = last_s.map(|last_s| Seconds::new((self.now_s - last_s).max(0.0)));
         (interval, age)

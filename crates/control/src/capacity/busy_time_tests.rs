@@ -101,11 +101,20 @@ fn before_enough_waited_it_is_a_lower_bound_of_what_was_served_and_never_of_what
     assert!((94.53..=94.62).contains(&per_s(&last)), "{last:?}");
 }
 
+/// An estimator of a server that has served as fast as it can for two minutes.
+fn of_six_hundred() -> BusyTimeMonitor {
+    let mut monitor = monitor();
+    for _ in 0..120 {
+        monitor.step(&step(620.0, 600.0, 20.0, (1.0, 600.0)));
+    }
+    monitor
+}
+
 #[test]
 fn it_follows_a_server_that_slows_down_and_one_that_is_served_faster_without_waiting() {
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
+    let mut monitor = of_six_hundred();
     let mut last = monitor.step(&step(620.0, 590.0, 10.0, (1.0, 590.0)));
-    assert!((590.0..600.0).contains(&per_s(&last)), "{last:?}");
+    assert!((590.0..=600.0).contains(&per_s(&last)), "{last:?}");
     for _ in 0..60 {
         last = monitor.step(&step(320.0, 300.0, 20.0, (1.0, 300.0)));
     }
@@ -222,7 +231,7 @@ fn observations_at_any_rate_answer_once_a_period_and_another_socket_is_another_s
 
 #[test]
 fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while() {
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
+    let mut monitor = of_six_hundred();
     let second = |sample| QueueObservation {
         length: Seconds::new(1.0),
         sample,
@@ -237,20 +246,18 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
         monitor.observe(&second(ListenerSample::Unread)).capacity,
         Capacity::Unknown
     );
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
+    let mut monitor = of_six_hundred();
     let estimate = monitor.observe(&second(ListenerSample::Nobody));
     assert_eq!(
         (rule(&estimate), estimate.capacity),
         ("nobody-listens", Capacity::Unknown)
     );
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
+    let mut monitor = of_six_hundred();
     let no_time = QueueObservation {
         length: Seconds::ZERO,
         sample: ListenerSample::Unread,
     };
     assert_eq!(rule(&monitor.observe(&no_time)), "bad-length");
-    let mut nothing = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::ZERO)).unwrap();
-    assert_eq!(nothing.known(), Capacity::Unknown);
     let without = Step {
         busy: None,
         ..step(1.0, 1.0, 0.0, (0.0, 0.0))

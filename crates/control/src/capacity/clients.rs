@@ -18,6 +18,8 @@ use std::fmt;
 /// The share of the connections, those aside that were answered, whose clients hold a worker that makes what is served no capacity; and
 /// the share of those who wait that have gone which makes it doubtful.
 const SHARE: f64 = 0.1;
+/// Fewer that have gone are no clients': a check that connects and closes is one of them where few wait, and there may be two checkers.
+const MIN_GONE: u64 = 3;
 /// A request takes long where it is as many times the mean, and this many seconds. Of lognormal ones of SCV 4 those that are worked on
 /// at a moment are one in fifty so.
 const LONG_TIMES: f64 = 20.0;
@@ -110,7 +112,9 @@ impl Clients {
         };
         self.known = connections;
         self.gone = match (connections, length) {
-            (Some(found), Some(waiting)) if waiting > 0 => (found.gone as f64 / f64::from(waiting)).min(1.0),
+            (Some(found), Some(waiting)) if waiting > 0 && found.gone >= MIN_GONE => {
+                (found.gone as f64 / f64::from(waiting)).min(1.0)
+            }
             _ => 0.0,
         };
         let held = connections.filter(Connections::are_held);
@@ -194,16 +198,27 @@ mod tests {
 
         /// For so many seconds; the answer of each, and the last.
         fn sees(&mut self, seconds: u64, by: u64, connections: impl Fn(u64) -> Connections) -> Vec<Estimate> {
+            self.sees_waiting(60, seconds, by, connections)
+        }
+
+        /// The same with so many waiting.
+        fn sees_waiting(
+            &mut self,
+            waiting: u32,
+            seconds: u64,
+            by: u64,
+            connections: impl Fn(u64) -> Connections,
+        ) -> Vec<Estimate> {
             let mut answers = Vec::new();
             for at in 0..seconds * 50 {
                 self.accepts += by;
                 let listener = Listener {
                     identity: 1,
                     limit: Some(65),
-                    length: Some(60),
-                    shortest: Some(60),
+                    length: Some(waiting),
+                    shortest: Some(waiting),
                     lengths_seen: None,
-                    arrivals: Some(60 + self.accepts),
+                    arrivals: Some(u64::from(waiting) + self.accepts),
                     accepts: Some(self.accepts),
                     drops: Some(0),
                     connections: Some(connections(at * 20)),
@@ -319,6 +334,21 @@ mod tests {
             ..EIGHT_WORK(0)
         });
         assert_eq!(said(answers.last()), ("about", 200.0, "gone"));
+    }
+
+    #[test]
+    fn a_check_that_connects_and_closes_is_no_client_that_has_gone() {
+        let mut watched = Watched::new();
+        let answers = watched.sees_waiting(8, 20, 4, |at_ms| Connections {
+            gone: 1 + at_ms / 200 % 2,
+            ..EIGHT_WORK(0)
+        });
+        assert_eq!(said(answers.last()), ("exact", 200.0, "busy-time"));
+        let answers = watched.sees_waiting(8, 20, 4, |_| Connections {
+            gone: 4,
+            ..EIGHT_WORK(0)
+        });
+        assert_eq!(said(answers.last()).2, "gone");
     }
 
     #[test]

@@ -157,24 +157,6 @@ fn dispersion(segments: [&[Block]; 2], usual: f64) -> f64 {
 }
 
 impl Evidence {
-    /// What a server is presumed to do that joins others of this rate; it is as old as can be.
-    pub(super) fn presumed(rate: PerSecond) -> Self {
-        let accepts = BLOCK_ACCEPTS;
-        let block = Block {
-            busy: Busy {
-                time: Seconds::new(accepts / rate.get()),
-                accepts,
-                spells: 0.0,
-            },
-            ended_s: f64::NEG_INFINITY,
-        };
-        Self {
-            blocks: std::iter::repeat_n(block, 25).collect(),
-            unchosen: 25.0 * accepts,
-            ..Self::default()
-        }
-    }
-
     /// Takes what was found until this time.
     pub(super) fn add(&mut self, now_s: f64, busy: Busy) {
         if busy.time <= Seconds::ZERO {
@@ -395,12 +377,11 @@ impl Evidence {
         sum(newest.filter(|block| block.ended_s > since_s))
     }
 
-    /// When the last of it was found; `None` where nothing was, or none of it here.
+    /// When the last of it was found; `None` where nothing was.
     pub(super) fn last_s(&self) -> Option<f64> {
-        let last = [Some(&self.open), self.blocks.back()].into_iter().flatten();
-        last.filter(|block| block.busy.time > Seconds::ZERO)
+        let mut last = [Some(&self.open), self.blocks.back()].into_iter().flatten();
+        last.find(|block| block.busy.time > Seconds::ZERO)
             .map(|block| block.ended_s)
-            .find(|ended_s| ended_s.is_finite())
     }
 }
 

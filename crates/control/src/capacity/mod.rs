@@ -57,6 +57,8 @@ pub enum Capacity {
     /// It takes about this much: its limit was met a while ago, and it may have changed since; or too little was observed since it
     /// changed to be sure; or what shows its limit now is not its own doing.
     About(PerSecond),
+    /// It is presumed to take this much until it shows what it takes: by what it took before, or what others take.
+    Presumed(PerSecond),
     /// It takes at least this much: nothing has shown its limit yet.
     LowerBound(PerSecond),
     /// Nothing is known that holds now.
@@ -67,7 +69,9 @@ impl Capacity {
     /// The number, whatever it is.
     pub const fn value(self) -> Option<PerSecond> {
         match self {
-            Self::Exact(value) | Self::About(value) | Self::LowerBound(value) => Some(value),
+            Self::Exact(value) | Self::About(value) | Self::Presumed(value) | Self::LowerBound(value) => {
+                Some(value)
+            }
             Self::Unknown => None,
         }
     }
@@ -76,7 +80,7 @@ impl Capacity {
     pub const fn met(self) -> Option<PerSecond> {
         match self {
             Self::Exact(value) | Self::About(value) => Some(value),
-            Self::LowerBound(_) | Self::Unknown => None,
+            Self::Presumed(_) | Self::LowerBound(_) | Self::Unknown => None,
         }
     }
 
@@ -94,6 +98,7 @@ impl Capacity {
         match self {
             Self::Exact(_) => "exact",
             Self::About(_) => "about",
+            Self::Presumed(_) => "presumed",
             Self::LowerBound(_) => "lower-bound",
             Self::Unknown => "unknown",
         }
@@ -101,11 +106,12 @@ impl Capacity {
 }
 
 impl fmt::Display for Capacity {
-    /// For people: `131.2`, `about 131.2`, `at least 120.0`, `-`.
+    /// For people: `131.2`, `about 131.2`, `presumably 131.2`, `at least 120.0`, `-`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(value) => write!(f, "{:.1}", value.get()),
             Self::About(value) => write!(f, "about {:.1}", value.get()),
+            Self::Presumed(value) => write!(f, "presumably {:.1}", value.get()),
             Self::LowerBound(value) => write!(f, "at least {:.1}", value.get()),
             Self::Unknown => f.write_str("-"),
         }

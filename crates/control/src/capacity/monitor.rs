@@ -26,15 +26,15 @@ impl Monitor {
         Self::joining(tuning, None)
     }
 
-    /// An estimator of a server that joins others like it: it starts with their capacity, where
-    /// that is known.
+    /// An estimator of a server that joins others like it. The published one starts with their capacity, where that is known; ours
+    /// says only what the server has shown itself (what it is presumed to take meanwhile: [`mod@crate::resize::presumed`]).
     ///
     /// # Errors
     /// A parameter outside its range.
     pub fn joining(tuning: QueueTuning, peers: Option<PerSecond>) -> Result<Self, OutOfRange> {
         Ok(match tuning.kind {
             QueueKind::Published => Self::Published(Box::new(QueueMonitor::joining(tuning, peers)?)),
-            QueueKind::BusyTime => Self::BusyTime(Box::new(BusyTimeMonitor::joining(tuning, peers)?)),
+            QueueKind::BusyTime => Self::BusyTime(Box::new(BusyTimeMonitor::new(tuning)?)),
         })
     }
 

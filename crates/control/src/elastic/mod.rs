@@ -6,13 +6,13 @@
 //! | what comes, told from the noise of its counts | the highest of what windows of 1 to 30 periods show beyond it | `rates` |
 //! | what it may grow to while a server boots | predictors, each judged by what came | [`growth`](crate::growth) |
 //! | what comes at this time of every day | the highest of what came then, as long as what that foresaw came | `days` |
-//! | what each server takes | its own limit as it was met last, else that of its equals | `takes` |
+//! | what each server takes | its own limit as it was met last, else the least of its equals' | `takes` |
 //! | how many are needed | the fewest that take it when as many are lost as the user asks to survive | `takes` |
 //! | when one goes | when it was not needed for as long as it must be away to be worth its boot | [`needed`](crate::needed) |
 //! | what if one that is off would do the same for less | it is started, and the other goes | `swap` |
 //! | what if it is needed again at once | the next goes after twice that time | `patience` |
 //! | what if an operator takes one out | the others take what comes first, else it waits | `follow_load` |
-//! | what if no limit is known | one is drained on trial, and stays powered until the others are known to do without it | `probe` |
+//! | what if no limit is known, or the others' are only presumed | one is drained on trial, and stays powered until the others are known to do without it | `probe` |
 //!
 //! What the published controllers ([`Stepwise`](crate::resize::Stepwise)) do otherwise: they start one server and wait for it, go by
 //! the count of one period, switch off what one period does not need, know one capacity for all, and wait for a boot that hangs.
@@ -434,7 +434,13 @@ impl Elastic {
             ("break_even_s", away_s),
         ];
         let load = match self.takes.proven {
-            true => format!("{now:.1}/s come and {taking} servers take {usable:.1}"),
+            true => {
+                let presumed = match self.takes.presumed(&order[..taking]) {
+                    0 => String::new(),
+                    servers => format!(", as {servers} of them are presumed to"),
+                };
+                format!("{now:.1}/s come and {taking} servers take {usable:.1}{presumed}")
+            }
             false => format!(
                 "{now:.1}/s come and {taking} servers take them without any difficulty, their limit is not known"
             ),
@@ -466,6 +472,19 @@ impl Elastic {
             );
             return self.answer(on, counts, all, "maintenance-waits", text, &numbers);
         }
+        if leaving > 0 && !self.may_leave(observation, (now, late), &order[..taking]) {
+            let text = format!(
+                "{load}: they have not shown it, and have not served for {CALM_S:.0} s without difficulty, so {leaving} to be taken out serve on"
+            );
+            return self.answer(
+                on.max(taking + 1),
+                counts,
+                all,
+                "maintenance-waits",
+                text,
+                &numbers,
+            );
+        }
         if self.swap.is_under_way(booting, overdue) && on <= taking {
             let text = format!("{load}: one is on its way that does it for fewer watts than one of them");
             return self.answer(taking + 1, counts, all, "swapping", text, &numbers);
@@ -489,19 +508,25 @@ impl Elastic {
             }
             return self.answer(on, counts, all, rule, text, &numbers);
         }
-        if on < taking {
+        let rate = within.max(now).max(self.rates.at_most());
+        let shown = self
+            .takes
+            .needed_as_shown(rate, (&order[..taking], ranks), &self.tuning);
+        // Nobody goes because of what others are only presumed to take.
+        let is_presumed = on < taking && shown >= taking;
+        if on < taking && !is_presumed {
+            let on = on.max(shown);
             let text = format!(
                 "{load}; for {away_s:.0} s, what a boot is worth, {kept} were enough for what may come ({within:.1}/s)"
             );
             self.patience.has_shrunk(now_s);
             return self.answer(on, counts, all, "shrink", text, &numbers);
         }
-        if self.may_probe(observation, counts, away_s) {
+        if (is_presumed || !self.takes.proven) && self.may_probe(observation, counts, away_s) {
             self.probe.begin(now_s);
             let text = format!("{load}: one is drained on trial");
             return self.answer(taking - 1, counts, all, "probe", text, &numbers);
         }
-        let rate = within.max(now).max(self.rates.at_most());
         let of_servers = (&observation.nodes[..], order, ranks);
         let found = exchange(of_servers, taking, (rate, self.boot_s), &self.takes, &self.tuning)
             .filter(|_| leaving == 0 && safe == taking && self.takes.proven);
@@ -515,10 +540,15 @@ impl Elastic {
             return self.answer(taking + 1, counts, all, "swap", text, &numbers);
         }
         let text = match safe < taking {
+            true if is_presumed => format!("{load}: {on} would do, if those take it that have not shown it"),
             true => format!("{load}: {safe} would do, for less than the {away_s:.0} s that a boot is worth"),
             false => format!("{load}: enough, and none to spare"),
         };
-        let rule = if safe < taking { "sparing" } else { "fits" };
+        let rule = match safe < taking {
+            true if is_presumed => "presumed",
+            true => "sparing",
+            false => "fits",
+        };
         self.answer(taking, counts, all, rule, text, &numbers)
     }
 
@@ -528,8 +558,18 @@ impl Elastic {
         self.rates.at_most() >= USUAL * self.highest_per_ks as f64 / 1e3
     }
 
-    /// Whether one can be drained on trial: nobody's limit is known, nothing has changed for as long as a boot is worth, and
-    /// difficulty would show.
+    /// Whether those that stay may be left the load of those that are taken out: they were seen to take it; or they are presumed to, and
+    /// have served for a while with no difficulty.
+    fn may_leave(&self, observation: &Observation, (now, late): (f64, bool), stay: &[usize]) -> bool {
+        let has_served = |at: &usize| {
+            let since_s = self.servers[*at].since_s;
+            observation.at.get() - since_s >= CALM_S
+        };
+        let is_calm = !late && !self.sojourn.is_slower(SLOWER.0) && stay.iter().all(has_served);
+        is_calm || self.takes.have_shown(now, stay, &self.tuning)
+    }
+
+    /// Whether one can be drained on trial: nothing has changed for as long as a boot is worth, and difficulty would show.
     fn may_probe(&self, observation: &Observation, counts: Counts, away_s: f64) -> bool {
         let now_s = observation.at.get();
         let least = self.tuning.min_servers.max(self.tuning.reserve + 1);
@@ -546,13 +586,8 @@ impl Elastic {
                 PowerState::Maintenance => true,
                 _ => false,
             });
-        !self.takes.proven
-            && !promises
-            && would_show
-            && is_calm
-            && self.is_usual()
-            && counts.taking > least
-            && self.probe.may_begin(now_s)
+        let may_lose_one = !promises && counts.taking > least;
+        may_lose_one && would_show && is_calm && self.is_usual() && self.probe.may_begin(now_s)
     }
 }
 

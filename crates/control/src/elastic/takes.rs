@@ -25,8 +25,10 @@ const BY_SIGN_S: f64 = 900.0;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Takes {
     known: Vec<Known>,
-    /// Requests a second that each takes.
+    /// Requests a second that each takes, as far as it is known or presumed.
     each: Vec<f64>,
+    /// What each was seen to take itself.
+    shown: Vec<f64>,
     /// Whether the limit of one that takes requests is known.
     pub(super) proven: bool,
 }
@@ -62,7 +64,7 @@ impl Takes {
                     // It takes more than its limit was: that was another server, or another time.
                     known.met = known.met.filter(|met| *met >= bound);
                 }
-                Capacity::Unknown => {}
+                Capacity::Presumed(_) | Capacity::Unknown => {}
             }
         }
         self.fill(nodes, tuning)
@@ -83,25 +85,22 @@ impl Takes {
         self.fill(nodes, tuning);
     }
 
-    /// Of a server of which nothing is known the mean of its equals counts, else that of all.
+    /// Of a server whose limit was not met that of its least equal counts, else the least of all.
     fn fill(&mut self, nodes: &[NodeObservation], tuning: &ElasticTuning) -> bool {
         let kind = |at: usize| tuning.traits(at).kind;
-        let mean = |of: &dyn Fn(usize, &Known) -> Option<f64>| {
-            let all: Vec<f64> = self
-                .known
-                .iter()
-                .enumerate()
-                .filter_map(|(at, known)| of(at, known))
-                .collect();
-            (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+        let least = |of_kind: Option<usize>| {
+            let all = self.known.iter().enumerate();
+            all.filter(|(at, _)| of_kind.is_none_or(|of_kind| kind(*at) == of_kind))
+                .filter_map(|(_, known)| known.met)
+                .reduce(f64::min)
         };
-        let met = mean(&|_, known| known.met);
-        let bound = mean(&|_, known| known.bound);
+        let met = least(None);
+        let bounds: Vec<f64> = self.known.iter().filter_map(|known| known.bound).collect();
+        let bound = (!bounds.is_empty()).then(|| bounds.iter().sum::<f64>() / bounds.len() as f64);
         let each: Vec<Option<f64>> = (0..self.known.len())
             .map(|at| {
                 let known = self.known[at];
-                let of_kind = |other: usize, known: &Known| known.met.filter(|_| kind(other) == kind(at));
-                let usual = || mean(&of_kind).or(met);
+                let usual = || least(Some(kind(at))).or(met);
                 known
                     .met
                     .or_else(|| Some(usual()?.max(known.bound.unwrap_or(0.0))))
@@ -116,6 +115,8 @@ impl Takes {
             .any(|(known, node)| node.state.takes_requests() && known.met.is_some());
         let is_known = each.iter().any(Option::is_some);
         self.each = each.into_iter().map(|each| each.unwrap_or(0.0)).collect();
+        let shown = |known: &Known| known.met.or(known.bound).unwrap_or(0.0);
+        self.shown = self.known.iter().map(shown).collect();
         is_known
     }
 
@@ -135,62 +136,95 @@ impl Takes {
         PerSecond::new(self.each[server])
     }
 
+    /// How many of these never met their limit: what they take is presumed.
+    pub(super) fn presumed(&self, servers: &[usize]) -> usize {
+        let is_presumed = |at: &&usize| self.known[**at].met.is_none();
+        servers.iter().filter(is_presumed).count()
+    }
+
     /// What these take together when as many are lost as the tuning asks to survive, less the margin.
     pub(super) fn usable(&self, servers: &[usize], tuning: &ElasticTuning) -> f64 {
-        self.fits(servers, tuning).last().copied().unwrap_or(0.0)
+        fits(&self.each, servers, tuning).last().copied().unwrap_or(0.0)
+    }
+
+    /// The fewest of these that were seen to take this rate themselves, whichever of the same rank stay; all where they were not.
+    pub(super) fn needed_as_shown(
+        &self,
+        rate: f64,
+        (servers, ranks): (&[usize], &[u16]),
+        tuning: &ElasticTuning,
+    ) -> usize {
+        let mut servers = servers.to_vec();
+        servers.sort_by(|one, other| {
+            let by_rank = ranks[*one].cmp(&ranks[*other]);
+            by_rank.then(self.shown[*one].total_cmp(&self.shown[*other]))
+        });
+        enough(&fits(&self.shown, &servers, tuning), rate)
+    }
+
+    /// Whether these were seen to take this rate themselves.
+    pub(super) fn have_shown(&self, rate: f64, servers: &[usize], tuning: &ElasticTuning) -> bool {
+        let shown = fits(&self.shown, servers, tuning);
+        shown.last().is_some_and(|usable| *usable >= rate)
     }
 
     /// The fewest of these, from the first on, that take this rate when as many are lost as the tuning asks to survive; all where
     /// they do not.
     pub(super) fn needed(&self, rate: f64, servers: &[usize], tuning: &ElasticTuning) -> usize {
-        let fits = self.fits(servers, tuning);
-        let enough = fits.iter().position(|usable| *usable >= rate);
-        enough.map_or(servers.len(), |at| at + 1)
-    }
-
-    /// What the first, the first two, ... of these take then.
-    fn fits(&self, servers: &[usize], tuning: &ElasticTuning) -> Vec<f64> {
-        let zones = 1 + servers
-            .iter()
-            .map(|at| tuning.traits(*at).zone)
-            .max()
-            .unwrap_or(0);
-        let mut of_zones = vec![0.0; if tuning.survive_zone { zones } else { 0 }];
-        let mut sum = 0.0;
-        // The largest, which are those that may be lost.
-        let mut largest: Vec<f64> = Vec::new();
-        servers
-            .iter()
-            .map(|at| {
-                let takes = self.each[*at];
-                sum += takes;
-                let place = largest.partition_point(|other| *other > takes);
-                if place < tuning.reserve {
-                    largest.insert(place, takes);
-                    largest.truncate(tuning.reserve);
-                }
-                let mut lost = largest.iter().sum::<f64>();
-                if let Some(zone) = of_zones.get_mut(tuning.traits(*at).zone) {
-                    *zone += takes;
-                    lost = of_zones.iter().copied().fold(lost, f64::max);
-                }
-                (sum - lost) * (1.0 - tuning.margin)
-            })
-            .collect()
+        enough(&fits(&self.each, servers, tuning), rate)
     }
 }
 
+/// How many of the first are enough for this rate; all where they are not.
+fn enough(fits: &[f64], rate: f64) -> usize {
+    let enough = fits.iter().position(|usable| *usable >= rate);
+    enough.map_or(fits.len(), |at| at + 1)
+}
+
+/// What the first, the first two, ... of these take when as many are lost as the tuning asks to survive, less the margin, where each
+/// takes so much.
+fn fits(each: &[f64], servers: &[usize], tuning: &ElasticTuning) -> Vec<f64> {
+    let zones = 1 + servers
+        .iter()
+        .map(|at| tuning.traits(*at).zone)
+        .max()
+        .unwrap_or(0);
+    let mut of_zones = vec![0.0; if tuning.survive_zone { zones } else { 0 }];
+    let mut sum = 0.0;
+    // The largest, which are those that may be lost.
+    let mut largest: Vec<f64> = Vec::new();
+    servers
+        .iter()
+        .map(|at| {
+            let takes = each[*at];
+            sum += takes;
+            let place = largest.partition_point(|other| *other > takes);
+            if place < tuning.reserve {
+                largest.insert(place, takes);
+                largest.truncate(tuning.reserve);
+            }
+            let mut lost = largest.iter().sum::<f64>();
+            if let Some(zone) = of_zones.get_mut(tuning.traits(*at).zone) {
+                *zone += takes;
+                lost = of_zones.iter().copied().fold(lost, f64::max);
+            }
+            (sum - lost) * (1.0 - tuning.margin)
+        })
+        .collect()
+}
+
 /// In what order servers are kept on, the first to be kept: each one's rank, by zones in turn, those that take most for their power
-/// first. Those of the same rank are as good as each other.
+/// first, and of those that are alike the ones whose limit was met. Those of the same rank are as good as each other.
 pub(super) fn ranks(takes: &Takes, servers: usize, tuning: &ElasticTuning) -> Vec<u16> {
     // What differs by less is noise of the estimates.
     const STEP: f64 = 1.1;
     let worth = |at: usize| {
         let watts = tuning.traits(at).full.map_or(1.0, |full| full.get().max(1e-3));
         let per_watt = takes.of(at).get() / watts;
-        (per_watt.max(1e-9).ln() / STEP.ln()).round() as i64
+        let steps = (per_watt.max(1e-9).ln() / STEP.ln()).round() as i64;
+        (steps, takes.presumed(&[at]) == 0)
     };
-    let worths: Vec<i64> = (0..servers).map(worth).collect();
+    let worths: Vec<(i64, bool)> = (0..servers).map(worth).collect();
     let mut order: Vec<usize> = (0..servers).collect();
     order.sort_by_key(|at| std::cmp::Reverse(worths[*at]));
     if !tuning.survive_zone {

@@ -463,6 +463,68 @@ fn where_no_limit_is_known_none_is_taken_out_whose_load_the_others_never_took() 
     assert_eq!(world.nodes[2].state, PowerState::Maintenance, "{}", world.rule);
 }
 
+/// One of 100/s alone, and three of 50/s that come back while it is to be taken out: nothing shows yet what they take.
+#[test]
+fn nobody_goes_because_of_what_others_are_only_presumed_to_take() {
+    let seen = Capacity::LowerBound(PerSecond::new(15.0));
+    let mut world = World::new(ElasticTuning::default(), 1, 4, exact(100.0));
+    world.run(60, 70.0);
+    for node in &mut world.nodes[1..] {
+        *node = self::node(PowerState::Serving, seen);
+    }
+    world.nodes[0].state = PowerState::Leaving;
+    world.run(50, 70.0);
+    assert_eq!(
+        (world.nodes[0].state, world.taking(), world.rule.as_str()),
+        (PowerState::Leaving, 3, "maintenance-waits")
+    );
+    // They have served for a while without difficulty. One more is let go on trial alone, which the others do not stand.
+    world.run(20, 70.0);
+    assert_eq!(
+        (world.nodes[0].state, world.taking()),
+        (PowerState::Maintenance, 3)
+    );
+    let goes_after = (1..400).find(|_| world.second(Some(70.0)) < 3).unwrap();
+    assert!(
+        goes_after > 60 && world.rule == "probe",
+        "{goes_after} {}",
+        world.rule
+    );
+    for node in &mut world.nodes {
+        if node.state.is_capacity() {
+            node.capacity = exact(33.0);
+        }
+    }
+    assert_eq!(
+        (world.second(Some(70.0)), world.rule.as_str()),
+        (3, "probe-failed")
+    );
+}
+
+#[test]
+fn a_server_takes_what_it_took_last_itself_else_what_its_least_equal_takes() {
+    let mut takes = Takes::default();
+    let tuning = ElasticTuning::default();
+    let seen = |per_s| node(PowerState::Serving, Capacity::LowerBound(PerSecond::new(per_s)));
+    let serving = |per_s| node(PowerState::Serving, exact(per_s));
+    let off = node(PowerState::Off, Capacity::Unknown);
+    takes.observe(0.0, &[serving(100.0), serving(50.0), serving(80.0), off], &tuning);
+    takes.observe(1.0, &[serving(100.0), off, serving(80.0), seen(5.0)], &tuning);
+    takes.observe(
+        2.0,
+        &[serving(100.0), seen(4.0), serving(80.0), seen(6.0)],
+        &tuning,
+    );
+    let each: Vec<f64> = (0..4).map(|at| takes.of(at).get()).collect();
+    assert_eq!(each, [100.0, 50.0, 80.0, 50.0]);
+    assert_eq!(takes.presumed(&[0, 1, 2, 3]), 1);
+    assert!(takes.have_shown(0.9 * 236.0, &[0, 1, 2, 3], &tuning));
+    assert!(!takes.have_shown(0.9 * 237.0, &[0, 1, 2, 3], &tuning));
+    // Of those that are alike the one whose limit was met is kept.
+    let ranks = ranks(&takes, 4, &tuning);
+    assert!(ranks[1] < ranks[3], "{ranks:?}");
+}
+
 #[test]
 fn lost_telemetry_costs_energy_and_never_latency() {
     let mut world = World::new(wide(), 2, 5, exact(100.0));

@@ -46,7 +46,7 @@ pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option
     }
 }
 
-/// The mean of what is known exactly of the servers that take requests: what the estimator of one that joins them starts with,
+/// The mean of what is known exactly of the servers that take requests: what the published estimator of one that joins them starts with,
 /// for all have the same hardware and serve the same requests (Section 3).
 pub fn exact_mean<'a>(servers: impl IntoIterator<Item = &'a NodeObservation>) -> Option<PerSecond> {
     let exact: Vec<f64> = servers

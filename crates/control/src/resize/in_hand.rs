@@ -14,9 +14,12 @@
 //! * where connections carry several requests, a capacity in connections bounds no requests, and there is no bound.
 //!
 //! A server that accepts whatever comes (most event loops) shows neither a limit nor drops, and has no bound.
+//!
+//! One that joins is bounded before it is given its first request, for all that wait may be given to it at once: by the bound that it had
+//! when it served last, else by what it is presumed to take ([`mod@super::presumed`]), and by the places in its queue.
 
 use crate::capacity::Capacity;
-use headroom_units::Seconds;
+use headroom_units::{PerSecond, Seconds};
 
 /// What is let in of what a server answers within the time given on average.
 const OF_CAPACITY: f64 = 0.8;
@@ -37,6 +40,8 @@ const OF_PLACES: f64 = 0.9;
 const OWN_CONNECTIONS: f64 = 0.8;
 /// The time over which that share is counted.
 const SHARE_S: f64 = 10.0;
+/// With fewer answers that share says nothing of a server that has just joined.
+const FEW_ANSWERS: f64 = 20.0;
 
 /// What a server did in one period.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,8 +78,13 @@ pub struct InHand {
     of_places: f64,
     /// How long ago it dropped one, in seconds.
     dropped_ago_s: f64,
-    /// How many it was given at most before.
+    /// The places in its queue, as they were known last.
+    places: Option<f64>,
+    /// How many it is given at most.
     most: Option<u32>,
+    /// The same, and what it worked on, when it took requests last.
+    before: Option<(u32, f64)>,
+    rests: bool,
     in_flight: Option<f64>,
     accepts: f64,
     answered: f64,
@@ -89,16 +99,51 @@ impl InHand {
             worked_on: 0.0,
             of_places: OF_PLACES,
             dropped_ago_s: f64::INFINITY,
+            places: None,
             most: None,
+            before: None,
+            rests: false,
             in_flight: None,
             accepts: 0.0,
             answered: 0.0,
         }
     }
 
-    /// Nothing is known: another server listens there, or the same started anew.
-    pub fn forget(&mut self) {
-        *self = Self::new(self.within);
+    /// It takes no requests: what was seen of it is not of the server that joins next. How many that one may have before anything is seen of
+    /// it, by the places in its queue and what it is presumed to take, where that is known; `None` for as many as come.
+    pub fn rest(&mut self, length: Seconds, places: Option<f64>, presumed: Option<PerSecond>) -> Option<u32> {
+        let before = match self.rests {
+            true => self.before,
+            false => self.most.map(|most| (most, self.worked_on)),
+        };
+        let places = places.or(self.places);
+        let by_capacity = presumed.map(|presumed| OF_CAPACITY * presumed.get() * self.within.get());
+        let by_before = before.map(|(most, _)| f64::from(most));
+        let worked_on = before.map_or(0.0, |(_, worked_on)| worked_on);
+        let by_places = places.map_or(f64::INFINITY, |places| OF_PLACES * places + worked_on);
+        let most = by_before
+            .or(by_capacity)
+            .map(|most| most.min(by_places).max(1.0).ceil() as u32);
+        *self = Self {
+            of_places: self.of_places,
+            dropped_ago_s: self.dropped_ago_s + length.get().max(0.0),
+            places,
+            most,
+            before,
+            rests: true,
+            ..Self::new(self.within)
+        };
+        most
+    }
+
+    /// Whether its requests were ever found to be such that they can be bounded.
+    pub const fn was_bounded(&self) -> bool {
+        self.before.is_some() || self.most.is_some() && !self.rests
+    }
+
+    /// The places in its queue, as they were known last.
+    pub const fn places(&self) -> Option<f64> {
+        self.places
     }
 
     /// How many it may have from now on; `None` for as many as come.
@@ -110,6 +155,8 @@ impl InHand {
             self.accepts = self.accepts * kept + period.accepts;
             self.answered = (self.answered * kept + period.sent - (now - before)).max(0.0);
         }
+        self.rests = false;
+        self.places = period.places.or(self.places);
         self.dropped_ago_s += length_s;
         let drops = is_dropped(period);
         if drops {
@@ -123,11 +170,17 @@ impl InHand {
     }
 
     fn bound(&self, period: &InHandPeriod) -> Option<u32> {
-        // Neither where nothing was counted yet.
-        if self.accepts <= 0.0 || self.accepts < OWN_CONNECTIONS * self.answered {
-            return None;
+        // Neither where nothing was counted yet: it is as when it joined.
+        if self.accepts <= 0.0 {
+            return self.most;
         }
-        let met = period.capacity.met();
+        if self.accepts < OWN_CONNECTIONS * self.answered {
+            return self.most.filter(|_| self.answered < FEW_ANSWERS);
+        }
+        let met = match period.capacity {
+            Capacity::Presumed(presumed) => Some(presumed),
+            other => other.met(),
+        };
         let by_capacity = met.map(|capacity| OF_CAPACITY * capacity.get() * self.within.get());
         let is_limited = met.is_some() || self.dropped_ago_s < FORGET_S;
         let by_places = period

@@ -113,8 +113,40 @@ fn drops_bound_it_by_its_places_until_they_are_long_ago() {
         .collect();
     assert!(calm[..290].is_sorted() && calm[200] >= Some(31), "{calm:?}");
     assert_eq!(calm[400], None, "it is long ago");
-    server.forget();
-    assert_eq!(server.observe(&with_places(10.0, 2.0, 0.0)), None);
+}
+
+#[test]
+fn one_that_joins_is_bounded_before_its_first_request_and_grows_from_there() {
+    let mut server = InHand::new(SECOND);
+    assert_eq!(server.rest(SECOND, None, None), None, "nothing is known of any");
+    assert!(!server.was_bounded());
+    // Four fifths of 50 within a second, and nine tenths of 17 places.
+    let presumed = Some(PerSecond::new(50.0));
+    assert_eq!(server.rest(SECOND, None, presumed), Some(40));
+    assert_eq!(server.rest(SECOND, Some(17.0), presumed), Some(16));
+    // The first period counts nothing, and the second few; then it works on four.
+    let joins = |in_flight, waiting, accepts| InHandPeriod {
+        places: Some(17.0),
+        accepts,
+        sent: 2.0 * accepts,
+        ..period(Capacity::Presumed(PerSecond::new(50.0)), in_flight, waiting)
+    };
+    assert_eq!(server.observe(&joins(16.0, 12.0, 4.0)), Some(16));
+    assert_eq!(server.observe(&joins(16.0, 12.0, 4.0)), Some(16));
+    let own = |in_flight| InHandPeriod {
+        places: Some(17.0),
+        accepts: 50.0,
+        sent: 50.0,
+        ..period(exact(50.0), in_flight, in_flight - 4.0)
+    };
+    let most: Vec<_> = (0..4).map(|_| server.observe(&own(16.0))).collect();
+    assert_eq!(most[3], Some(20), "{most:?}");
+    // It goes, and comes back: as it was, whatever others take.
+    for _ in 0..3 {
+        assert_eq!(server.rest(SECOND, None, Some(PerSecond::new(500.0))), Some(20));
+    }
+    assert!(server.was_bounded());
+    assert_eq!(server.observe(&joins(20.0, 16.0, 4.0)), Some(20));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! A law of the lever [`Lever::Servers`] says how many servers should be on; [`Fleet`] says which, and carries each through
 //! its power states with [`Server`]. Both are state machines that are given the time: whoever calls them reads the clock, asks
 //! the servers and carries out the [`Command`]s. [`mod@demand`] says what arrives where only some servers could be read, [`mod@hold`]
-//! what stays while the balancer cannot be relied on, [`mod@in_hand`] how many requests each server is given at a time, [`energy`] what it
+//! what stays while the balancer cannot be relied on, [`mod@presumed`] what one that joins takes, [`mod@in_hand`] how many requests each server is given at a time, [`energy`] what it
 //! all comes to by a model.
 //!
 //! | law | it goes by |
@@ -26,6 +26,7 @@ pub mod held_back;
 pub mod hold;
 pub mod in_hand;
 pub mod predictive;
+pub mod presumed;
 pub mod schedule;
 pub mod server;
 mod slow;
@@ -47,6 +48,7 @@ pub use held_back::HeldBack;
 pub use hold::{BALANCER_LOST, BROUGHT_BACK, GUARD_LOST, hold};
 pub use in_hand::{InHand, InHandPeriod};
 pub use predictive::Predictive;
+pub use presumed::{Met, Presumed};
 pub use schedule::{Schedule, Scheduled};
 pub use server::{Cause, Command, Found, Health, Maintenance, PowerState, Server};
 pub use slow::{Work, kinds};

@@ -116,7 +116,7 @@ impl Stepwise {
             // Without an exact one each counts as what it has shown itself.
             Capacity::LowerBound(value) if exact.is_none() => value.get(),
             Capacity::LowerBound(value) => value.get().max(other),
-            Capacity::Unknown => other,
+            Capacity::Presumed(_) | Capacity::Unknown => other,
         });
         Some(Together {
             sum: each.clone().sum(),

@@ -327,7 +327,15 @@ fn a_server_that_works_in_bursts_is_followed_and_so_is_one_that_hangs() {
         stalls_s: (1e6, 1e6),
         ..CPU_BOUND
     };
-    let mut looking = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
+    let mut looking = BusyTimeMonitor::new(QueueTuning::default()).unwrap();
+    CPU_BOUND.run_looking(
+        60,
+        1_000.0,
+        1,
+        |_| 1_000.0,
+        |_, _, _| {},
+        |observation| _ = looking.observe(observation),
+    );
     let mut answers = Vec::new();
     hanging.run_looking(
         60,

@@ -238,7 +238,7 @@ mod tests {
     fn capacity(sampler: &QueueSampler) -> f64 {
         until("a capacity", || match sampler.estimate(true, LONG)?.capacity {
             Capacity::Exact(capacity) | Capacity::About(capacity) => Some(capacity.get()),
-            Capacity::LowerBound(_) | Capacity::Unknown => None,
+            Capacity::Presumed(_) | Capacity::LowerBound(_) | Capacity::Unknown => None,
         })
     }
 

@@ -5,10 +5,9 @@ use crate::cluster::AgentQueue;
 use crate::queue_sample::{UsedSockets, observation, sampling_period};
 use headroom_control::OutOfRange;
 use headroom_control::capacity::{
-    BusyTimeMonitor, Capacity, Estimate, ListenerSample, QueueKind, QueueMonitor, QueueObservation,
-    QueueTuning, Step, StepMeter, Unusable,
+    BusyTimeMonitor, Estimate, ListenerSample, QueueKind, QueueMonitor, QueueObservation, QueueTuning, Step,
+    StepMeter, Unusable,
 };
-use headroom_control::decision::Reason;
 use headroom_node::queue::{
     QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose,
 };
@@ -310,15 +309,12 @@ impl Queue {
         self.tuning.kind
     }
 
-    /// The capacity as it was last estimated, and why.
-    pub fn capacity(&self) -> (Capacity, Option<&Reason>) {
-        match &self.estimate {
-            Some(estimate) => (estimate.capacity, Some(&estimate.reason)),
-            None => (Capacity::Unknown, None),
-        }
+    /// The capacity as it was last estimated, and why; `None` before.
+    pub const fn estimate(&self) -> Option<&Estimate> {
+        self.estimate.as_ref()
     }
 
-    /// The server joins: its estimator starts with what the others know exactly, or with nothing.
+    /// The server joins: the published estimator starts with what the others know exactly, ours with nothing.
     ///
     /// # Errors
     /// A parameter outside its range.
@@ -326,7 +322,7 @@ impl Queue {
         let tuning = self.tuning;
         match &mut self.sampling {
             Sampling::Many { sampler, .. } => {
-                sampler.join(BusyTimeMonitor::joining(tuning, peers)?);
+                sampler.join(BusyTimeMonitor::new(tuning)?);
             }
             Sampling::Period { monitor: Some(_), .. } => {}
             Sampling::Period { monitor, .. } => {
@@ -421,7 +417,7 @@ mod tests {
             drop(listener);
             until(&mut queue, |shown| *shown == Shown::Nobody);
             queue.forget();
-            assert_eq!(queue.capacity().0, Capacity::Unknown);
+            assert_eq!(queue.estimate(), None);
         }
     }
 

@@ -92,7 +92,7 @@ enum Machine {
 
 /// Runs a cluster under a law of its size; `sink` is given each sampling step.
 ///
-/// Each server that takes requests has a [`Monitor`] of the scenario's kind; one that joins others starts with what they know. The same
+/// Each server that takes requests has a [`Monitor`] of the scenario's kind; the published one of a server that joins others starts with what they know. The same
 /// scenario, law and seed give the same run.
 ///
 /// # Errors
@@ -576,7 +576,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The estimator of a server that joins: it starts with the mean of what the others know exactly.
+    /// The estimator of a server that joins: the published one starts with the mean of what the others know exactly.
     fn newcomer(&self, nodes: &[NodeObservation]) -> Option<Monitor> {
         Monitor::joining(self.scenario.queue, exact_mean(nodes)).ok()
     }

@@ -101,6 +101,7 @@ impl Servers {
                 }
                 Command::Enable => {
                     let peers = exact_mean(&self.estimates());
+                    self.presumed[at] = self.met.presumed(at);
                     if let Some(Err(error)) = self.parts.servers[at]
                         .queue
                         .as_mut()
@@ -113,7 +114,8 @@ impl Servers {
                 Command::Disable => {}
             }
         }
-        for (server, power) in self.parts.servers.iter_mut().zip(self.fleet.servers()) {
+        let servers = self.parts.servers.iter_mut().zip(&mut self.presumed);
+        for ((server, presumed), power) in servers.zip(self.fleet.servers()) {
             let state = power.state();
             server.switch_worker.set_eager(matches!(
                 state,
@@ -124,6 +126,7 @@ impl Servers {
                 && state != PowerState::Draining
             {
                 queue.forget();
+                *presumed = None;
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The servers of a cluster as a device of the control loop.
 
 mod apply;
+mod capacity;
 mod maintenance;
 mod observe;
 
@@ -15,8 +16,8 @@ use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::Decision;
 use headroom_control::resize::{
-    Cause, Energy, FirstAttempts, Fleet, Found, Health, HeldBack, InHand, Maintenance, Order, PowerState,
-    PowerTuning, Server,
+    Cause, Energy, FirstAttempts, Fleet, Found, Health, HeldBack, InHand, Maintenance, Met, Order,
+    PowerState, PowerTuning, Presumed, Server,
 };
 use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
@@ -125,6 +126,9 @@ pub struct Servers {
     step_before: Vec<(f64, f64)>,
     /// What the gateways hold back.
     held_back: HeldBack,
+    /// What was met of each, and what each that joined is presumed to take until it shows it.
+    met: Met,
+    presumed: Vec<Option<Presumed>>,
     /// How many requests each is given at a time.
     in_hand: Vec<InHand>,
     /// What that comes to; `None` for as many as come.
@@ -200,6 +204,8 @@ impl Servers {
             held_back: HeldBack::default(),
             in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],
             most_in_flight: vec![None; parts.servers.len()],
+            met: Met::of_kinds(parts.kinds.clone()),
+            presumed: vec![None; parts.servers.len()],
             parts,
             fleet,
             dry,

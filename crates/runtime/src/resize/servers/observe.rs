@@ -4,12 +4,10 @@ use super::{Demand, Servers};
 use crate::live::{BackendTick, Device, DevicePeriod};
 use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, Look};
-use crate::resize::queues::{Counted, Shown};
+use crate::resize::queues::{Counted, Queue, Shown};
 use headroom_control::NodeObservation;
-use headroom_control::capacity::{Capacity, QueueKind};
-use headroom_control::resize::{
-    Counts, Fleet, Found, Health, InHandPeriod, PowerState, ServerLoad, Work, demand,
-};
+use headroom_control::capacity::QueueKind;
+use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, Work, demand};
 use headroom_units::{Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
 use std::time::Instant;
 
@@ -65,7 +63,8 @@ impl Servers {
         let work = self.work(&look, &period.backends);
         self.fleet.observe(&work);
         self.fleet.bind(&self.sessions(&look));
-        self.bound_in_flight(&shown, &look, &states, &period.backends);
+        self.met.observe(&self.estimates());
+        self.bound_in_flight(&shown, &look, &states, &period.backends, length);
         period.nodes = self.nodes(&look);
         let names = self.parts.servers.iter().map(|server| &server.name);
         let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
@@ -128,54 +127,6 @@ impl Servers {
         match length_s < SHORT * self.parts.period.as_secs_f64() {
             true => (came + before.0, length_s + before.1),
             false => (came, length_s),
-        }
-    }
-
-    /// How many requests each is given at a time, by what is known of it now.
-    fn bound_in_flight(
-        &mut self,
-        shown: &[Option<Shown>],
-        look: &Result<Look, String>,
-        states: &[PowerState],
-        backends: &[BackendTick],
-    ) {
-        if self.parts.in_hand.is_none() {
-            return;
-        }
-        for at in 0..states.len() {
-            let counted = match &shown[at] {
-                Some(Shown::Counted(counted)) if states[at].takes_requests() => counted,
-                // A moment without a reading is no other server.
-                Some(Shown::Unknown(_)) => continue,
-                _ => {
-                    self.in_hand[at].forget();
-                    self.most_in_flight[at] = None;
-                    continue;
-                }
-            };
-            let member = look.as_ref().ok().map(|look| look.members[at]);
-            let seen = InHandPeriod {
-                length: Seconds::new(counted.length_s),
-                capacity: self.capacity(at),
-                accepts: counted.accepts,
-                drops: counted.drops,
-                waiting: counted.waiting,
-                places: counted.places,
-                working: counted.working,
-                sent: self.sent(at, backends),
-                in_flight: member
-                    .and_then(|member| member.in_flight)
-                    .map(|count| count as f64),
-            };
-            self.most_in_flight[at] = self.in_hand[at].observe(&seen);
-        }
-        // One of which nothing is known yet is given as many as the one that may have the most.
-        let most = self.most_in_flight.iter().copied().flatten().max();
-        for (at, state) in states.iter().enumerate() {
-            let is_new = self.capacity(at) == Capacity::Unknown && state.takes_requests();
-            if is_new && self.most_in_flight[at].is_none() {
-                self.most_in_flight[at] = most;
-            }
         }
     }
 
@@ -245,26 +196,6 @@ impl Servers {
         }
     }
 
-    /// Each server as it is known by its own estimator.
-    pub(super) fn estimates(&self) -> Vec<NodeObservation> {
-        let estimated = self.parts.servers.iter().map(|server| match &server.queue {
-            Some(queue) => queue.capacity().0,
-            None => Capacity::Unknown,
-        });
-        let nodes = self.power_states().into_iter().zip(estimated);
-        nodes
-            .map(|(state, capacity)| NodeObservation { state, capacity })
-            .collect()
-    }
-
-    fn capacity(&self, server: usize) -> Capacity {
-        match (&self.parts.servers[server].queue, self.parts.fixed) {
-            (_, Some(fixed)) => Capacity::Exact(fixed),
-            (Some(queue), None) => queue.capacity().0,
-            (None, None) => Capacity::Unknown,
-        }
-    }
-
     /// What the law is given. A server that was enabled at the balancer and is not given requests yet is on its way.
     fn nodes(&self, look: &Result<Look, String>) -> Vec<NodeObservation> {
         let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
@@ -277,7 +208,7 @@ impl Servers {
                     state.is_capacity() && admission(at).is_some_and(|reported| reported != Admission::Ready);
                 NodeObservation {
                     state: if waits { PowerState::Booting } else { *state },
-                    capacity: self.capacity(at),
+                    capacity: self.own_capacity(at),
                 }
             })
             .collect()
@@ -310,7 +241,7 @@ impl Servers {
 
     /// Requests that were sent to a server, less those that failed or came to no connection. Of the latter some failed too, where no other
     /// server had room.
-    fn sent(&self, at: usize, backends: &[BackendTick]) -> f64 {
+    pub(super) fn sent(&self, at: usize, backends: &[BackendTick]) -> f64 {
         let of_one = |tick: &BackendTick| {
             let unconnected = tick
                 .connects
@@ -350,7 +281,11 @@ impl Servers {
         let capacity = self.capacity(at);
         let rates = seen.counted.filter(|counted| counted.length_s > 0.0);
         let attempts = seen.counted.filter(|counted| counted.arrivals > 0.0);
-        let estimated = server.queue.as_ref().and_then(|queue| queue.capacity().1);
+        let estimated = server
+            .queue
+            .as_ref()
+            .and_then(Queue::estimate)
+            .map(|one| &one.reason);
         // Of a server that does not take requests any more its estimator says what it said last.
         let queue_mean = estimated
             .filter(|_| seen.counted.is_some() && takes)
@@ -389,7 +324,7 @@ impl Servers {
             .fact("answering", health.answering)
             .fact("orders_done", orders.done)
             .fact("orders_failed", orders.failed);
-        if let Some(most) = self.most_in_flight[at] {
+        if let Some(most) = self.most_in_flight[at].filter(|_| takes) {
             part = part.fact("most_in_flight", f64::from(most));
         }
         if let Some(times) = self.fleet.slow(at) {
@@ -415,7 +350,7 @@ impl Servers {
         if let Some(member) = member {
             part = part.fact("admission", member.admission.name());
         }
-        if let Some(reason) = estimated {
+        if let Some(reason) = self.presumption(at).as_ref().or(estimated) {
             part = part.fact("estimate", reason.text.as_str());
         }
         if let Some(order) = self.orders.iter().find(|order| order.server == at) {
