@@ -44,6 +44,24 @@ struct Tries {
     short_since: Option<Instant>,
 }
 
+/// One that waits in the queue. Dropped unsettled, it counts among those that left it.
+struct Waiter<'a>(Option<&'a Core>);
+
+impl Waiter<'_> {
+    /// It has a backend, or was turned away.
+    fn settle(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if let Some(core) = self.0 {
+            core.stats.borrow_mut().queue.left += 1;
+        }
+    }
+}
+
 /// Methods that may be repeated without changing what they do (RFC 9110 section 9.2.2).
 fn is_idempotent(method: &Method) -> bool {
     matches!(
@@ -153,6 +171,7 @@ impl Balance {
             stats.queue.waited += 1;
             stats.ranks[rank].waited += 1;
         }
+        let mut waiter = Waiter(Some(core));
         let since = Instant::now();
         call.watch.enter(Phase::Untimed);
         let (patience, left) = (
@@ -169,14 +188,21 @@ impl Balance {
         match tokio::time::timeout(left.map_or(patience, |left| left.min(patience)), turn).await {
             Ok(Ok(picked)) => {
                 place.served(since.elapsed());
+                if picked.is_ok() {
+                    waiter.settle();
+                }
                 Ok(picked)
             }
-            Ok(Err(TurnedAway)) => Err(full(
-                "every backend is at its limit of requests in flight, and what is more important has the places to wait",
-            )),
+            Ok(Err(TurnedAway)) => {
+                waiter.settle();
+                Err(full(
+                    "every backend is at its limit of requests in flight, and what is more important has the places to wait",
+                ))
+            }
             Err(_) if left.is_some_and(|left| left < patience) => Err(OVERDUE),
             Err(_) => {
                 place.gave_up(patience);
+                waiter.settle();
                 let stats = &mut *core.stats.borrow_mut();
                 stats.queue.expired += 1;
                 stats.ranks[rank].turned_away += 1;

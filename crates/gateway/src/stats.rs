@@ -179,6 +179,9 @@ pub struct QueueCounts {
     pub full: u64,
     /// Were turned away because they had waited too long.
     pub expired: u64,
+    /// Left without a backend for another reason: their clients went away, the time that any request may take was over, or all
+    /// backends were gone.
+    pub left: u64,
     /// Wait now (a gauge: the last value known of each core). They are among those in flight.
     pub waiting: u64,
 }

@@ -2,16 +2,21 @@
 //! a word, and not in an accept queue that is first come, first served and drops what it has no place for.
 //!
 //! By Little's law a server that takes `C` requests a second and has `n` in hand answers each after `n / C`: with more than `C T` a request
-//! waits there for longer than `T`. Four fifths of that are let in, so that most are answered within `T` and not only the mean one. Three
-//! things correct it, for `C` may be wrong and `T` shorter than a request takes:
+//! waits there for longer than `T`. Four fifths of that are let in, so that most are answered within `T` and not only the mean one. This
+//! corrects it, for `C` may be wrong, and `T` shorter than a request takes or longer than a client waits:
 //!
 //! * what it was seen to work on at a time (accepted and not answered; in flight and not in its accept queue) and a quarter more is never
 //!   refused, so that its queue goes on showing whether it is busy, on which the estimate of `C` rests: as long as a bound is met by a
-//!   server with an empty queue, it is the bound that holds it back, and it grows;
+//!   server with an empty queue, it is the bound that holds it back, and it grows. While somebody waits in its queue it works on all that
+//!   it can, and on how many is learned anew: it may have lost workers;
+//! * a request whose client left while it waited there stays in the queue, and costs the server as much as any other: the gateway has it in
+//!   flight no more, and sends another. Clients that wait for `p` make the queue grow as long as more than `C p` are in flight, and then
+//!   nobody is answered. So fewer are let in while clients leave, until few do; that is forgotten in a few minutes;
 //! * where its limit is known, or its queue dropped connections, it is given no more than it works on and nine tenths of the places in
 //!   its queue, and fewer while that still drops, until a few minutes have gone by without; drops while it has few of these requests are
 //!   of somebody else's connections, and no reason to give it fewer;
-//! * where connections carry several requests, a capacity in connections bounds no requests, and there is no bound.
+//! * where connections carry several requests, a capacity in connections bounds no requests, and there is no bound. How many they carry is
+//!   not to be seen while connections are dropped: then a bound stays.
 //!
 //! A server that accepts whatever comes (most event loops) shows neither a limit nor drops, and has no bound.
 //!
@@ -20,6 +25,7 @@
 
 use crate::capacity::Capacity;
 use headroom_units::{PerSecond, Seconds};
+use std::collections::VecDeque;
 
 /// What is let in of what a server answers within the time given on average.
 const OF_CAPACITY: f64 = 0.8;
@@ -30,6 +36,10 @@ const MORE_THAN_WORKED_ON: f64 = 1.25;
 /// So many periods in a row it was seen to work on that many: while a queue grows what is in flight at a period's end is more than its
 /// mean length explains.
 const IN_A_ROW: usize = 3;
+/// With so many waiting it works on all that it can. Fewer may be those that come just when it is looked at.
+const BUSY: f64 = 1.0;
+/// So many periods with somebody in its queue show what it works on, whatever it was before.
+const BUSY_PERIODS: usize = 10;
 /// For so long after a connection was dropped what is in flight may be one that TCP tries again: that is not worked on.
 const TRIED_AGAIN_S: f64 = 5.0;
 /// The time in which what was learned is forgotten by a factor of e.
@@ -38,10 +48,17 @@ const FORGET_S: f64 = 300.0;
 const OF_PLACES: f64 = 0.9;
 /// So large a share of the requests comes on connections of their own where a capacity in connections is one in requests.
 const OWN_CONNECTIONS: f64 = 0.8;
-/// The time over which that share is counted.
+/// The time over which that share is counted, and for which a bound stays after a connection was dropped.
 const SHARE_S: f64 = 10.0;
 /// With fewer answers that share says nothing of a server that has just joined.
 const FEW_ANSWERS: f64 = 20.0;
+/// Clients leave because it takes too long where so large a share of those that were answered or left did, and not only a few.
+const LEAVE: f64 = 0.1;
+const MORE_THAN_A_FEW: f64 = 3.0;
+/// The time over which they are counted.
+const LEAVE_S: f64 = 3.0;
+/// By so much less is let in each time.
+const LESS_FOR_LEAVING: f64 = 0.8;
 
 /// What a server did in one period.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,9 +77,11 @@ pub struct InHandPeriod {
     pub places: Option<f64>,
     /// Connections that it accepted and has not answered; `None` where that is not known, as while nobody waits.
     pub working: Option<f64>,
-    /// Requests that were sent there, less those that failed or came to no connection, whenever they were sent.
+    /// Requests that were sent there, less those that failed, came to no connection, or whose clients left, whenever they were sent.
     pub sent: f64,
-    /// Requests that it has, in its accept queue or worked on; `None` where that is not known.
+    /// Requests whose clients left, whenever they were sent.
+    pub left: f64,
+    /// Requests that it has whose clients wait, in its accept queue or worked on; `None` where that is not known.
     pub in_flight: Option<f64>,
 }
 
@@ -72,8 +91,14 @@ pub struct InHand {
     within: Seconds,
     /// What it was seen to work on in the last periods.
     seen: Vec<f64>,
+    /// The same in the last periods in which somebody waited.
+    busy: VecDeque<f64>,
     /// The most of it, as far as it is not forgotten.
     worked_on: f64,
+    /// The part of the time given for which clients wait.
+    patience: f64,
+    /// Requests whose clients left, and those that were answered, in the last seconds.
+    leaving: (f64, f64),
     /// The part of what its queue has places for that it is given, beside what it works on.
     of_places: f64,
     /// How long ago it dropped one, in seconds.
@@ -85,6 +110,8 @@ pub struct InHand {
     /// The same, and what it worked on, when it took requests last.
     before: Option<(u32, f64)>,
     rests: bool,
+    /// Whether that is the least it may have.
+    is_least: bool,
     in_flight: Option<f64>,
     accepts: f64,
     answered: f64,
@@ -96,13 +123,17 @@ impl InHand {
         Self {
             within,
             seen: Vec::new(),
+            busy: VecDeque::new(),
             worked_on: 0.0,
+            patience: 1.0,
+            leaving: (0.0, 0.0),
             of_places: OF_PLACES,
             dropped_ago_s: f64::INFINITY,
             places: None,
             most: None,
             before: None,
             rests: false,
+            is_least: false,
             in_flight: None,
             accepts: 0.0,
             answered: 0.0,
@@ -150,10 +181,12 @@ impl InHand {
     pub fn observe(&mut self, period: &InHandPeriod) -> Option<u32> {
         let length_s = period.length.get().max(0.0);
         let kept = (-length_s / SHARE_S).exp();
+        let mut answered = 0.0;
         // What was sent and is not there any more was answered; of what was there at first nobody knows.
         if let Some((now, before)) = period.in_flight.zip(self.in_flight) {
+            answered = period.sent - (now - before);
             self.accepts = self.accepts * kept + period.accepts;
-            self.answered = (self.answered * kept + period.sent - (now - before)).max(0.0);
+            self.answered = (self.answered * kept + answered).max(0.0);
         }
         self.rests = false;
         self.places = period.places.or(self.places);
@@ -164,17 +197,20 @@ impl InHand {
         }
         self.learn_work(period, length_s);
         self.learn_places(period, length_s, drops);
+        self.learn_patience(period, length_s, answered.max(0.0));
         self.in_flight = period.in_flight;
         self.most = self.bound(period);
         self.most
     }
 
-    fn bound(&self, period: &InHandPeriod) -> Option<u32> {
-        // Neither where nothing was counted yet: it is as when it joined.
+    fn bound(&mut self, period: &InHandPeriod) -> Option<u32> {
+        // Where nothing was counted yet it is as when it joined.
         if self.accepts <= 0.0 {
             return self.most;
         }
-        if self.accepts < OWN_CONNECTIONS * self.answered {
+        let is_of_its_own = self.accepts >= OWN_CONNECTIONS * self.answered;
+        let is_dropping = self.most.is_some() && self.dropped_ago_s < SHARE_S;
+        if !is_of_its_own && !is_dropping {
             return self.most.filter(|_| self.answered < FEW_ANSWERS);
         }
         let met = match period.capacity {
@@ -188,29 +224,60 @@ impl InHand {
             .filter(|_| is_limited)
             .map(|places| self.of_places * places + self.worked_on);
         let most = [by_capacity, by_places].into_iter().flatten().reduce(f64::min)?;
+        let most = self.patience * most;
         // More than its queue has places for would be dropped.
         let least = (MORE_THAN_WORKED_ON * self.worked_on + 1.0)
             .min(self.worked_on + (self.of_places * period.places.unwrap_or(f64::INFINITY)).max(1.0));
+        self.is_least = most <= least;
         Some(most.max(least).ceil() as u32)
     }
 
     fn learn_work(&mut self, period: &InHandPeriod, length_s: f64) {
+        let works_on = self.works_on(period);
+        let is_busy = period.waiting.is_some_and(|waiting| waiting >= BUSY);
+        if let Some(works_on) = works_on.filter(|_| is_busy) {
+            self.busy.push_back(works_on);
+            if self.busy.len() > BUSY_PERIODS {
+                self.busy.pop_front();
+                self.worked_on = self.busy.iter().copied().fold(0.0, f64::max);
+                return;
+            }
+        }
         self.worked_on *= (-length_s / FORGET_S).exp();
-        // However many TCP tries again.
-        self.worked_on = self.worked_on.max(period.working.unwrap_or(0.0));
-        let is_settled = self.dropped_ago_s >= TRIED_AGAIN_S;
+        self.worked_on = self.worked_on.max(works_on.unwrap_or(0.0));
+    }
+
+    /// What it works on, as far as this period and those before it tell.
+    fn works_on(&mut self, period: &InHandPeriod) -> Option<f64> {
+        // What TCP tries again is in flight and in no queue, and what clients left is in the queue and not in flight.
+        let is_settled = self.dropped_ago_s >= TRIED_AGAIN_S && period.left < MORE_THAN_A_FEW;
         let works_on = period.in_flight.zip(period.waiting).filter(|_| is_settled);
-        let Some((in_flight, waiting)) = works_on else {
-            self.seen.clear();
-            return;
-        };
-        self.seen.push((in_flight - waiting).max(0.0));
+        match works_on {
+            Some((in_flight, waiting)) => self.seen.push((in_flight - waiting).max(0.0)),
+            None => self.seen.clear(),
+        }
         if self.seen.len() > IN_A_ROW {
             self.seen.remove(0);
         }
-        if self.seen.len() == IN_A_ROW {
-            let least = self.seen.iter().copied().fold(f64::INFINITY, f64::min);
-            self.worked_on = self.worked_on.max(least);
+        let steady =
+            (self.seen.len() == IN_A_ROW).then(|| self.seen.iter().copied().fold(f64::INFINITY, f64::min));
+        // What it told itself holds however many TCP tries again.
+        period.working.or(steady)
+    }
+
+    fn learn_patience(&mut self, period: &InHandPeriod, length_s: f64, answered: f64) {
+        let kept = (-length_s / LEAVE_S).exp();
+        self.leaving.0 = self.leaving.0 * kept + period.left;
+        self.leaving.1 = self.leaving.1 * kept + answered;
+        let (left, answered) = self.leaving;
+        let do_leave = left >= MORE_THAN_A_FEW && left >= LEAVE * (left + answered);
+        // Who leaves a server with an empty queue does so for another reason.
+        let is_busy = period.waiting.is_none_or(|waiting| waiting >= BUSY);
+        if do_leave && is_busy && self.most.is_some() && !self.is_least {
+            self.patience *= LESS_FOR_LEAVING;
+            self.leaving = (0.0, 0.0);
+        } else {
+            self.patience = (self.patience * (length_s / FORGET_S).exp()).min(1.0);
         }
     }
 
@@ -218,7 +285,7 @@ impl InHand {
         let is_held = self
             .most
             .zip(period.in_flight)
-            .is_some_and(|(most, in_flight)| in_flight <= f64::from(most));
+            .is_some_and(|(most, in_flight)| in_flight + period.left <= f64::from(most));
         if drops && is_held {
             self.of_places *= OF_PLACES;
         } else {
@@ -232,10 +299,14 @@ fn is_dropped(period: &InHandPeriod) -> bool {
     let is_ours = period
         .in_flight
         .zip(period.places)
-        .is_none_or(|(in_flight, places)| in_flight >= OURS * places);
+        .is_none_or(|(in_flight, places)| in_flight + period.left >= OURS * places);
     period.drops > 0.0 && is_ours
 }
 
 #[cfg(test)]
 #[path = "in_hand_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "in_hand_leaving_tests.rs"]
+mod leaving_tests;

@@ -18,6 +18,7 @@ fn period(capacity: Capacity, in_flight: f64, waiting: f64) -> InHandPeriod {
         places: None,
         working: None,
         sent: 80.0,
+        left: 0.0,
         in_flight: Some(in_flight),
     }
 }
@@ -212,6 +213,7 @@ fn run(workers: f64, places: f64, service_s: f64, within_s: f64, told: f64) -> (
             places: Some(places),
             working: None,
             sent: rate + has - had,
+            left: 0.0,
             in_flight: Some(has),
         });
         had = has;

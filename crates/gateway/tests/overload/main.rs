@@ -437,7 +437,8 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
     );
     assert_eq!(served.receive().text(), "slow");
     let period = take(&gateway);
-    assert_eq!((period.queue.expired, period.queue.waiting), (1, 0));
+    let queue = period.queue;
+    assert_eq!((queue.expired, queue.left, queue.waiting), (1, 0, 0));
     assert_eq!(period.service.in_flight, 0);
 }
 
@@ -461,7 +462,8 @@ fn who_goes_away_leaves_the_queue_to_the_others() {
     for client in &mut clients {
         assert_eq!(client.receive().text(), "slow");
     }
-    assert_eq!(take(&gateway).service.in_flight, 0);
+    let period = take(&gateway);
+    assert_eq!((period.service.in_flight, period.queue.left), (0, 1));
     assert_eq!(backend.connections(), 1);
 }
 

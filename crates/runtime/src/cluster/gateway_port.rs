@@ -323,6 +323,7 @@ impl Control {
                         ejections_withheld: backend.connects.ejections_withheld,
                         ejected_failing: backend.connects.ejected_failing,
                     }),
+                    left_by_clients: Some(backend.counts.aborted_by_client),
                 })
                 .collect(),
             cores_missing: u32::try_from(stats.cores_missing).unwrap_or(u32::MAX),
@@ -332,6 +333,7 @@ impl Control {
                 full: stats.queue.full,
                 expired: stats.queue.expired,
                 waiting: stats.queue.waiting,
+                left: stats.queue.left,
             }),
             accept_pauses: stats.accept_pauses,
             client_us: stats.service.client_us,

@@ -204,6 +204,7 @@ fn what_a_service_cannot_rely_on_is_named() {
         failures: 0,
         healthy: true,
         connects: None,
+        left_by_clients: None,
     });
     status.tick(&unlimited);
     let ready = readiness(&status);

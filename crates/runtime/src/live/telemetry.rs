@@ -110,6 +110,9 @@ impl TrafficPeriod {
                     if let Some(connects) = &backend.connects {
                         *known.connects.get_or_insert_default() += *connects;
                     }
+                    if let Some(left) = backend.left_by_clients {
+                        *known.left_by_clients.get_or_insert_default() += left;
+                    }
                 }
                 None => self.backends.push(backend.clone()),
             }
@@ -190,6 +193,7 @@ impl Telemetry for GatewayTelemetry<'_> {
                 failures: backend.counts.failed_by_service(),
                 healthy: health.healthy,
                 connects: Some(backend.connects),
+                left_by_clients: Some(backend.counts.aborted_by_client),
             })
             .collect();
         let counts = &stats.service;
@@ -335,6 +339,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         failures: backend.failures,
         healthy: backend.healthy.unwrap_or(true),
         connects: None,
+        left_by_clients: None,
     });
     Some(TrafficPeriod {
         arrivals: period.arrivals,

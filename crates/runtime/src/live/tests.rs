@@ -352,12 +352,14 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
             ejections_withheld: 7,
             ejected_failing: 8,
         }),
+        left_by_clients: None,
     }];
     ticks[0].queue = Some(QueueCounts {
         waited: 8,
         full: 9,
         expired: 10,
         waiting: 11,
+        left: 19,
     });
     ticks[0].sources = SourceCounts {
         requests: 12,
@@ -393,6 +395,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         "headroom_service_retries_withheld_total 34",
         "headroom_service_queue_refusals_total{cause=\"full\"} 18",
         "headroom_service_queue_refusals_total{cause=\"expired\"} 20",
+        "headroom_service_queue_left_total 38",
         "headroom_service_queue_length{} 11.0",
         "headroom_gateway_sources_refused_total{what=\"request\"} 24",
         "headroom_gateway_sources_refused_total{what=\"connection\"} 26",

@@ -193,6 +193,8 @@ pub struct BackendTick {
     pub healthy: bool,
     /// Connections to it; `None` where the telemetry does not tell.
     pub connects: Option<ConnectCounts>,
+    /// Requests whose clients left before they were answered, which are none of its failures; `None` where the telemetry does not tell.
+    pub left_by_clients: Option<u64>,
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
         failures: period.failures,
         healthy: period.healthy,
         connects: period.connects.map(connects),
+        left_by_clients: period.left_by_clients,
     };
     TrafficPeriod {
         arrivals: demand(period.arrivals, period.refused),
@@ -55,6 +56,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
             full: queue.full,
             expired: queue.expired,
             waiting: queue.waiting,
+            left: queue.left,
         }),
         importance: period
             .importance

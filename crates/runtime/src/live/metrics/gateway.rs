@@ -23,6 +23,7 @@ pub(super) struct GatewayMetrics {
     ejections_withheld: Counters,
     queue_waits: Counter,
     queue_refusals: Counters,
+    queue_left: Counter,
     importance_waits: Counters,
     importance_refusals: Counters,
     queue_length: Gauges,
@@ -93,6 +94,11 @@ impl GatewayMetrics {
                 all,
                 "service_queue_refusals",
                 "Requests turned away because too many waited, or they had waited too long",
+            ),
+            queue_left: add(
+                all,
+                "service_queue_left",
+                "Requests that waited and left without a backend: their clients went away, their time was over, or all backends were gone",
             ),
             importance_waits: add(
                 all,
@@ -251,6 +257,7 @@ impl GatewayMetrics {
                 .get_or_create(&Labels::new())
                 .set(queue.waiting as f64);
             self.queue_waits.inc_by(queue.waited);
+            self.queue_left.inc_by(queue.left);
             for (cause, count) in [("full", queue.full), ("expired", queue.expired)] {
                 self.queue_refusals
                     .get_or_create(&labels([("cause", cause)]))

@@ -86,6 +86,7 @@ impl Servers {
                 places: counted.places,
                 working: counted.working,
                 sent: self.sent(at, backends),
+                left: self.left(at, backends),
                 in_flight: member
                     .and_then(|member| member.in_flight)
                     .map(|count| count as f64),

@@ -1,0 +1,199 @@
+//! What becomes of requests at a server whose clients leave, and of one that loses workers: simulated.
+
+use super::{InHand, InHandPeriod};
+use crate::capacity::Capacity;
+use headroom_units::{PerSecond, Seconds};
+use std::collections::VecDeque;
+
+/// What is counted begins then.
+const FROM: u32 = 30;
+const STEPS: u32 = 100;
+
+/// A server behind a gateway whose clients leave after a while: what it has accepted it works on to the end, whoever waits for it.
+struct Server {
+    /// Those of each second.
+    workers: fn(u32) -> usize,
+    service_s: f64,
+    places: usize,
+    rate: f64,
+    /// For how long a client waits, and for how long the gateway lets it wait for room.
+    patience_s: f64,
+    queue_timeout_s: f64,
+    within_s: f64,
+    /// Whether it tells what it works on.
+    tells: bool,
+}
+
+/// What became of it.
+#[derive(Debug)]
+struct Outcome {
+    answered_per_s: f64,
+    /// The longest that a request was at the server.
+    longest_s: f64,
+    /// Seconds without a bound.
+    unbounded: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Request {
+    came: f64,
+    sent: f64,
+    waits: bool,
+}
+
+impl Server {
+    /// Under this bound, or where none is given under what is learned.
+    fn run(&self, fixed: Option<u32>, seconds: u32) -> Outcome {
+        let mut learned = InHand::new(Seconds::new(self.within_s));
+        let mut bound = fixed;
+        let (mut held, mut queue) = (VecDeque::new(), VecDeque::<Request>::new());
+        // With the moments at which each is done.
+        let mut working: Vec<(f64, Request)> = Vec::new();
+        let (mut coming, mut before) = (0.0, 0.0);
+        let (mut sum, mut longest_s, mut unbounded) = (0.0, 0.0_f64, 0);
+        for second in 0..seconds {
+            let workers = (self.workers)(second);
+            let (mut sent, mut left, mut accepts, mut drops, mut answered) = (0.0, 0.0, 0.0, 0.0, 0.0);
+            let mut waiting = 0.0;
+            for step in 0..STEPS {
+                let now = f64::from(second) + f64::from(step) / f64::from(STEPS);
+                coming += self.rate / f64::from(STEPS);
+                while coming >= 1.0 {
+                    coming -= 1.0;
+                    held.push_back(now);
+                }
+                held.retain(|came| now - came < self.patience_s.min(self.queue_timeout_s));
+                let done = working.extract_if(.., |(until, _)| *until <= now);
+                for (_, request) in done.filter(|(_, request)| request.waits) {
+                    answered += 1.0;
+                    longest_s = longest_s.max(if second >= FROM { now - request.sent } else { 0.0 });
+                }
+                let here = working.iter_mut().map(|(_, request)| request);
+                for request in here.chain(&mut queue) {
+                    if request.waits && now - request.came >= self.patience_s {
+                        request.waits = false;
+                        left += 1.0;
+                    }
+                }
+                while bound.is_none_or(|most| in_flight(&working, &queue) < f64::from(most))
+                    && let Some(came) = held.front().copied()
+                {
+                    if queue.len() > self.places {
+                        drops += 1.0;
+                        break;
+                    }
+                    held.pop_front();
+                    sent += 1.0;
+                    queue.push_back(Request {
+                        came,
+                        sent: now,
+                        waits: true,
+                    });
+                }
+                while working.len() < workers
+                    && let Some(request) = queue.pop_front()
+                {
+                    accepts += 1.0;
+                    working.push((now + self.service_s, request));
+                }
+                waiting += queue.len() as f64 / f64::from(STEPS);
+            }
+            let capacity = PerSecond::new(workers as f64 / self.service_s);
+            let now = in_flight(&working, &queue);
+            assert_eq!(sent - left - answered, now - before, "each ends once");
+            before = now;
+            let told = learned.observe(&InHandPeriod {
+                length: Seconds::new(1.0),
+                capacity: match waiting >= 1.0 {
+                    true => Capacity::Exact(capacity),
+                    false => Capacity::LowerBound(capacity),
+                },
+                accepts,
+                drops,
+                waiting: Some(waiting),
+                places: Some(self.places as f64),
+                working: (self.tells && !queue.is_empty()).then_some(working.len() as f64),
+                sent: sent - left,
+                left,
+                in_flight: Some(now),
+            });
+            bound = fixed.or(told);
+            if second >= FROM {
+                sum += answered;
+                unbounded += usize::from(bound.is_none());
+            }
+        }
+        Outcome {
+            answered_per_s: sum / f64::from(seconds - FROM),
+            longest_s,
+            unbounded,
+        }
+    }
+}
+
+/// Requests at the server whose clients wait.
+fn in_flight(working: &[(f64, Request)], queue: &VecDeque<Request>) -> f64 {
+    let all = working.iter().map(|(_, request)| request).chain(queue);
+    all.filter(|request| request.waits).count() as f64
+}
+
+/// It takes 25 a second, and 60 come.
+const OVERLOADED: Server = Server {
+    workers: |_| 4,
+    service_s: 0.16,
+    places: 32,
+    rate: 60.0,
+    patience_s: 0.7,
+    queue_timeout_s: 0.15,
+    within_s: 1.0,
+    tells: true,
+};
+
+#[test]
+fn clients_that_leave_under_overload_keep_nobody_from_being_answered() {
+    let fixed = OVERLOADED.run(Some(12), 150);
+    assert!(fixed.answered_per_s > 23.0, "{fixed:?}");
+    for (within_s, places, tells, patience_s) in [
+        (1.0, 32, true, 0.7),
+        (1.0, 32, false, 0.7),
+        (0.5, 32, true, 0.7),
+        (1.0, 128, true, 0.7),
+        (10.0, 512, true, 1.0),
+        (10.0, 512, false, 1.0),
+    ] {
+        let server = Server {
+            within_s,
+            places,
+            tells,
+            patience_s,
+            ..OVERLOADED
+        };
+        let learned = server.run(None, 150);
+        println!("{within_s} {places} {tells} {learned:?}");
+        assert!(
+            learned.answered_per_s > 0.9 * fixed.answered_per_s,
+            "{within_s} {places} {tells}: {learned:?}"
+        );
+        assert_eq!(learned.unbounded, 0);
+    }
+}
+
+#[test]
+fn what_a_server_works_on_is_learned_anew_when_it_loses_workers() {
+    for tells in [true, false] {
+        let server = Server {
+            workers: |second| if second < 10 { 8 } else { 2 },
+            service_s: 0.1,
+            places: 64,
+            patience_s: 30.0,
+            queue_timeout_s: 0.25,
+            within_s: 0.25,
+            tells,
+            ..OVERLOADED
+        };
+        let after = server.run(None, 90);
+        println!("{tells} {after:?}");
+        assert!(after.answered_per_s > 19.0, "{after:?}");
+        assert!(after.longest_s < 0.3, "{after:?}");
+    }
+}
