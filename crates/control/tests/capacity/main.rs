@@ -403,7 +403,7 @@ fn light_load_gives_a_lower_bound_or_the_truth() {
                     assert!((value.get() / truth - 1.0).abs() < 0.2, "{value:?}")
                 }
                 Capacity::LowerBound(value) => assert!(value.get() < truth * 1.05, "{value:?}"),
-                Capacity::Unknown => panic!("nothing at {share}"),
+                Capacity::Presumed(_) | Capacity::Unknown => panic!("nothing at {share}"),
             }
         }
     }
