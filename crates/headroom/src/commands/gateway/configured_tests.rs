@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::example_tests::{gaps, written_out};
 use clap::Parser;
+use headroom_gateway::Balance;
 use toml::{Table, Value};
 
 #[derive(Parser)]
