@@ -1,7 +1,6 @@
 //! What is decided where the load is not seen: nothing is known of it, or no server takes requests.
 
 use super::{Counts, Elastic};
-use crate::growth::When;
 use crate::resize::Resize;
 
 impl Elastic {
@@ -21,23 +20,27 @@ impl Elastic {
     }
 
     /// No server takes requests. That nothing arrives at any is not that nobody comes: as many as what came before needs, at once.
-    pub(super) fn outage(&mut self, now_s: f64, arriving: f64, counts: Counts, order: &[usize]) -> Resize {
+    pub(super) fn outage(
+        &mut self,
+        (now_s, clock_s): (f64, f64),
+        arriving: f64,
+        counts: Counts,
+        order: &[usize],
+    ) -> Resize {
         self.blind_since_s = None;
         self.probe.forget();
         let all = order.len();
-        let Some((at_s, came)) = self.came else {
+        let Some((at_s, came)) = self.load.came() else {
             // A controller that begins in an outage: whoever comes is refused, and nobody knows how many they are.
             let text =
                 format!("no server takes requests, and nothing is known of what came before: all {all}");
             let numbers = [("arrival_rate_per_s", arriving)];
             return self.answer(all, counts, all, "outage", text, &numbers);
         };
-        // The load goes on as its days do, however long the outage lasts.
-        let season = self.forecaster.highest_of_season(self.horizon(self.length_s));
         let expected = self
-            .grown(When::AtEnd, came)
-            .max(arriving)
-            .max(season.unwrap_or(0.0));
+            .load
+            .unseen(came, clock_s, self.boot_s, self.rarely())
+            .max(arriving);
         let needed = self.takes.needed(expected, order, &self.tuning).max(self.target);
         let ago_s = now_s - at_s;
         let text = format!(

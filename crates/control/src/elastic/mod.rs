@@ -3,6 +3,7 @@
 //!
 //! | question | answer | module |
 //! |---|---|---|
+//! | what comes, and may come | all of the next three | `load` |
 //! | what comes, told from the noise of its counts | the highest of what windows of 1 to 30 periods show beyond it | `rates` |
 //! | what it may grow to while a server boots | predictors, each judged by what came | [`growth`](crate::growth) |
 //! | what comes at this time of every day | the highest of what came then, as long as what that foresaw came | `days` |
@@ -19,6 +20,7 @@
 
 mod dark;
 mod days;
+mod load;
 mod patience;
 mod probe;
 mod rates;
@@ -30,8 +32,6 @@ mod tuning;
 pub use tuning::{ElasticTuning, ServerTraits};
 
 use crate::decision::{Decision, Reason};
-use crate::growth::{Growth, MAX_HORIZON_PERIODS, When};
-use crate::headroom::forecast::Forecaster;
 use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::needed::Needed;
@@ -39,33 +39,22 @@ use crate::observation::{NodeObservation, Observation};
 use crate::parameter::{OutOfRange, Parameters};
 use crate::plant::Slo;
 use crate::resize::{PowerState, Resize};
-use days::Days;
 use headroom_units::{Lever, PerSecond};
+use load::{Foreseen, Load};
 use patience::Patience;
 use probe::{Probe, Trial};
-use rates::Rates;
 use sojourn::Sojourn;
 use swap::{Swap, exchange};
 use takes::{Takes, ranks};
 
-/// Silence counts as so many requests a second.
-const SILENCE_PER_S: f64 = 0.1;
-/// The load is foreseen to grow to so many times itself at most, or to the highest that there was.
-const MAX_GROWTH: f64 = 2.0;
 /// Requests that take so many times as long as usual are in difficulty: in a trial, and else.
 const SLOWER: (f64, f64) = (1.5, 2.5);
-/// Before so many seconds of load were observed no growth is foreseen.
-const LEARN_S: f64 = 1_800.0;
 /// A boot that takes so many times as long as it usually does, and so many seconds more, is not waited for any longer.
 const OVERDUE: (f64, f64) = (1.5, 3.0);
 /// Periods in a row whose percentile is over the target: the servers are in difficulty whatever their accept queues show.
 const LATE_PERIODS: u32 = 3;
-/// What came at most in so many seconds before an outage comes on.
-const CAME_S: f64 = 60.0;
 /// No trial before each server has served for so long, seconds: one that is nearly in difficulty has shown its limit by then.
 const CALM_S: f64 = 60.0;
-/// A trial begins where so much of the highest load comes that came in as long as a boot is worth.
-const USUAL: f64 = 0.85;
 /// A boot weighs so much in what a boot usually takes.
 const BOOT_WEIGHT: f64 = 0.3;
 
@@ -98,25 +87,10 @@ impl Counts {
 pub struct Elastic {
     tuning: ElasticTuning,
     slo: Slo,
-    rates: Rates,
-    forecaster: Forecaster,
-    days: Days,
-    /// What was recorded before, until the clock is known.
-    recorded: Option<LoadHistory>,
-    growth: Option<Growth>,
-    /// So many periods ahead.
-    foreseen_periods: usize,
-    observed_s: f64,
-    /// Length of a period.
-    length_s: f64,
+    load: Load,
     takes: Takes,
     sojourn: Sojourn,
-    /// The highest load of all that was observed.
-    most: f64,
     needed: Needed,
-    /// The load of late, and the highest within as long as a boot is worth: requests in 1,000 s.
-    loads: Needed,
-    highest_per_ks: usize,
     has_begun: bool,
     probe: Probe,
     swap: Swap,
@@ -125,8 +99,6 @@ pub struct Elastic {
     boot_s: f64,
     late: u32,
     patience: Patience,
-    /// What came while servers last took it, and when.
-    came: Option<(f64, f64)>,
     blind_since_s: Option<f64>,
     target: usize,
 }
@@ -141,36 +113,20 @@ impl Elastic {
         Ok(Self {
             boot_s: tuning.boot_s,
             target: tuning.min_servers,
-            days: Days::new(tuning.day_s),
-            recorded: None,
+            load: Load::new(tuning.day_s),
             tuning,
             slo,
-            rates: Rates::default(),
-            forecaster: Forecaster::new(),
-            growth: None,
-            foreseen_periods: 0,
-            observed_s: 0.0,
-            length_s: 1.0,
             takes: Takes::default(),
             sojourn: Sojourn::default(),
-            most: 0.0,
             needed: Needed::default(),
-            loads: Needed::default(),
-            highest_per_ks: 0,
             has_begun: false,
             probe: Probe::default(),
             swap: Swap::default(),
             servers: Vec::new(),
             late: 0,
             patience: Patience::default(),
-            came: None,
             blind_since_s: None,
         })
-    }
-
-    fn horizon(&self, length_s: f64) -> usize {
-        let periods = (self.boot_s / length_s.max(1e-3)).ceil() as usize + 1;
-        periods.min(MAX_HORIZON_PERIODS)
     }
 
     /// Follows each server's state, and learns what a boot takes.
@@ -210,47 +166,9 @@ impl Elastic {
         counts
     }
 
-    fn observe_growth(&mut self, period: u64, rate: f64, length_s: f64) {
-        let horizon = self.horizon(length_s);
-        self.observed_s += length_s;
-        // Silence is a load too: without a rate nothing could be foreseen from it.
-        let rate = rate.max(SILENCE_PER_S);
-        self.forecaster.observe(period, rate, length_s);
-        if self
-            .growth
-            .as_ref()
-            .is_none_or(|_| 2 * horizon > 3 * self.foreseen_periods)
-        {
-            // Boots take longer than was thought: what was learned is for another time.
-            if self.growth.is_some() {
-                self.observed_s = 0.0;
-            }
-            (self.growth, self.foreseen_periods) = (Some(Growth::new(horizon)), horizon);
-        }
-        if let Some(growth) = &mut self.growth {
-            growth.observe(rate, length_s, &self.forecaster);
-        }
-    }
-
-    /// What may come within the time of a boot, and at its end: as rarely more as asked. What comes now, until the load is known.
-    fn grown(&self, when: When, now: f64) -> f64 {
-        let surge = now * self.tuning.surge;
-        let known = self
-            .growth
-            .as_ref()
-            .filter(|_| self.observed_s >= LEARN_S)
-            .and_then(|growth| growth.highest(when, &[self.tuning.exceeded]))
-            .and_then(|rates| rates.first().copied());
-        // A step that is under way would be foreseen to go on as it began.
-        let most = self.most.max(MAX_GROWTH * now);
-        match known {
-            Some(grown) => grown.min(most).max(surge),
-            // What it has risen by lately is all that is known of how it grows.
-            None => {
-                let horizon_s = self.horizon(self.length_s) as f64 * self.length_s;
-                surge.max((now + self.rates.rise_within(horizon_s)).min(most))
-            }
-        }
+    /// How rarely the load may be beyond what is foreseen, and how many times what comes is always provided for.
+    const fn rarely(&self) -> (f64, f64) {
+        (self.tuning.exceeded, self.tuning.surge)
     }
 
     /// Those that take requests first, then those that come, then the others; among each the best first. What an operator takes out
@@ -306,9 +224,7 @@ impl Elastic {
         let now_s = observation.at.get();
         let nodes = &observation.nodes;
         let all = nodes.len();
-        if let Some(recorded) = self.recorded.take() {
-            self.days.recall(observation.clock.get(), &recorded);
-        }
+        self.load.recall_at(observation.clock.get());
         let counts = self.follow(now_s, nodes);
         let arriving = observation
             .demand()
@@ -327,27 +243,12 @@ impl Elastic {
             self.takes.meet(now_s, nodes, answered, &self.tuning);
         }
         if counts.takes_any() {
-            let length_s = observation.length.get();
-            if length_s > 0.0 {
-                self.length_s = length_s;
-                self.rates.observe(arriving, length_s);
-                self.observe_growth(observation.period, arriving, length_s);
-                self.days.observe(observation.clock.get(), arriving, length_s);
-            }
-            let mean = self.rates.mean();
-            self.most = self.most.max(mean);
-            if mean > 0.0 {
-                // Servers that die one after another take what is counted with them: it is as it was at its most.
-                let since = self
-                    .came
-                    .filter(|(at_s, came)| *came > mean && now_s - at_s <= CAME_S);
-                self.came = Some(since.unwrap_or((now_s, mean)));
-            }
+            self.load.observe(observation, arriving, self.boot_s);
         }
         let ranks = ranks(&self.takes, all, &self.tuning);
         let order = self.order(nodes, &ranks);
         let resize = match counts.takes_any() {
-            false => self.outage(now_s, arriving, counts, &order),
+            false => self.outage((now_s, observation.clock.get()), arriving, counts, &order),
             _ if !is_known && arriving > 0.0 => {
                 self.blind(now_s, counts, all, "no server's capacity is estimated")
             }
@@ -374,16 +275,19 @@ impl Elastic {
         } = counts;
         let (now_s, all, there) = (observation.at.get(), observation.nodes.len(), order.len());
         let length_s = observation.length.get().max(1e-3);
-        let (mean, sure) = (self.rates.mean(), self.rates.sure());
-        let now = sure.max(mean);
+        let load = self
+            .load
+            .foreseen(observation.clock.get(), self.boot_s, self.rarely());
+        let Foreseen {
+            mean,
+            within,
+            at_end,
+            at_most,
+            ..
+        } = load;
+        let now = load.now();
         let usable = self.takes.usable(&order[..taking], &self.tuning);
         let committed = taking + booting - overdue;
-        let of_days = self
-            .days
-            .foreseen(observation.clock.get(), self.boot_s)
-            .unwrap_or(0.0);
-        let within = self.grown(When::Within, mean).max(of_days);
-        let at_end = self.grown(When::AtEnd, mean).max(of_days);
         // Where those that are not taken out do not take it, all are asked for: so nobody who still serves goes.
         let takes_all = self.takes.usable(order, &self.tuning);
         let count = |rate: f64| match rate > takes_all {
@@ -402,12 +306,10 @@ impl Elastic {
         }
         let away_s = self.patience.away_s(now_s, self.tuning.break_even_s(self.boot_s));
         let away = (away_s / length_s).min(1e15) as u64;
-        self.highest_per_ks = self
-            .loads
-            .observe(observation.period, (mean * 1e3) as usize, away);
+        self.load.remember(observation.period, away);
         // What helps against lateness is kept as long as what the load asks for.
         let against_late = if late { taking + 1 } else { 0 };
-        let safe = count(within.max(now).max(self.rates.at_most()))
+        let safe = count(within.max(now).max(at_most))
             .max(at_once)
             .max(against_late.min(all));
         if !std::mem::replace(&mut self.has_begun, true) {
@@ -421,10 +323,10 @@ impl Elastic {
         let on = foreseen.max(at_once).max(kept.min(committed.max(self.target)));
         let numbers = [
             ("arrival_rate_per_s", mean),
-            ("sure_per_s", sure),
+            ("sure_per_s", load.sure),
             ("grown_per_s", within),
             ("foreseen_per_s", at_end),
-            ("of_days_per_s", of_days),
+            ("of_days_per_s", load.of_days),
             ("usable_per_s", usable),
             ("taking_requests", taking as f64),
             ("booting", booting as f64),
@@ -446,7 +348,7 @@ impl Elastic {
             ),
         };
         let in_difficulty = late || self.sojourn.is_slower(SLOWER.0) || self.takes.proven && at_once > taking;
-        let (trial_s, is_usual) = (self.tuning.trial_s, self.is_usual());
+        let (trial_s, is_usual) = (self.tuning.trial_s, self.load.is_usual());
         match self.probe.observe(now_s, (in_difficulty, is_usual), trial_s) {
             Trial::Running(for_s) if on <= taking => {
                 let text =
@@ -508,7 +410,7 @@ impl Elastic {
             }
             return self.answer(on, counts, all, rule, text, &numbers);
         }
-        let rate = within.max(now).max(self.rates.at_most());
+        let rate = within.max(now).max(at_most);
         let shown = self
             .takes
             .needed_as_shown(rate, (&order[..taking], ranks), &self.tuning);
@@ -552,12 +454,6 @@ impl Elastic {
         self.answer(taking, counts, all, rule, text, &numbers)
     }
 
-    /// Whether about as much comes as came at most in as long as a boot is worth: a moment in which little comes shows nothing of what the
-    /// others can do without.
-    fn is_usual(&self) -> bool {
-        self.rates.at_most() >= USUAL * self.highest_per_ks as f64 / 1e3
-    }
-
     /// Whether those that stay may be left the load of those that are taken out: they were seen to take it; or they are presumed to, and
     /// have served for a while with no difficulty.
     fn may_leave(&self, observation: &Observation, (now, late): (f64, bool), stay: &[usize]) -> bool {
@@ -587,7 +483,7 @@ impl Elastic {
                 _ => false,
             });
         let may_lose_one = !promises && counts.taking > least;
-        may_lose_one && would_show && is_calm && self.is_usual() && self.probe.may_begin(now_s)
+        may_lose_one && would_show && is_calm && self.load.is_usual() && self.probe.may_begin(now_s)
     }
 }
 
@@ -617,16 +513,11 @@ impl Law for Elastic {
     }
 
     fn recall(&mut self, history: &LoadHistory) {
-        self.recorded = Some(history.clone());
+        self.load.recall(history);
     }
 
     fn forget(&mut self) {
-        self.rates.forget();
-        self.days.lose();
-        self.forecaster.lose_telemetry();
-        if let Some(growth) = &mut self.growth {
-            growth.lose();
-        }
+        self.load.forget();
         self.target += usize::from(self.probe.forget());
         self.sojourn.forget_now();
         (self.late, self.blind_since_s) = (0, None);
