@@ -57,6 +57,8 @@ const LEAVE: f64 = 0.1;
 const MORE_THAN_A_FEW: f64 = 3.0;
 /// The time over which they are counted.
 const LEAVE_S: f64 = 3.0;
+/// Where no more is sent than this part of what it accepts, it is soon done with what clients left.
+const DRAINS: f64 = 0.5;
 /// By so much less is let in each time.
 const LESS_FOR_LEAVING: f64 = 0.8;
 
@@ -273,7 +275,8 @@ impl InHand {
         let do_leave = left >= MORE_THAN_A_FEW && left >= LEAVE * (left + answered);
         // Who leaves a server with an empty queue does so for another reason.
         let is_busy = period.waiting.is_none_or(|waiting| waiting >= BUSY);
-        if do_leave && is_busy && self.most.is_some() && !self.is_least {
+        let drains = period.sent + period.left <= DRAINS * period.accepts;
+        if do_leave && is_busy && !drains && self.most.is_some() && !self.is_least {
             self.patience *= LESS_FOR_LEAVING;
             self.leaving = (0.0, 0.0);
         } else {

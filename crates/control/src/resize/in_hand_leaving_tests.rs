@@ -169,7 +169,6 @@ fn clients_that_leave_under_overload_keep_nobody_from_being_answered() {
             ..OVERLOADED
         };
         let learned = server.run(None, 150);
-        println!("{within_s} {places} {tells} {learned:?}");
         assert!(
             learned.answered_per_s > 0.9 * fixed.answered_per_s,
             "{within_s} {places} {tells}: {learned:?}"
@@ -192,7 +191,6 @@ fn what_a_server_works_on_is_learned_anew_when_it_loses_workers() {
             ..OVERLOADED
         };
         let after = server.run(None, 90);
-        println!("{tells} {after:?}");
         assert!(after.answered_per_s > 19.0, "{after:?}");
         assert!(after.longest_s < 0.3, "{after:?}");
     }

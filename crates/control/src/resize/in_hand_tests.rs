@@ -168,6 +168,24 @@ fn requests_that_find_no_connection_are_no_sign_that_connections_carry_several()
 }
 
 #[test]
+fn a_bound_that_stands_is_not_given_up_while_connections_are_dropped() {
+    let mut server = InHand::new(SECOND);
+    let crowded = |sent, drops| InHandPeriod {
+        sent,
+        drops,
+        accepts: 25.0,
+        places: Some(32.0),
+        ..period(exact(25.0), 20.0, 16.0)
+    };
+    server.observe(&crowded(25.0, 0.0));
+    assert_eq!(server.observe(&crowded(25.0, 0.0)), Some(20));
+    // Of a gateway that does not tell whose clients left.
+    assert!((0..30).all(|_| server.observe(&crowded(60.0, 35.0)).is_some()));
+    let calm = (0..20).map(|_| server.observe(&crowded(60.0, 0.0)));
+    assert_eq!(calm.last(), Some(None), "connections carry several");
+}
+
+#[test]
 fn drops_of_other_peoples_connections_hold_nobody_back() {
     let mut server = InHand::new(Seconds::new(0.25));
     let mut bounds = Vec::new();

@@ -51,6 +51,15 @@ pub fn get(address: SocketAddr, path: &str) -> io::Result<Answer> {
     )?)
 }
 
+/// The same, by a client that resets its connection where nothing comes for so long.
+fn get_within(address: SocketAddr, path: &str, patience: Duration) -> io::Result<Answer> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: e2e\r\nConnection: close\r\n\r\n");
+    let stream = connect_and_send(address, &request)?;
+    stream.set_read_timeout(Some(patience))?;
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
+    read_answer(stream)
+}
+
 /// Waits until requests are answered with 200.
 #[track_caller]
 pub fn serves(address: SocketAddr) {
@@ -231,6 +240,15 @@ impl Load {
 
     /// The same for a path.
     pub fn asking_for(path: &'static str, clients: u64, address: SocketAddr, rate: u64) -> Self {
+        Self::by(clients, rate, move || get(address, path))
+    }
+
+    /// The same of clients that reset their connections where nothing comes for so long.
+    pub fn leaving_after(patience: Duration, clients: u64, address: SocketAddr, rate: u64) -> Self {
+        Self::by(clients, rate, move || get_within(address, "/", patience))
+    }
+
+    fn by(clients: u64, rate: u64, ask: impl Fn() -> io::Result<Answer> + Clone + Send + 'static) -> Self {
         let mut load = Self {
             per_s: Arc::new(AtomicU64::new(rate)),
             answered: Arc::default(),
@@ -242,6 +260,7 @@ impl Load {
         for number in 0..clients {
             let (per_s, stop) = (Arc::clone(&load.per_s), Arc::clone(&load.stop));
             let (answered, wrong) = (Arc::clone(&load.answered), Arc::clone(&load.wrong));
+            let ask = ask.clone();
             load.threads.push(std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     // Of a grid that all share, so that no stall makes them send together from then on.
@@ -250,7 +269,7 @@ impl Load {
                     let turn = (start.elapsed().as_secs_f64() / interval - phase).floor() + 1.0;
                     let due = Duration::from_secs_f64((turn + phase).max(0.0) * interval);
                     std::thread::sleep(due.saturating_sub(start.elapsed()));
-                    let right = get(address, path).is_ok_and(|answer| answer.status == 200);
+                    let right = ask().is_ok_and(|answer| answer.status == 200);
                     if right { &answered } else { &wrong }.fetch_add(1, Ordering::Relaxed);
                 }
             }));

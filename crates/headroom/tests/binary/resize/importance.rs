@@ -12,11 +12,12 @@ use std::time::Duration;
 
 /// Four workers of 80 ms.
 const CAPACITY_PER_S: u64 = 50;
+const QUEUE: &str = "max_queued = 40";
 
-/// The gateway, with classes.
-fn gateway(site: &Site) -> Program {
+/// The gateway, with classes and these limits.
+fn gateway(site: &Site, limits: &str) -> Program {
     let text = format!(
-        "[gateway]\nlisten = [\"{}\"]\nbackends = [{}]\n[gateway.limits]\nmax_idle_per_backend_per_core = 0\nmax_queued = 40\n\
+        "[gateway]\nlisten = [\"{}\"]\nbackends = [{}]\n[gateway.limits]\nmax_idle_per_backend_per_core = 0\n{limits}\n\
          [[gateway.admission.classes]]\nname = \"checkout\"\npaths = [\"/pay\"]\n[[gateway.admission.classes]]\nname = \"everybody\"\n",
         site.front,
         (1..=site.ports.len())
@@ -36,14 +37,14 @@ fn gateway(site: &Site) -> Program {
     gateway
 }
 
-/// One server, the gateway in front of it and the controller's file; `None` where accept queues cannot be measured.
-fn site() -> Option<(Site, Program, PathBuf)> {
+/// One server of four workers, the gateway in front of it and the controller's file; `None` where accept queues cannot be measured.
+fn site(service_s: f64, limits: &str) -> Option<(Site, Program, PathBuf)> {
     if !program_or_skipped("python3 --version", "the server with few workers needs it") {
         return None;
     }
-    let site = Site::new(1, Service::Workers(4, 0.08));
+    let site = Site::new(1, Service::Workers(4, service_s));
     site.boot(1);
-    let gateway = gateway(&site);
+    let gateway = gateway(&site, limits);
     let head = format!(
         "[law]\nname = \"elastic\"\n[law.elastic]\nboot_s = 1.0\n[gateways]\ng1 = \"unix:{}\"",
         site.path("gateway.sock").display()
@@ -77,7 +78,7 @@ fn backend(site: &Site) -> message::Backend {
 
 #[test]
 fn no_server_is_given_more_than_it_answers_in_time_and_what_is_important_goes_first() {
-    let Some((site, mut gateway, config)) = site() else {
+    let Some((site, mut gateway, config)) = site(0.08, QUEUE) else {
         return;
     };
     let mut controller = resize(&config);
@@ -126,7 +127,7 @@ fn no_server_is_given_more_than_it_answers_in_time_and_what_is_important_goes_fi
 
 #[test]
 fn a_controller_that_is_killed_leaves_no_bound() {
-    let Some((site, _gateway, config)) = site() else {
+    let Some((site, _gateway, config)) = site(0.08, QUEUE) else {
         return;
     };
     let mut controller = resize(&config);
@@ -136,4 +137,36 @@ fn a_controller_that_is_killed_leaves_no_bound() {
     wait("it is as configured again", || {
         backend(&site).most_in_flight.is_none()
     });
+}
+
+#[test]
+fn clients_that_reset_under_overload_do_not_take_the_bound_and_with_it_all_answers() {
+    // It takes 25 a second. Whoever waits in its whole queue is gone before its turn.
+    let (service_s, rate, patience) = (0.16, 60, Duration::from_millis(700));
+    let waits = "max_queued = 40\n[gateway.timeouts]\nqueue_timeout_ms = 150";
+    let Some((site, _gateway, config)) = site(service_s, waits) else {
+        return;
+    };
+    let limited = Site::new(1, Service::Workers(4, service_s));
+    limited.boot(1);
+    let _limited_gateway = gateway(&limited, &format!("max_in_flight_per_backend = 8\n{waits}"));
+    let _controller = resize(&config);
+    let (learned, fixed) = (
+        Load::leaving_after(patience, 60, site.front, rate),
+        Load::leaving_after(patience, 60, limited.front, rate),
+    );
+    until("the server is bounded", || backend(&site).most_in_flight);
+    // What came before is worked on to its end, though nobody waits for it.
+    std::thread::sleep(Duration::from_secs(6));
+    let before = (learned.counts().0, fixed.counts().0);
+    wait("many are answered under the fixed limit", || {
+        fixed.counts().0 >= before.1 + 200
+    });
+    let answered = (learned.counts().0 - before.0, fixed.counts().0 - before.1);
+    println!("answered under what is learned, and under a fixed limit: {answered:?}");
+    assert!(answered.0 * 10 >= answered.1 * 7, "{answered:?}");
+    assert!(
+        backend(&site).most_in_flight.is_some(),
+        "it is bounded all the time"
+    );
 }

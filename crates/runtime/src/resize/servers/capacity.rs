@@ -77,6 +77,7 @@ impl Servers {
                 }
             };
             let member = look.as_ref().ok().map(|look| look.members[at]);
+            let (sent, left) = self.sent(at, backends);
             let seen = InHandPeriod {
                 length: Seconds::new(counted.length_s),
                 capacity: self.capacity(at),
@@ -85,8 +86,8 @@ impl Servers {
                 waiting: counted.waiting,
                 places: counted.places,
                 working: counted.working,
-                sent: self.sent(at, backends),
-                left: self.left(at, backends),
+                sent,
+                left,
                 in_flight: member
                     .and_then(|member| member.in_flight)
                     .map(|count| count as f64),
