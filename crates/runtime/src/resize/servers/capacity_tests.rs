@@ -113,17 +113,8 @@ fn a_server_that_joins_is_bounded_from_the_moment_at_which_it_is_admitted() {
         servers.power_states(),
         [PowerState::Serving, PowerState::Maintenance]
     );
-    // The first one's limit was met, and each of its requests has a connection of its own.
-    let serving = NodeObservation {
-        state: PowerState::Serving,
-        capacity: Capacity::About(PerSecond::new(50.0)),
-    };
-    let off = NodeObservation {
-        state: PowerState::Maintenance,
-        capacity: Capacity::Unknown,
-    };
-    servers.met.observe(&[serving, off]);
-    servers.presumed[0] = servers.met.presumed(0);
+    // Each of the first one's requests has a connection of its own, and it takes 50 a second.
+    servers.parts.fixed = Some(PerSecond::new(50.0));
     let counted = Counted {
         arrivals: 50.0,
         accepts: 50.0,
@@ -140,6 +131,13 @@ fn a_server_that_joins_is_bounded_from_the_moment_at_which_it_is_admitted() {
     }
     // By its capacity, more than its places, which are those of both.
     assert_eq!(servers.most_in_flight, [Some(30), Some(30)]);
+    // What was met of others is presumed of it.
+    servers.parts.fixed = None;
+    let serving = NodeObservation {
+        state: PowerState::Serving,
+        capacity: Capacity::About(PerSecond::new(25.0)),
+    };
+    servers.met.observe(&[serving]);
     taken_out.replace(BTreeMap::new());
     servers.look(&mut DevicePeriod::default());
     let setting = Setting::default().with(Lever::Servers, Some(2.0));
@@ -150,6 +148,6 @@ fn a_server_that_joins_is_bounded_from_the_moment_at_which_it_is_admitted() {
     let joined = wanted.lock().unwrap()[1];
     assert_eq!(
         (joined.admission, joined.most_in_flight),
-        (Admission::Ready, Some(30))
+        (Admission::Ready, Some(20))
     );
 }
