@@ -186,9 +186,22 @@ impl ControllerFile {
             ("cluster.power_poll_s", cluster.power_poll_s, 0.1, 3_600.0),
             ("exit.wait_s", self.exit.wait_s, 0.0, DAY_S),
         ]));
+        if cluster.in_hand_ms.is_some_and(|ms| ms > 0.0 && ms < 1.0) {
+            let why = "is less than a millisecond, within which no server answers: write 0 for no bound";
+            mistakes.push(document.error("cluster.in_hand_ms", why));
+        }
+        let idle_w = self.energy.map(|power| power.idle_w).unwrap_or(0.0);
         for (name, node) in &self.nodes {
-            if let Some(full_w) = node.server.full_w {
-                mistakes.of(document.within(&[(&format!("nodes.{name}.full_w"), full_w, 1.0, 1e6)]));
+            let Some(full_w) = node.server.full_w else {
+                continue;
+            };
+            let key = format!("nodes.{name}.full_w");
+            let is_within = mistakes.of(document.within(&[(&key, full_w, 1.0, 1e6)]));
+            if is_within.is_some() && full_w < idle_w {
+                let why = format!(
+                    "is {full_w}: a busy server draws no less than an idle one, energy.idle_w = {idle_w}"
+                );
+                mistakes.push(document.error(&key, why));
             }
         }
         if let Some(power) = &self.energy {
@@ -270,6 +283,12 @@ impl ControllerFile {
                 let why = format!("asks for {servers} servers, and there are {}", self.nodes.len());
                 return Err(document.error(key, why));
             }
+        }
+        if law.as_str() == "elastic"
+            && document.has("law.elastic", "boot_s")
+            && let Err(why) = self.power.waits_for(elastic.boot_s)
+        {
+            return Err(document.error("power.boot_timeout_s", why));
         }
         let zones: BTreeSet<_> = self
             .nodes

@@ -327,3 +327,26 @@ fn what_a_law_needs_is_not_asked_of_the_default_where_the_law_s_name_is_misspelt
     assert_eq!(error.lines().count(), 1, "{error}");
     assert!(error.contains("law.name: \"elastics\" is no law"), "{error}");
 }
+
+#[test]
+fn figures_that_cannot_be_of_a_server_are_refused() {
+    let elastic = EXAMPLE.replace("name = \"static\"", "name = \"elastic\"");
+    for (from, to, said) in [
+        ("# boot_s = 120.0", "boot_s = 400.0", "power.boot_timeout_s: "),
+        (
+            "[cluster]\n",
+            "[cluster]\nin_hand_ms = 0.05\n",
+            "cluster.in_hand_ms: is less than a millisecond",
+        ),
+        (
+            "[nodes.web1]\n",
+            "[nodes.web1]\nfull_w = 3.0\n",
+            "nodes.web1.full_w: is 3: a busy server draws no less than an idle one, energy.idle_w = 60",
+        ),
+    ] {
+        assert!(elastic.contains(from), "{from}");
+        let text = elastic.replacen(from, to, 1);
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
