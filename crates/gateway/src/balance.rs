@@ -161,7 +161,7 @@ impl Balance {
             stats.ranks[rank].turned_away += 1;
             Stop::Fail(Failure::OverLimit, reason)
         };
-        let Some(place) = core.queue.join(rank) else {
+        let Some(place) = core.queue.join(rank, !tried.is_empty()) else {
             return Err(full(
                 "every backend is at its limit of requests in flight, and no more may wait",
             ));

@@ -45,8 +45,9 @@ impl Queue {
     }
 
     /// Joins the line behind those of its rank; `None` where as many wait, over all cores, as may, and none of them is less important.
-    pub(crate) fn join(&self, rank: usize) -> Option<Place<'_>> {
-        let key = self.waiting.join(rank)?;
+    /// A choosy one does not take every backend.
+    pub(crate) fn join(&self, rank: usize, is_choosy: bool) -> Option<Place<'_>> {
+        let key = self.waiting.join(rank, is_choosy)?;
         self.here.set(self.here.get() + 1);
         Some(Place { queue: self, key })
     }
@@ -118,8 +119,8 @@ mod tests {
         let alarm = Arc::new(Alarm::default());
         let waker = alarm.clone().into();
         let mut cx = Context::from_waker(&waker);
-        let (first, second) = (queue.join(0).unwrap(), queue.join(0).unwrap());
-        assert!(queue.join(0).is_none(), "a third is too many");
+        let (first, second) = (queue.join(0, false).unwrap(), queue.join(0, false).unwrap());
+        assert!(queue.join(0, false).is_none(), "a third is too many");
         {
             let (mut one, mut two) = (pin!(first.turn(take)), pin!(second.turn(take)));
             assert!(one.as_mut().poll(&mut cx).is_pending());
@@ -143,8 +144,11 @@ mod tests {
         let waiting = Arc::new(Waiting::new(2, 3, 1));
         let queues = [Queue::new(waiting.clone()), Queue::new(waiting)];
         let mut cx = Context::from_waker(Waker::noop());
-        let (first, second) = (queues[0].join(0).unwrap(), queues[1].join(0).unwrap());
-        let third = queues[0].join(0).unwrap();
+        let (first, second) = (
+            queues[0].join(0, false).unwrap(),
+            queues[1].join(0, false).unwrap(),
+        );
+        let third = queues[0].join(0, false).unwrap();
         second.gave_up(Duration::ZERO);
         assert_eq!((queues[0].len(), queues[1].len()), (2, 0));
         assert!(pin!(third.turn(|| Some(()))).poll(&mut cx).is_pending());
@@ -159,10 +163,10 @@ mod tests {
         let alarm = Arc::new(Alarm::default());
         let waker = alarm.clone().into();
         let mut cx = Context::from_waker(&waker);
-        let lesser = queues[1].join(1).unwrap();
+        let lesser = queues[1].join(1, false).unwrap();
         let mut turn = pin!(lesser.turn(|| None::<()>));
         assert!(turn.as_mut().poll(&mut cx).is_pending());
-        let important = [queues[0].join(0), queues[0].join(0)];
+        let important = [queues[0].join(0, false), queues[0].join(0, false)];
         assert!(important.iter().all(Option::is_some));
         assert!(alarm.0.load(SeqCst) > 0);
         assert_eq!(turn.as_mut().poll(&mut cx), Poll::Ready(Err(TurnedAway)));

@@ -4,6 +4,9 @@
 //! The limit of requests in flight at a backend, and that of requests that wait, are over all cores, and so is the line of those that
 //! wait: a request that ends on one core may make room for one that waits on another. Nobody waits, nearly always: then a request costs
 //! two loads of a counter that nobody writes. Only who waits, and who ends or comes while others wait, takes the lock.
+//!
+//! The first looks for room. Two do not keep those behind them from looking: one that was called and does not come, for its core stands
+//! still; and one that is tried again and does not take every backend.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -20,6 +23,8 @@ use crate::admission::MAX_RANKS;
 #[repr(align(128))]
 struct CoreNews(Notify);
 
+/// One that was called for so long and has not looked is passed over: its core does something else.
+const PASSED_OVER: Duration = Duration::from_millis(50);
 /// The longest time after which a client is told to come again.
 const MAX_RETRY_AFTER_S: u64 = 60;
 
@@ -35,7 +40,7 @@ pub(crate) struct Key {
 /// What who waits is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Look for room: it is the first.
+    /// Look for room: it is the first, or nobody before it keeps it from that.
     Look,
     /// Wait on.
     Wait,
@@ -52,17 +57,51 @@ struct Waits {
     none_since: Option<Instant>,
 }
 
+/// One that waits.
+#[derive(Debug, Default)]
+struct Waiter {
+    waker: Option<Waker>,
+    /// Since when it was called and has not looked.
+    called: Option<Instant>,
+    /// It does not take every backend.
+    is_choosy: bool,
+}
+
+impl Waiter {
+    fn keeps_others(&self, now: Instant) -> bool {
+        let does_not_come = |called: Instant| now.saturating_duration_since(called) > PASSED_OVER;
+        !self.is_choosy && !self.called.is_some_and(does_not_come)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Line {
-    waiters: BTreeMap<Key, Option<Waker>>,
+    waiters: BTreeMap<Key, Waiter>,
     next_number: u64,
     /// Of each rank, since somebody waits.
     waits: [Waits; MAX_RANKS],
 }
 
 impl Line {
-    fn first_waker(&self) -> Option<Waker> {
-        self.waiters.first_key_value()?.1.clone()
+    /// Calls those that are to look: the first, and those behind it as far as it keeps nobody from that.
+    fn call(&mut self) -> Vec<Waker> {
+        let now = Instant::now();
+        let mut called = Vec::new();
+        for waiter in self.waiters.values_mut() {
+            let is_last = waiter.keeps_others(now);
+            waiter.called.get_or_insert(now);
+            called.extend(waiter.waker.clone());
+            if is_last {
+                break;
+            }
+        }
+        called
+    }
+
+    fn may_look(&self, key: Key) -> bool {
+        let now = Instant::now();
+        let mut before = self.waiters.range(..key);
+        before.all(|(_, waiter)| !waiter.keeps_others(now))
     }
 
     fn has(&self, rank: usize) -> bool {
@@ -87,10 +126,8 @@ pub(crate) struct Waiting {
     news: Box<[CoreNews]>,
 }
 
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
-    }
+fn wake(wakers: impl IntoIterator<Item = Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
 }
 
 impl Waiting {
@@ -114,29 +151,33 @@ impl Waiting {
     }
 
     /// One more of this rank waits, behind those of its rank. Where no place is free for it, the youngest of the lowest rank is turned
-    /// away in its place; `None` where none is less important.
-    pub(crate) fn join(&self, rank: usize) -> Option<Key> {
+    /// away in its place; `None` where none is less important. A choosy one does not take every backend.
+    pub(crate) fn join(&self, rank: usize, is_choosy: bool) -> Option<Key> {
         let mut line = self.line();
         line.waits[rank].none_since.get_or_insert_with(Instant::now);
         let mut turned_away = None;
         if line.waiters.len() >= self.limits[rank] {
             let last = line.waiters.last_entry().filter(|last| last.key().rank > rank)?;
-            turned_away = last.remove();
+            turned_away = last.remove().waker;
         }
         let key = Key {
             rank,
             number: line.next_number,
         };
         line.next_number += 1;
-        line.waiters.insert(key, None);
+        let waiter = Waiter {
+            is_choosy,
+            ..Waiter::default()
+        };
+        line.waiters.insert(key, waiter);
         // Before it looks for room, in one order with who makes room and then looks whether anybody waits: one of the two sees the
         // other.
         self.total.store(line.waiters.len(), SeqCst);
         // Backends may have come back without a request having ended.
-        let first = line.first_waker();
+        let called = line.call();
         drop(line);
         wake(turned_away);
-        wake(first);
+        wake(called);
         Some(key)
     }
 
@@ -147,13 +188,14 @@ impl Waiting {
             return Turn::TurnedAway;
         };
         // Before it looks: it is not to miss what ends meanwhile.
-        match own {
+        match &mut own.waker {
             Some(own) => own.clone_from(waker),
-            None => *own = Some(waker.clone()),
+            none => *none = Some(waker.clone()),
         }
-        match line.waiters.first_key_value() {
-            Some((first, _)) if *first == key => Turn::Look,
-            _ => Turn::Wait,
+        own.called = None;
+        match line.may_look(key) {
+            true => Turn::Look,
+            false => Turn::Wait,
         }
     }
 
@@ -166,9 +208,9 @@ impl Waiting {
         if line.waiters.is_empty() {
             line.waits = Default::default();
         }
-        let first = line.first_waker();
+        let called = line.call();
         drop(line);
-        wake(first);
+        wake(called);
     }
 
     /// This one had its turn after it had waited for so long; it is about to leave.
@@ -220,8 +262,8 @@ impl Waiting {
     /// There may be room: the first of those that wait looks.
     pub(crate) fn wake_first(&self) {
         if self.total.load(SeqCst) > 0 {
-            let first = self.line().first_waker();
-            wake(first);
+            let called = self.line().call();
+            wake(called);
         }
     }
 

@@ -17,14 +17,14 @@ fn emptied(waiting: &Waiting) -> Vec<Key> {
 fn the_limit_is_one_for_all_cores() {
     let waiting = Waiting::new(4, 3, 1);
     assert_eq!(waiting.part(), 1);
-    let first = waiting.join(0).unwrap();
-    assert!(waiting.join(0).is_some() && waiting.join(0).is_some());
+    let first = waiting.join(0, false).unwrap();
+    assert!(waiting.join(0, false).is_some() && waiting.join(0, false).is_some());
     assert!(
-        waiting.join(0).is_none(),
+        waiting.join(0, false).is_none(),
         "three wait, whichever core they are on"
     );
     waiting.leave(first);
-    assert!(waiting.join(0).is_some());
+    assert!(waiting.join(0, false).is_some());
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn what_is_more_important_goes_first_and_equals_in_the_order_they_came() {
     let waiting = Waiting::new(2, 30, 3);
     let keys: Vec<_> = [1, 2, 0, 1, 0, 2]
         .into_iter()
-        .filter_map(|rank| waiting.join(rank))
+        .filter_map(|rank| waiting.join(rank, false))
         .collect();
     assert_eq!(emptied(&waiting), [2, 4, 0, 3, 1, 5].map(|at| keys[at]));
     assert!(!waiting.is_any());
@@ -41,10 +41,10 @@ fn what_is_more_important_goes_first_and_equals_in_the_order_they_came() {
 #[test]
 fn what_is_less_important_leaves_places_for_what_is_more() {
     let waiting = Waiting::new(2, 6, 3);
-    let last = [waiting.join(2).unwrap(), waiting.join(2).unwrap()];
-    assert!(waiting.join(2).is_none(), "a third of six is theirs");
-    let middle = [waiting.join(1).unwrap(), waiting.join(1).unwrap()];
-    let first = [waiting.join(0).unwrap(), waiting.join(0).unwrap()];
+    let last = [waiting.join(2, false).unwrap(), waiting.join(2, false).unwrap()];
+    assert!(waiting.join(2, false).is_none(), "a third of six is theirs");
+    let middle = [waiting.join(1, false).unwrap(), waiting.join(1, false).unwrap()];
+    let first = [waiting.join(0, false).unwrap(), waiting.join(0, false).unwrap()];
     for key in [last, middle, first].concat() {
         assert_ne!(waiting.turn(key, Waker::noop()), Turn::TurnedAway);
     }
@@ -53,22 +53,25 @@ fn what_is_less_important_leaves_places_for_what_is_more() {
 #[test]
 fn where_no_place_is_free_the_youngest_of_the_least_important_goes() {
     let waiting = Waiting::new(2, 6, 3);
-    let last = [waiting.join(2).unwrap(), waiting.join(2).unwrap()];
-    let middle = [waiting.join(1).unwrap(), waiting.join(1).unwrap()];
+    let last = [waiting.join(2, false).unwrap(), waiting.join(2, false).unwrap()];
+    let middle = [waiting.join(1, false).unwrap(), waiting.join(1, false).unwrap()];
     let is_there = |key| waiting.turn(key, Waker::noop()) != Turn::TurnedAway;
-    assert!(waiting.join(1).is_some(), "in the place of one of the last");
+    assert!(
+        waiting.join(1, false).is_some(),
+        "in the place of one of the last"
+    );
     assert!(is_there(last[0]) && !is_there(last[1]));
     for _ in 0..3 {
-        assert!(waiting.join(0).is_some());
+        assert!(waiting.join(0, false).is_some());
     }
     assert!(!is_there(last[0]) && middle.iter().all(|key| is_there(*key)));
-    assert!(waiting.join(2).is_none());
-    assert!(waiting.join(1).is_none(), "equals keep theirs");
+    assert!(waiting.join(2, false).is_none());
+    assert!(waiting.join(1, false).is_none(), "equals keep theirs");
     for _ in 0..3 {
-        assert!(waiting.join(0).is_some());
+        assert!(waiting.join(0, false).is_some());
     }
     assert!(!middle.iter().any(|key| is_there(*key)));
-    assert!(waiting.join(0).is_none());
+    assert!(waiting.join(0, false).is_none());
     assert_eq!(emptied(&waiting).len(), 6);
     assert!(!waiting.is_any());
 }
@@ -77,7 +80,7 @@ fn where_no_place_is_free_the_youngest_of_the_least_important_goes() {
 fn who_is_turned_away_comes_again_when_its_turn_may_have_come() {
     let waiting = Waiting::new(1, 2, 1);
     assert!((0..4).all(|_| waiting.retry_after_s(0) == 1), "nobody waits");
-    let (served, waits) = (waiting.join(0).unwrap(), waiting.join(0).unwrap());
+    let (served, waits) = (waiting.join(0, false).unwrap(), waiting.join(0, false).unwrap());
     waiting.served(served, Duration::from_millis(2_400));
     waiting.leave(served);
     let said: Vec<u64> = (0..4).map(|_| waiting.retry_after_s(0)).collect();
@@ -86,14 +89,14 @@ fn who_is_turned_away_comes_again_when_its_turn_may_have_come() {
     waiting.gave_up(waits, Duration::from_secs(86_400));
     assert_eq!(waiting.retry_after_s(0), MAX_RETRY_AFTER_S);
     waiting.leave(waits);
-    assert!(waiting.join(0).is_some());
+    assert!(waiting.join(0, false).is_some());
     assert_eq!(waiting.retry_after_s(0), 1, "that was before nobody waited");
 }
 
 #[test]
 fn how_long_waiting_takes_is_of_each_rank() {
     let waiting = Waiting::new(1, 30, 3);
-    let keys = [0, 1, 1, 2].map(|rank| waiting.join(rank).unwrap());
+    let keys = [0, 1, 1, 2].map(|rank| waiting.join(rank, false).unwrap());
     waiting.served(keys[0], Duration::from_millis(50));
     waiting.served(keys[1], Duration::from_millis(4_100));
     let told = |rank: usize| (0..7).map(|_| waiting.retry_after_s(rank)).min().unwrap();
@@ -121,7 +124,7 @@ proptest! {
         for (rank, leaves) in coming {
             let rank = rank % ranks;
             let before: Vec<Key> = waiting.line().waiters.keys().copied().collect();
-            match waiting.join(rank) {
+            match waiting.join(rank, false) {
                 Some(key) => {
                     let after: Vec<Key> = waiting.line().waiters.keys().copied().collect();
                     prop_assert!(after.contains(&key));
@@ -141,4 +144,30 @@ proptest! {
             prop_assert_eq!(waiting.is_any(), length > 0);
         }
     }
+}
+
+#[test]
+fn one_that_does_not_come_and_one_that_is_choosy_keep_nobody_behind_them_from_looking() {
+    let waiting = Waiting::new(2, 8, 1);
+    let of_a_core_that_stands = waiting.join(0, false).unwrap();
+    let choosy = waiting.join(0, true).unwrap();
+    let (next, last) = (waiting.join(0, false).unwrap(), waiting.join(0, false).unwrap());
+    let turn = |key| waiting.turn(key, Waker::noop());
+    assert_eq!(turn(of_a_core_that_stands), Turn::Look);
+    assert_eq!((turn(choosy), turn(next)), (Turn::Wait, Turn::Wait));
+    waiting.wake_first();
+    assert_eq!(turn(next), Turn::Wait, "it may still come");
+    std::thread::sleep(PASSED_OVER + Duration::from_millis(10));
+    assert_eq!(
+        (turn(choosy), turn(next), turn(last)),
+        (Turn::Look, Turn::Look, Turn::Wait)
+    );
+    // It is back.
+    assert_eq!(turn(of_a_core_that_stands), Turn::Look);
+    assert_eq!((turn(choosy), turn(next)), (Turn::Wait, Turn::Wait));
+    waiting.leave(of_a_core_that_stands);
+    assert_eq!(
+        (turn(choosy), turn(next), turn(last)),
+        (Turn::Look, Turn::Look, Turn::Wait)
+    );
 }
