@@ -6,7 +6,7 @@ use http::{HeaderName, Method};
 use std::borrow::Cow;
 
 use crate::config::{AdmissionClass, AdmissionConfig};
-use crate::plain_path::plain_path;
+use crate::plain_path::{is_ambiguous, plain_path};
 
 /// The most classes that may be configured.
 pub const MAX_ADMISSION_CLASSES: usize = 8;
@@ -106,6 +106,8 @@ pub(crate) struct Ranking {
     asks_paths: bool,
     /// The rank of what is in none of them.
     rest: usize,
+    /// The least important.
+    least: usize,
 }
 
 impl Ranking {
@@ -123,6 +125,7 @@ impl Ranking {
                 .collect(),
             asks_paths: config.classes.iter().any(|class| !class.paths.is_empty()),
             rest: rest.unwrap_or(config.classes.len()),
+            least: ranks(config) - 1,
         })
     }
 
@@ -132,6 +135,10 @@ impl Ranking {
             true => plain_path(parts.uri.path()),
             false => Cow::default(),
         };
+        // Who writes a path that servers read differently may mean any class: he is of the least important.
+        if self.asks_paths && is_ambiguous(parts.uri.path()) {
+            return self.least;
+        }
         let found = self.classes.iter().find(|(_, class)| class.has(parts, &path));
         found.map_or(self.rest, |(rank, _)| *rank)
     }
@@ -200,7 +207,7 @@ mod tests {
             ("GET /%63art", &[], 0),
             ("GET //cart/7", &[], 0),
             ("GET /x/./../cart", &[], 0),
-            ("GET /cart/../%", &[], 0),
+            ("GET /cart/../%", &[], 2),
             ("GET /", &[("user-agent", "curl")], 1),
             (
                 "GET /",

@@ -14,6 +14,19 @@ pub(crate) fn plain_path(path: &str) -> Cow<'_, str> {
     }
 }
 
+/// Whether servers differ in how they read it: it leaves a folder (`..`), and beside that has a malformed escape, an escaped slash, a backslash or
+/// what stands behind a semicolon, which some take for a part of the name and others do not.
+pub(crate) fn is_ambiguous(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    if !bytes.iter().any(|byte| matches!(byte, b'%' | b';' | b'\\')) {
+        return false;
+    }
+    let lower = path.to_ascii_lowercase();
+    let leaves = lower.replace("%2e", ".").contains("..");
+    let has = |what: &str| lower.contains(what);
+    leaves && (has("%2f") || has("%5c") || has("\\") || has(";") || has("%3b") || unescaped(path).is_none())
+}
+
 /// Whether nothing in it has another way to be written: nearly always.
 fn is_plain(path: &[u8]) -> bool {
     let mut before = 0;
@@ -71,6 +84,31 @@ fn without_dot_segments(path: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_servers_read_differently_is_known() {
+        for path in [
+            "/cart/../x%zz",
+            "/cart/../%",
+            "/search/..%2fcart",
+            "/cart/..;/x",
+            "/cart/%2e%2e;a=1/x",
+            "/cart/..%5Cx",
+            "/cart\\..\\x",
+        ] {
+            assert!(is_ambiguous(path), "{path}");
+        }
+        for path in [
+            "/cart/../x",
+            "/a;b=1/x",
+            "/50%",
+            "/a%2fb",
+            "/a..b",
+            "/caf%c3%a9/..",
+        ] {
+            assert!(!is_ambiguous(path), "{path}");
+        }
+    }
 
     #[test]
     fn what_a_server_reads_alike_is_alike() {

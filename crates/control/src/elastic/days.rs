@@ -1,7 +1,7 @@
 //! What comes at this time of the day: learned from the days before, and believed as long as what it foresaw came.
 //!
 //! A load that jumps tells nothing of it a boot before; that it jumped at the same time yesterday does. Of each slot of the day yesterday's mean
-//! load is kept. Where a slot was foreseen to bring clearly more than the one before it did, it is held against what came: a rise that did
+//! load is kept, and taken times what today's last slot was of yesterday's, where that was less. Where a slot was foreseen to bring clearly more than the one before it did, it is held against what came: a rise that did
 //! not come is not waited for any longer, and where most of those of late did not, none is believed. So a day that was like no other costs a
 //! slot, and a rise that comes every day is foreseen from its second time on.
 
@@ -20,6 +20,8 @@ const CAME: f64 = 0.75;
 const RISES: f64 = 0.8;
 /// The share of the rises that came which is believed.
 const BELIEVED: f64 = 0.5;
+/// A quieter day is taken for so much of the day before at least: a rise that comes at its time may be as high as ever.
+const QUIETEST: f64 = 0.5;
 /// So many rises stand for those that were not seen yet.
 const PRIOR: f64 = 2.0;
 
@@ -39,6 +41,8 @@ pub(super) struct Days {
     current: Option<Current>,
     /// The slot before, and its mean.
     before: Option<(usize, f64)>,
+    /// What today is of yesterday, by that slot; 1 at most.
+    share: f64,
     /// Of the rises that were foreseen, how many came and how many did not.
     came: f64,
     missed: f64,
@@ -58,6 +62,7 @@ impl Days {
             slots: vec![None; slots],
             current: None,
             before: None,
+            share: 1.0,
             came: PRIOR,
             missed: 0.0,
             is_missing: false,
@@ -97,11 +102,12 @@ impl Days {
 
     fn end(&mut self, ended: Option<Current>) {
         let Some(ended) = ended.filter(|ended| ended.seconds >= SEEN * self.slot_s()) else {
-            (self.before, self.is_missing) = (None, false);
+            (self.before, self.share, self.is_missing) = (None, 1.0, false);
             return;
         };
         let mean = ended.requests / ended.seconds;
-        let foreseen = self.slots[ended.slot].replace(mean);
+        let yesterday = self.slots[ended.slot].replace(mean);
+        let foreseen = yesterday.map(|yesterday| yesterday * self.share);
         let follows = |slot: usize| (slot + 1) % self.slots.len() == ended.slot;
         let before = self.before.filter(|(slot, _)| follows(*slot));
         let was_missing = std::mem::take(&mut self.is_missing);
@@ -117,6 +123,10 @@ impl Days {
             }
         }
         self.before = Some((ended.slot, mean));
+        self.share = match yesterday {
+            Some(yesterday) if yesterday > mean => (mean / yesterday).max(QUIETEST),
+            _ => 1.0,
+        };
     }
 
     /// Takes what was recorded up to this time of the clock.
@@ -134,7 +144,8 @@ impl Days {
 
     /// What was known of a slot is not that of the next one seen.
     pub(super) fn lose(&mut self) {
-        (self.current, self.before, self.is_missing) = (None, None, false);
+        (self.current, self.before) = (None, None);
+        (self.share, self.is_missing) = (1.0, false);
     }
 
     /// The highest load of the days before within so many seconds from this time of the clock on; `None` where none is known, or what was
@@ -148,7 +159,7 @@ impl Days {
         let slot = self.slot(clock_s);
         let ahead = ((within_s / self.slot_s()).ceil().max(0.0) as usize + 1).min(count - 1);
         let known = (0..=ahead).filter_map(|slots| self.slots[(slot + slots) % count]);
-        known.reduce(f64::max)
+        known.reduce(f64::max).map(|yesterday| yesterday * self.share)
     }
 }
 
@@ -215,6 +226,20 @@ mod tests {
         let at_nine = |day: usize| said[day * 1_440 + 478];
         for day in (0..28).filter(|day| (1..5).contains(&(day % 7))) {
             assert_eq!(at_nine(day), 300.0, "{day}");
+        }
+    }
+
+    #[test]
+    fn of_a_day_that_is_quieter_than_the_one_before_no_more_is_foreseen() {
+        for quieter in [0.85, 0.79, 0.755, 0.6] {
+            let mut days = Days::new(DAY_S);
+            let said = foreseen(&mut days, 4, |day, _| 1_000.0 * f64::powi(quieter, day as i32));
+            for day in 1..4 {
+                let comes = 1_000.0 * f64::powi(quieter, day);
+                let at_most = said[day as usize * 1_440 + 10..(day as usize + 1) * 1_440].iter();
+                let most = at_most.copied().fold(0.0, f64::max);
+                assert!(most <= 1.05 * comes, "{quieter}, day {day}: {most} of {comes}");
+            }
         }
     }
 

@@ -320,7 +320,12 @@ impl Elastic {
         // What was needed before is no reason to keep one that an operator wants, once the others take what may come.
         let kept = if safe <= there { kept.min(there) } else { kept };
         // Servers that are lost are replaced: what was wanted before they went is wanted on.
-        let on = foreseen.max(at_once).max(kept.min(committed.max(self.target)));
+        let mut on = foreseen.max(at_once).max(kept.min(committed.max(self.target)));
+        // Where no limit was ever met the others' are not known either: that one is taken out is the trial, where difficulty would show.
+        let is_trial = leaving > 0 && !self.takes.proven && self.would_show();
+        if is_trial && self.may_leave(observation, (now, late), &order[..taking]) {
+            on = on.min(there);
+        }
         let numbers = [
             ("arrival_rate_per_s", mean),
             ("sure_per_s", load.sure),
@@ -465,11 +470,15 @@ impl Elastic {
         is_calm || self.takes.have_shown(now, stay, &self.tuning)
     }
 
+    /// Whether difficulty would show.
+    fn would_show(&self) -> bool {
+        self.takes.was_met() || self.sojourn.is_known()
+    }
+
     /// Whether one can be drained on trial: nothing has changed for as long as a boot is worth, and difficulty would show.
     fn may_probe(&self, observation: &Observation, counts: Counts, away_s: f64) -> bool {
         let now_s = observation.at.get();
         let least = self.tuning.min_servers.max(self.tuning.reserve + 1);
-        let would_show = self.takes.was_met() || self.sojourn.is_known();
         // That others could be lost too is not tried.
         let promises = self.tuning.may_lose() || self.tuning.surge > 1.0;
         let is_calm = observation
@@ -483,7 +492,7 @@ impl Elastic {
                 _ => false,
             });
         let may_lose_one = !promises && counts.taking > least;
-        may_lose_one && would_show && is_calm && self.load.is_usual() && self.probe.may_begin(now_s)
+        may_lose_one && self.would_show() && is_calm && self.load.is_usual() && self.probe.may_begin(now_s)
     }
 }
 

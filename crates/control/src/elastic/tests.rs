@@ -463,6 +463,24 @@ fn where_no_limit_is_known_none_is_taken_out_whose_load_the_others_never_took() 
     assert_eq!(world.nodes[2].state, PowerState::Maintenance, "{}", world.rule);
 }
 
+#[test]
+fn where_no_limit_is_known_one_is_taken_out_once_the_others_have_served_without_difficulty_that_would_show() {
+    let bound = Capacity::LowerBound(PerSecond::new(13.0));
+    let mut world = World::new(wide(), 3, 3, bound);
+    for _ in 0..50 {
+        world.busy(40, 4);
+    }
+    world.nodes[0].state = PowerState::Leaving;
+    let wanted = world.busy(40, 4);
+    assert_eq!((wanted, world.rule.as_str()), (3, "maintenance-waits"));
+    let after = (1..60).find(|_| world.busy(40, 4) == 2);
+    assert!(
+        after.is_some_and(|seconds| seconds < 15),
+        "{after:?}, {}",
+        world.rule
+    );
+}
+
 /// One of 100/s alone, and three of 50/s that come back while it is to be taken out: nothing shows yet what they take.
 #[test]
 fn nobody_goes_because_of_what_others_are_only_presumed_to_take() {

@@ -97,6 +97,8 @@ pub struct InHand {
     busy: VecDeque<f64>,
     /// The most of it, as far as it is not forgotten.
     worked_on: f64,
+    /// How many waited in the period before.
+    waited: Option<f64>,
     /// The part of the time given for which clients wait.
     patience: f64,
     /// Requests whose clients left, and those that were answered, in the last seconds.
@@ -127,6 +129,7 @@ impl InHand {
             seen: Vec::new(),
             busy: VecDeque::new(),
             worked_on: 0.0,
+            waited: None,
             patience: 1.0,
             leaving: (0.0, 0.0),
             of_places: OF_PLACES,
@@ -227,9 +230,14 @@ impl InHand {
             .map(|places| self.of_places * places + self.worked_on);
         let most = [by_capacity, by_places].into_iter().flatten().reduce(f64::min)?;
         let most = self.patience * most;
+        // Where clients leave because it takes too long, what waits beside what is worked on is worked on in vain.
+        let beside = match self.patience < 1.0 {
+            true => self.worked_on.max(1.0),
+            false => MORE_THAN_WORKED_ON * self.worked_on + 1.0,
+        };
         // More than its queue has places for would be dropped.
-        let least = (MORE_THAN_WORKED_ON * self.worked_on + 1.0)
-            .min(self.worked_on + (self.of_places * period.places.unwrap_or(f64::INFINITY)).max(1.0));
+        let least =
+            beside.min(self.worked_on + (self.of_places * period.places.unwrap_or(f64::INFINITY)).max(1.0));
         self.is_least = most <= least;
         Some(most.max(least).ceil() as u32)
     }
@@ -275,7 +283,12 @@ impl InHand {
         let do_leave = left >= MORE_THAN_A_FEW && left >= LEAVE * (left + answered);
         // Who leaves a server with an empty queue does so for another reason.
         let is_busy = period.waiting.is_none_or(|waiting| waiting >= BUSY);
-        let drains = period.sent + period.left <= DRAINS * period.accepts;
+        let is_less = period
+            .waiting
+            .zip(self.waited)
+            .is_none_or(|(now, before)| now < before);
+        self.waited = period.waiting;
+        let drains = is_less && period.sent + period.left <= DRAINS * period.accepts;
         if do_leave && is_busy && !drains && self.most.is_some() && !self.is_least {
             self.patience *= LESS_FOR_LEAVING;
             self.leaving = (0.0, 0.0);

@@ -160,6 +160,9 @@ fn clients_that_leave_under_overload_keep_nobody_from_being_answered() {
         (1.0, 128, true, 0.7),
         (10.0, 512, true, 1.0),
         (10.0, 512, false, 1.0),
+        (1.0, 32, true, 0.5),
+        (1.0, 32, true, 0.4),
+        (1.0, 32, true, 0.35),
     ] {
         let server = Server {
             within_s,
@@ -171,7 +174,7 @@ fn clients_that_leave_under_overload_keep_nobody_from_being_answered() {
         let learned = server.run(None, 150);
         assert!(
             learned.answered_per_s > 0.9 * fixed.answered_per_s,
-            "{within_s} {places} {tells}: {learned:?}"
+            "{within_s} {places} {tells} {patience_s}: {learned:?}"
         );
         assert_eq!(learned.unbounded, 0);
     }
