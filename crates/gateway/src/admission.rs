@@ -132,13 +132,11 @@ impl Ranking {
     /// 0 for the most important.
     pub(crate) fn of(&self, parts: &Parts) -> usize {
         let path = match self.asks_paths {
+            // Who writes a path that servers read differently may mean any class.
+            true if is_ambiguous(parts.uri.path()) => return self.least,
             true => plain_path(parts.uri.path()),
             false => Cow::default(),
         };
-        // Who writes a path that servers read differently may mean any class: he is of the least important.
-        if self.asks_paths && is_ambiguous(parts.uri.path()) {
-            return self.least;
-        }
         let found = self.classes.iter().find(|(_, class)| class.has(parts, &path));
         found.map_or(self.rest, |(rank, _)| *rank)
     }

@@ -1,9 +1,10 @@
 //! What comes at this time of the day: learned from the days before, and believed as long as what it foresaw came.
 //!
-//! A load that jumps tells nothing of it a boot before; that it jumped at the same time yesterday does. Of each slot of the day yesterday's mean
-//! load is kept, and taken times what today's last slot was of yesterday's, where that was less. Where a slot was foreseen to bring clearly more than the one before it did, it is held against what came: a rise that did
-//! not come is not waited for any longer, and where most of those of late did not, none is believed. So a day that was like no other costs a
-//! slot, and a rise that comes every day is foreseen from its second time on.
+//! A load that jumps tells nothing of it a boot before; that it jumped at the same time yesterday does. Of each slot of the day yesterday's
+//! mean load is kept, and taken times what today's last slot was of yesterday's, where that was less. Where a slot was foreseen to bring
+//! clearly more than the one before it did, it is held against what came: a rise that did not come is not waited for any longer, and where
+//! most of those of late did not, none is believed. So a day that was like no other costs a slot, and a rise that comes every day is
+//! foreseen from its second time on.
 
 use crate::history::LoadHistory;
 

@@ -49,7 +49,8 @@ pub struct AdmissionClass {
     pub name: String,
     /// Paths, each with what is below it: `/cart` is also `/cart/7`, and not `/carts`. They are compared as servers read them: without dot
     /// segments and repeated slashes, and with what need not be escaped unescaped, so `//%63art/./7` is `/cart/7`, and `/cart/../x` is
-    /// `/x`; a path with a malformed escape as it is written.
+    /// `/x`; a path with a malformed escape as it is written. One that servers read differently, which leaves a folder (`..`) and has a
+    /// malformed escape, an escaped slash, a backslash or a semicolon, is of the least important class.
     #[serde(default)]
     pub paths: Vec<String>,
     /// Hosts, without ports.
