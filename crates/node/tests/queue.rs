@@ -287,7 +287,11 @@ fn connections_that_are_reset_in_the_queue_are_told_from_requests() {
     let port = port_of(&server);
     let Some(mut ebpf) = ebpf(port) else { return };
     ebpf.sample().unwrap();
-    let gone = |sample: &headroom_node::queue::QueueSample| sample.connections.map_or(0, |found| found.gone);
+    let left = |sample: &headroom_node::queue::QueueSample| {
+        sample
+            .connections
+            .map_or((0, 0), |found| (found.gone, found.cancelled))
+    };
     let mut asking = connect(port, 6);
     for client in &mut asking {
         client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -300,11 +304,11 @@ fn connections_that_are_reset_in_the_queue_are_told_from_requests() {
     // Longer than it takes until connections are looked at again.
     std::thread::sleep(std::time::Duration::from_millis(600));
     let sample = until(&mut ebpf, "six wait", |sample| sample.length.unwrap().now == 6);
-    assert_eq!(gone(&sample), 0);
+    assert_eq!(left(&sample), (0, 2));
     reset(connect(port, 6));
     std::thread::sleep(std::time::Duration::from_millis(600));
     let sample = until(&mut ebpf, "twelve wait", |sample| {
         sample.length.unwrap().now == 12
     });
-    assert_eq!(gone(&sample), 6);
+    assert_eq!(left(&sample), (6, 2));
 }

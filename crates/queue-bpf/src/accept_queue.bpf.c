@@ -7,8 +7,10 @@
 // less is the length that the connection saw, which is what the paper's patched kernel accumulates (Section 6.1.2).
 //
 // A client that resets its connection while that waits in the queue, and has sent nothing, leaves an entry which the server
-// accepts in no time and for nothing; no list of connections has it any more. The raw tracepoint inet_sock_set_state fires
-// when that happens, and these are counted: of the port, for the connection does not name its listener.
+// accepts in no time and for nothing; no list of connections has it any more. One that has sent a part of a request leaves
+// what the server reads in no time too, one that has sent all of it leaves a request to work on. The raw tracepoint
+// inet_sock_set_state fires when that happens, and these are counted: of the port, for the connection does not name its
+// listener.
 //
 // No kernel header is needed: the few fields that are read are declared here, and the loader moves them to where the
 // running kernel has them (CO-RE, by the kernel's own BTF). The licence lets the program use bpf_probe_read_kernel.
@@ -107,8 +109,9 @@ struct {
 } tallies SEC(".maps");
 
 /* [WINDOW]: advanced by the reader at each sample, so that the longest length is that since the last one.
- * [LOST]: connections that no tally had room for. [RESETS]: connections that were reset in a queue and had asked nothing. */
-enum { WINDOW, LOST, RESETS, CONTROLS };
+ * [LOST]: connections that no tally had room for. [RESETS]: connections that were reset in a queue and had asked nothing.
+ * [CANCELLED]: those that had sent something. */
+enum { WINDOW, LOST, RESETS, CANCELLED, CONTROLS };
 struct {
 	int (*type)[MAP_TYPE_ARRAY];
 	int (*max_entries)[CONTROLS];
@@ -135,7 +138,7 @@ int reset_in_queue(u64 *context)
 	struct socket *socket = 0;
 	u16 number = 0;
 	u64 received = 0, *resets;
-	u32 at = RESETS;
+	u32 at;
 
 	if (after != CLOSE || (before != ESTABLISHED && before != CLOSE_WAIT))
 		return 0;
@@ -145,8 +148,9 @@ int reset_in_queue(u64 *context)
 		return 0;
 	READ(socket, sk->sk_socket);
 	READ(received, ((struct tcp_sock *)sk)->bytes_received);
-	if (socket || received)
+	if (socket)
 		return 0;
+	at = received ? CANCELLED : RESETS;
 	resets = bpf_map_lookup_elem(&controls, &at);
 	if (resets)
 		__sync_fetch_and_add(resets, 1);

@@ -11,7 +11,7 @@ pub mod idle;
 pub const PROGRAM: &str = "accept_queue";
 /// The raw tracepoint it belongs on.
 pub const TRACEPOINT: &str = "sk_data_ready";
-/// The program in the same object that counts the connections that are reset in a queue, and had asked nothing.
+/// The program in the same object that counts the connections that are reset in a queue.
 pub const RESET_PROGRAM: &str = "reset_in_queue";
 /// The raw tracepoint it belongs on.
 pub const RESET_TRACEPOINT: &str = "inet_sock_set_state";
@@ -29,8 +29,10 @@ pub const CONTROLS: &str = "controls";
 pub const WINDOW: u32 = 0;
 /// The control that counts connections for which there was no room in the tallies.
 pub const LOST: u32 = 1;
-/// The control in which those are counted that were reset in a queue.
+/// The control in which those are counted that were reset in a queue and had asked nothing.
 pub const RESETS: u32 = 2;
+/// The control in which those are counted that were reset in a queue and had sent something.
+pub const CANCELLED: u32 = 3;
 
 /// A tally of one listener on one processor, as the kernel side writes it: by [`field`].
 pub type Tally = [u64; 5];

@@ -90,6 +90,7 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
             working: found.working,
             longest_ms: found.longest_ms,
             gone: found.gone,
+            cancelled: found.cancelled,
         }),
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! A client that sends a part of its request and then nothing cannot be told from one whose request takes the server long. Where
 //! requests take far longer than most do the estimate is *doubted*: nothing is set aside, and nothing is exact. The same where clients close
-//! connections while they wait in the queue and have asked nothing: a server accepts these too, and in no time.
+//! connections while they wait in the queue and have asked nothing: a server accepts these too, and in no time. One that sends something
+//! and closes has left a request to work on, or a part of one that the server is done with in no time: nothing tells which.
 
 use super::evidence::Evidence;
 use super::step::{Connections, Listener, ListenerSample, QueueObservation};
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 /// The share of the connections, those aside that were answered, whose clients hold a worker that makes what is served no capacity; and
-/// the share of those who wait that have gone which makes it doubtful.
+/// the share of those who wait that have gone, or left after sending something, which makes it doubtful.
 const SHARE: f64 = 0.1;
 /// Fewer that have gone are no clients': a check that connects and closes is one of them where few wait, and there may be two checkers.
 const MIN_GONE: u64 = 3;
@@ -37,6 +38,8 @@ pub(super) enum Doubt {
     Unanswered { requests: u64, for_s: f64, times: f64 },
     /// The share of those who wait whose clients have gone.
     Gone(f64),
+    /// The share of those who wait whose clients have sent something and closed.
+    Cancelled(f64),
 }
 
 impl Doubt {
@@ -44,6 +47,7 @@ impl Doubt {
         match self {
             Self::Unanswered { .. } => "unanswered",
             Self::Gone(_) => "gone",
+            Self::Cancelled(_) => "cancelled",
         }
     }
 }
@@ -65,6 +69,11 @@ impl fmt::Display for Doubt {
                 "the clients of {:.0} % of those who wait have gone without asking anything: what it accepts is not all requests",
                 share * 100.0
             ),
+            Self::Cancelled(share) => write!(
+                f,
+                "the clients of {:.0} % of those who wait have sent something and closed: what it accepts may not all be whole requests",
+                share * 100.0
+            ),
         }
     }
 }
@@ -76,6 +85,7 @@ pub(super) struct Clients {
     known: Option<Connections>,
     /// Of those who wait now.
     gone: f64,
+    cancelled: f64,
     doubt: Option<(f64, Doubt)>,
     kept: VecDeque<(f64, Evidence)>,
 }
@@ -111,12 +121,14 @@ impl Clients {
             return None;
         };
         self.known = connections;
-        self.gone = match (connections, length) {
-            (Some(found), Some(waiting)) if waiting > 0 && found.gone >= MIN_GONE => {
-                (found.gone as f64 / f64::from(waiting)).min(1.0)
+        let share = |of: fn(&Connections) -> u64| match (connections.as_ref().map(of), length) {
+            (Some(many), Some(waiting)) if waiting > 0 && many >= MIN_GONE => {
+                (many as f64 / f64::from(waiting)).min(1.0)
             }
             _ => 0.0,
         };
+        self.gone = share(|found| found.gone);
+        self.cancelled = share(|found| found.cancelled);
         let held = connections.filter(Connections::are_held);
         let was_held = std::mem::replace(&mut self.held, held).is_some();
         let since_s = now_s - held.filter(|_| !was_held)?.longest_s() - UNSEEN_S;
@@ -135,9 +147,10 @@ impl Clients {
                 self.kept.pop_front();
             }
         }
-        let found = match self.gone >= SHARE {
-            true => Some(Doubt::Gone(self.gone)),
-            false => self.unanswered(rate),
+        let found = match () {
+            () if self.gone >= SHARE => Some(Doubt::Gone(self.gone)),
+            () if self.cancelled >= SHARE => Some(Doubt::Cancelled(self.cancelled)),
+            () => self.unanswered(rate),
         };
         self.doubt = match found {
             Some(doubt) => Some((now_s, doubt)),
@@ -334,6 +347,28 @@ mod tests {
             ..EIGHT_WORK(0)
         });
         assert_eq!(said(answers.last()), ("about", 200.0, "gone"));
+    }
+
+    #[test]
+    fn who_sends_something_and_closes_may_have_asked_for_nothing_whole() {
+        let mut watched = Watched::new();
+        let answers = watched.sees(20, 8, |_| Connections {
+            cancelled: 20,
+            ..EIGHT_WORK(0)
+        });
+        assert_eq!(said(answers.last()), ("about", 400.0, "cancelled"));
+        // None has for as long as an estimate stays fresh.
+        let answers = watched.sees(11, 8, EIGHT_WORK);
+        assert_eq!(said(answers.last()), ("exact", 400.0, "busy-time"));
+        let answers = watched.sees(5, 8, |_| Connections {
+            cancelled: 5,
+            ..EIGHT_WORK(0)
+        });
+        assert_eq!(
+            said(answers.last()),
+            ("exact", 400.0, "busy-time"),
+            "one in twelve"
+        );
     }
 
     #[test]

@@ -70,6 +70,9 @@ pub struct Connections {
     pub longest_ms: u64,
     /// Those that wait, or were accepted, and whose client has closed them without sending anything.
     pub gone: u64,
+    /// Those that wait, whose client has sent something and has closed or reset them since: whether a whole request is not known.
+    #[serde(default)]
+    pub cancelled: u64,
 }
 
 /// What was read of a listener at the end of a sampling step.

@@ -78,6 +78,7 @@ impl Accepted {
             let nothing_came = connection.received == 0;
             found.gone += u64::from(connection.closed && nothing_came);
             if !connection.accepted {
+                found.cancelled += u64::from(connection.closed && !nothing_came);
                 continue;
             }
             found.open += 1;
@@ -209,10 +210,16 @@ mod tests {
             accepted: false,
             ..half_closed
         };
-        let found = Accepted::default().look(&[parked, half_closed, waits], Instant::now());
+        let cancelled = Connection {
+            accepted: false,
+            closed: true,
+            ..asked(3, 20)
+        };
+        let found = Accepted::default().look(&[parked, half_closed, waits, cancelled], Instant::now());
         let expected = Connections {
             open: 2,
             gone: 2,
+            cancelled: 1,
             ..Connections::default()
         };
         assert_eq!(found, expected);

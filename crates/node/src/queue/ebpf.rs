@@ -39,6 +39,7 @@ pub struct EbpfQueueMeter {
     deferred: Deferred,
     accepted: Accepted,
     resets: Resets,
+    cancelled: Resets,
     tallies: PerCpuHashMap<MapData, u64, Tally>,
     controls: Array<MapData, u64>,
     window: u64,
@@ -176,6 +177,7 @@ impl EbpfQueueMeter {
             deferred: Deferred::new(),
             accepted: Accepted::default(),
             resets: Resets::default(),
+            cancelled: Resets::default(),
             tallies: PerCpuHashMap::try_from(tallies).map_err(map_error)?,
             controls: Array::try_from(controls).map_err(map_error)?,
             window: 0,
@@ -266,9 +268,12 @@ impl QueueMeter for EbpfQueueMeter {
         let length: Length = sum(&listeners);
         let mut connections = self.accepted.of(&mut self.diag, self.port, length, at)?;
         let reset = self.controls.get(&program::RESETS, 0).map_err(map_error)?;
-        let share = self.resets.share(at, enqueued, reset);
+        let cancelled = self.controls.get(&program::CANCELLED, 0).map_err(map_error)?;
+        let gone = self.resets.among(length.now, at, enqueued, reset);
+        let cancelled = self.cancelled.among(length.now, at, enqueued, cancelled);
         if let Some(connections) = &mut connections {
-            connections.gone += (share * length.now as f64).round() as u64;
+            connections.gone += gone;
+            connections.cancelled += cancelled;
         }
         let full_seen = self.account.full_seen;
         self.account.drop_full(&parts, counted.longest, &listeners);

@@ -1,6 +1,6 @@
-//! Connections that were reset while they waited in an accept queue, and had asked nothing.
+//! Connections that were reset while they waited in an accept queue: those that had asked nothing, and those that had sent something.
 //!
-//! The server accepts such an entry in no time, and what it accepts is no request. How many there are among those that wait now cannot be
+//! The server accepts one of the first in no time, and what it accepts is no request. How many there are among those that wait now cannot be
 //! looked up, for no list has them; of late as many are as came and were reset.
 
 use std::collections::VecDeque;
@@ -19,9 +19,14 @@ pub(super) struct Resets {
 }
 
 impl Resets {
-    /// Takes what was counted up to now of those that came and of those that were reset, and says which share of those that came of late
-    /// were; 0 to 1.
-    pub(super) fn share(&mut self, at: Instant, came: u64, reset: u64) -> f64 {
+    /// Takes what was counted up to now of those that came and of those that were reset, and says how many of those that wait now are
+    /// such: as large a share as of those that came of late.
+    pub(super) fn among(&mut self, waiting: u64, at: Instant, came: u64, reset: u64) -> u64 {
+        (self.share(at, came, reset) * waiting as f64).round() as u64
+    }
+
+    /// Which share of those that came of late were reset; 0 to 1.
+    fn share(&mut self, at: Instant, came: u64, reset: u64) -> f64 {
         let since = |then: Instant| at.saturating_duration_since(then);
         // The newest that is a whole window old is what is compared with.
         while self.kept.get(1).is_some_and(|(then, ..)| since(*then) >= WINDOW) {

@@ -235,11 +235,13 @@ fn connections(connections: QueueConnections) -> Result<QueueConnections, Invali
         working,
         longest_ms,
         gone,
+        cancelled,
     } = connections;
     for (field, value) in [
         ("connections.open", open),
         ("connections.longest_ms", longest_ms),
         ("connections.gone", gone),
+        ("connections.cancelled", cancelled),
     ] {
         count(field, value)?;
     }

@@ -37,14 +37,15 @@ fn listeners() -> impl Strategy<Value = QueueListener> {
 }
 
 fn connections() -> impl Strategy<Value = QueueConnections> {
-    proptest::array::uniform6(0..=MAX_COUNT / 4).prop_map(
-        |[parked, silent, slow, working, longest_ms, gone]| QueueConnections {
+    proptest::array::uniform7(0..=MAX_COUNT / 4).prop_map(
+        |[parked, silent, slow, working, longest_ms, gone, cancelled]| QueueConnections {
             open: parked + silent + slow + working,
             silent,
             slow,
             working,
             longest_ms,
             gone,
+            cancelled,
         },
     )
 }
@@ -172,6 +173,12 @@ fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
     no("connections.gone", &|sample| {
         sample.connections = Some(QueueConnections {
             gone: beyond,
+            ..QueueConnections::default()
+        });
+    });
+    no("connections.cancelled", &|sample| {
+        sample.connections = Some(QueueConnections {
+            cancelled: beyond,
             ..QueueConnections::default()
         });
     });
