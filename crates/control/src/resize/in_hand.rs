@@ -11,7 +11,9 @@
 //!   it can, and on how many is learned anew: it may have lost workers;
 //! * a request whose client left while it waited there stays in the queue, and costs the server as much as any other: the gateway has it in
 //!   flight no more, and sends another. Clients that wait for `p` make the queue grow as long as more than `C p` are in flight, and then
-//!   nobody is answered. So fewer are let in while clients leave, until few do; that is forgotten in a few minutes;
+//!   nobody is answered. So fewer are let in while clients leave, until few do; that is forgotten in a few minutes. While the queue holds more
+//!   of what they left than the server works on at a time it is given one at a time: what comes behind that is left too. Where clients wait
+//!   for less than two services, or the gateway lets them wait for longer than they do less a service, no bound has them answered;
 //! * where its limit is known, or its queue dropped connections, it is given no more than it works on and nine tenths of the places in
 //!   its queue, and fewer while that still drops, until a few minutes have gone by without; drops while it has few of these requests are
 //!   of somebody else's connections, and no reason to give it fewer;
@@ -232,14 +234,41 @@ impl InHand {
         let most = self.patience * most;
         // Where clients leave because it takes too long, what waits beside what is worked on is worked on in vain.
         let beside = match self.patience < 1.0 {
-            true => self.worked_on.max(1.0),
+            true if self.holds_vain(period) => 1.0,
+            // Nobody leaves for it, and it may be able to work on more than it was let.
+            true if self.leaving.0 < MORE_THAN_A_FEW => self.usual_work() + 1.0,
+            true => self.usual_work().max(1.0),
             false => MORE_THAN_WORKED_ON * self.worked_on + 1.0,
         };
         // More than its queue has places for would be dropped.
         let least =
             beside.min(self.worked_on + (self.of_places * period.places.unwrap_or(f64::INFINITY)).max(1.0));
         self.is_least = most <= least;
-        Some(most.max(least).ceil() as u32)
+        let most = match self.patience < 1.0 && self.holds_vain(period) {
+            true => least,
+            false => most.max(least),
+        };
+        Some(most.ceil() as u32)
+    }
+
+    /// Whether it has more of what clients left than it works on at a time: who comes now waits behind that for longer than a request
+    /// takes, and leaves too.
+    fn holds_vain(&self, period: &InHandPeriod) -> bool {
+        let usual = self.usual_work();
+        period
+            .in_flight
+            .zip(period.waiting)
+            .is_some_and(|(in_flight, waiting)| usual > 0.0 && waiting + usual - in_flight > usual)
+    }
+
+    /// What it works on while somebody waits: the middle of the last periods, for one count may be taken while one of them ends.
+    fn usual_work(&self) -> f64 {
+        if self.busy.len() < BUSY_PERIODS {
+            return self.worked_on;
+        }
+        let mut busy: Vec<f64> = self.busy.iter().copied().collect();
+        busy.sort_unstable_by(f64::total_cmp);
+        busy[busy.len() / 2]
     }
 
     fn learn_work(&mut self, period: &InHandPeriod, length_s: f64) {

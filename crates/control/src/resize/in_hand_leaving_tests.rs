@@ -22,6 +22,8 @@ struct Server {
     within_s: f64,
     /// Whether it tells what it works on.
     tells: bool,
+    /// In one period of so many it tells one more, for what is counted is not of one moment.
+    one_more_each: u32,
 }
 
 /// What became of it.
@@ -51,6 +53,7 @@ impl Server {
         let mut working: Vec<(f64, Request)> = Vec::new();
         let (mut coming, mut before) = (0.0, 0.0);
         let (mut sum, mut longest_s, mut unbounded) = (0.0, 0.0_f64, 0);
+        let mut was_met = false;
         for second in 0..seconds {
             let workers = (self.workers)(second);
             let (mut sent, mut left, mut accepts, mut drops, mut answered) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -104,19 +107,22 @@ impl Server {
             before = now;
             let told = learned.observe(&InHandPeriod {
                 length: Seconds::new(1.0),
-                capacity: match waiting >= 1.0 {
-                    true => Capacity::Exact(capacity),
-                    false => Capacity::LowerBound(capacity),
+                capacity: match () {
+                    () if waiting >= 1.0 => Capacity::Exact(capacity),
+                    () if was_met => Capacity::About(capacity),
+                    () => Capacity::LowerBound(capacity),
                 },
                 accepts,
                 drops,
                 waiting: Some(waiting),
                 places: Some(self.places as f64),
-                working: (self.tells && !queue.is_empty()).then_some(working.len() as f64),
+                working: (self.tells && !queue.is_empty())
+                    .then_some(working.len() as f64 + f64::from(u32::from(second % self.one_more_each == 0))),
                 sent: sent - left,
                 left,
                 in_flight: Some(now),
             });
+            was_met |= waiting >= 1.0;
             bound = fixed.or(told);
             if second >= FROM {
                 sum += answered;
@@ -147,6 +153,7 @@ const OVERLOADED: Server = Server {
     queue_timeout_s: 0.15,
     within_s: 1.0,
     tells: true,
+    one_more_each: u32::MAX,
 };
 
 #[test]
@@ -177,6 +184,32 @@ fn clients_that_leave_under_overload_keep_nobody_from_being_answered() {
             "{within_s} {places} {tells} {patience_s}: {learned:?}"
         );
         assert_eq!(learned.unbounded, 0);
+    }
+}
+
+#[test]
+fn clients_that_wait_for_two_services_are_answered_whatever_the_queue_held_and_the_counts_were() {
+    for one_more_each in [u32::MAX, 10] {
+        for (patience_s, queue_timeout_s, tells, of_fixed) in [
+            (0.32, 0.15, true, 0.8),
+            (0.32, 0.15, false, 0.8),
+            (0.3, 0.15, true, 0.7),
+            (0.3, 0.1, true, 0.9),
+            (0.3, 0.15, false, 0.7),
+        ] {
+            let server = Server {
+                patience_s,
+                queue_timeout_s,
+                tells,
+                one_more_each,
+                ..OVERLOADED
+            };
+            let (fixed, learned) = (server.run(Some(4), 150), server.run(None, 150));
+            assert!(
+                learned.answered_per_s > of_fixed * fixed.answered_per_s && fixed.answered_per_s > 20.0,
+                "{patience_s} {queue_timeout_s} {tells} {one_more_each}: {learned:?}, {fixed:?}"
+            );
+        }
     }
 }
 
