@@ -78,6 +78,7 @@ mod http1;
 mod http2;
 mod interim;
 mod layer;
+mod line_patience;
 mod listeners;
 mod max_forwards;
 mod multiplex;

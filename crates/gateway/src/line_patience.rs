@@ -1,0 +1,178 @@
+//! How long requests may wait for a backend below its limit, where their clients wait for less than `timeouts.queue_timeout_ms`.
+//!
+//! The line is first come, first served. Under an overload its first has waited for nearly as long as one may; where clients leave before
+//! they are answered after that, backends work for those that are about to leave, and nobody is answered for as long as the overload
+//! lasts. So fewer are let wait for long while clients leave that had waited for long, and who has waited is told in time that there is no
+//! room. That is forgotten in a few minutes.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Who has waited for this part of what one may, and leaves, may have left for it.
+const LONG: f64 = 0.5;
+/// Who has waited for longer than this part of it came when one might: what becomes of it shows nothing of what one may now.
+const LONGER: f64 = 1.1;
+/// Clients leave because it takes too long where so large a share of those that waited for long did, and not only a few.
+const LEAVE: f64 = 0.1;
+const MORE_THAN_A_FEW: f64 = 3.0;
+/// The time over which they are counted, in seconds.
+const LEAVE_S: f64 = 3.0;
+/// By so much less is let wait each time.
+const LESS: f64 = 0.8;
+/// The time in which it is forgotten by a factor of e, in seconds.
+const FORGET_S: f64 = 300.0;
+/// Less than this part of what is configured is never learned: who leaves after that leaves for another reason.
+const LEAST: f64 = 0.02;
+
+#[derive(Debug, Clone, Copy)]
+struct Learned {
+    at: Instant,
+    /// Of what is configured.
+    part: f64,
+    /// Those that had waited for long, and left or were answered, in the last seconds.
+    left: f64,
+    answered: f64,
+}
+
+/// What one core has learned of its clients.
+#[derive(Debug, Default)]
+pub(crate) struct LinePatience(Cell<Option<Learned>>);
+
+impl LinePatience {
+    /// What was learned, as far as it holds now.
+    fn now(&self, now: Instant) -> Learned {
+        let Some(known) = self.0.get() else {
+            return Learned {
+                at: now,
+                part: 1.0,
+                left: 0.0,
+                answered: 0.0,
+            };
+        };
+        let passed_s = now.saturating_duration_since(known.at).as_secs_f64();
+        let kept = (-passed_s / LEAVE_S).exp();
+        Learned {
+            at: now,
+            part: (known.part * (passed_s / FORGET_S).exp()).min(1.0),
+            left: known.left * kept,
+            answered: known.answered * kept,
+        }
+    }
+
+    /// For how long one may wait, of what is configured.
+    pub(crate) fn limit(&self, configured: Duration, now: Instant) -> Duration {
+        configured.mul_f64(self.now(now).part)
+    }
+
+    /// One that waited for so long was answered, or left before it was.
+    pub(crate) fn ended(&self, waited: Duration, configured: Duration, left: bool, now: Instant) {
+        let mut learned = self.now(now);
+        let one_may = configured.mul_f64(learned.part);
+        if waited < one_may.mul_f64(LONG) || waited > one_may.mul_f64(LONGER) {
+            return;
+        }
+        match left {
+            true => learned.left += 1.0,
+            false => learned.answered += 1.0,
+        }
+        let all = learned.left + learned.answered;
+        if learned.left >= MORE_THAN_A_FEW && learned.left >= LEAVE * all {
+            learned.part = (learned.part * LESS).max(LEAST);
+            (learned.left, learned.answered) = (0.0, 0.0);
+        }
+        self.0.set(Some(learned));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn it_is_less_while_clients_leave_that_waited_for_long_and_grows_again() {
+        let (patience, start) = (LinePatience::default(), Instant::now());
+        let limit = |after| patience.limit(SECOND, start + after).as_millis();
+        assert_eq!(limit(Duration::ZERO), 1_000);
+        // Those had not waited for long.
+        (0..50).for_each(|_| patience.ended(SECOND / 3, SECOND, true, start));
+        assert_eq!(limit(Duration::ZERO), 1_000);
+        // A few of many, and then a tenth.
+        (0..80).for_each(|_| patience.ended(SECOND / 2, SECOND, false, start));
+        (0..8).for_each(|_| patience.ended(SECOND / 2, SECOND, true, start));
+        assert_eq!(limit(Duration::ZERO), 1_000);
+        patience.ended(SECOND / 2, SECOND, true, start);
+        assert_eq!(limit(Duration::ZERO), 800);
+        // What is long is so by what may be waited now.
+        (0..3).for_each(|_| patience.ended(SECOND * 2 / 5, SECOND, true, start));
+        assert_eq!(limit(Duration::ZERO), 640);
+        assert!((limit(SECOND * 60) as f64 / 640.0 - 0.2_f64.exp()).abs() < 0.01);
+        assert_eq!(limit(SECOND * 600), 1_000);
+        // Those came when one might wait for longer.
+        (0..50).for_each(|_| patience.ended(SECOND, SECOND, true, start));
+        assert_eq!(limit(Duration::ZERO), 640);
+        for _ in 0..200 {
+            patience.ended(patience.limit(SECOND, start), SECOND, true, start);
+        }
+        assert_eq!(limit(Duration::ZERO), 20);
+    }
+
+    /// How many a second are answered of 60 that come to a server of 25, with four workers and as many more let in.
+    fn answered_per_s(patience_ms: u64, learns: bool) -> f64 {
+        let (patience, start) = (LinePatience::default(), Instant::now());
+        let wait = Duration::from_millis(patience_ms);
+        let (mut line, mut sent) = (
+            VecDeque::<Duration>::new(),
+            Vec::<(Duration, Duration, Option<Duration>)>::new(),
+        );
+        let mut answered = 0;
+        for step_ms in (0..60_000).step_by(4) {
+            let now = Duration::from_millis(step_ms);
+            let at = start + now;
+            let limit = match learns {
+                true => patience.limit(SECOND, at),
+                false => SECOND,
+            };
+            if step_ms % 16 == 0 {
+                line.push_back(now);
+            }
+            line.retain(|came| now - *came < limit);
+            for (came, _, waited) in &mut sent {
+                if now - *came >= wait
+                    && let Some(waited) = waited.take()
+                {
+                    patience.ended(waited, SECOND, true, at);
+                }
+            }
+            // Who has left is worked on all the same, and its place is taken until then.
+            sent.retain(|(came, until, waited)| {
+                let (is_done, is_there) = (*until <= now, now - *came < wait);
+                if is_done && is_there {
+                    answered += u32::from(step_ms >= 30_000);
+                    waited
+                        .iter()
+                        .for_each(|waited| patience.ended(*waited, SECOND, false, at));
+                }
+                !is_done
+            });
+            while sent.len() < 4
+                && let Some(came) = line.pop_front()
+            {
+                sent.push((came, now + Duration::from_millis(160), Some(now - came)));
+            }
+        }
+        f64::from(answered) / 30.0
+    }
+
+    #[test]
+    fn clients_that_wait_for_less_than_one_may_wait_here_are_answered() {
+        for patience_ms in [400, 600, 900] {
+            assert_eq!(answered_per_s(patience_ms, false), 0.0, "{patience_ms}");
+            let learned = answered_per_s(patience_ms, true);
+            assert!(learned > 20.0, "{patience_ms}: {learned}");
+        }
+        assert!(answered_per_s(1_500, true) > 24.0);
+    }
+}
