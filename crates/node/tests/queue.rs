@@ -311,4 +311,15 @@ fn connections_that_are_reset_in_the_queue_are_told_from_requests() {
         sample.length.unwrap().now == 12
     });
     assert_eq!(left(&sample), (6, 2));
+    assert_eq!(sample.port.unasked, Some(6));
+    // Whether it has accepted them or not, and however they leave: of these, the first has asked.
+    let mut closing = connect(port, 3);
+    closing[0].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    reset(closing.split_off(2));
+    closing.clear();
+    until(&mut ebpf, "two more", |sample| sample.port.unasked == Some(8));
+    let accepted: Vec<_> = (0..15).map(|_| server.accept().unwrap()).collect();
+    reset(connect(port, 4));
+    until(&mut ebpf, "four more", |sample| sample.port.unasked == Some(12));
+    drop(accepted);
 }

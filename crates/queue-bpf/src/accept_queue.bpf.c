@@ -10,7 +10,8 @@
 // accepts in no time and for nothing; no list of connections has it any more. One that has sent a part of a request leaves
 // what the server reads in no time too, one that has sent all of it leaves a request to work on. The raw tracepoint
 // inet_sock_set_state fires when that happens, and these are counted: of the port, for the connection does not name its
-// listener.
+// listener. So are all whose clients closed or reset them and had asked nothing, accepted or not: what the server accepts of
+// these is no request.
 //
 // No kernel header is needed: the few fields that are read are declared here, and the loader moves them to where the
 // running kernel has them (CO-RE, by the kernel's own BTF). The licence lets the program use bpf_probe_read_kernel.
@@ -110,8 +111,8 @@ struct {
 
 /* [WINDOW]: advanced by the reader at each sample, so that the longest length is that since the last one.
  * [LOST]: connections that no tally had room for. [RESETS]: connections that were reset in a queue and had asked nothing.
- * [CANCELLED]: those that had sent something. */
-enum { WINDOW, LOST, RESETS, CANCELLED, CONTROLS };
+ * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing. */
+enum { WINDOW, LOST, RESETS, CANCELLED, UNASKED, CONTROLS };
 struct {
 	int (*type)[MAP_TYPE_ARRAY];
 	int (*max_entries)[CONTROLS];
@@ -130,17 +131,26 @@ static __attribute__((always_inline)) int is_here(struct sock *sk)
 	return inode == namespace_inode;
 }
 
+static __attribute__((always_inline)) void count(u32 control)
+{
+	u64 *counter = bpf_map_lookup_elem(&controls, &control);
+
+	if (counter)
+		__sync_fetch_and_add(counter, 1);
+}
+
 SEC("raw_tp/inet_sock_set_state")
-int reset_in_queue(u64 *context)
+int client_left(u64 *context)
 {
 	struct sock *sk = (struct sock *)context[0];
 	int before = (int)context[1], after = (int)context[2];
 	struct socket *socket = 0;
 	u16 number = 0;
-	u64 received = 0, *resets;
-	u32 at;
+	u64 received = 0;
+	int closes = before == ESTABLISHED && after == CLOSE_WAIT;
+	int resets = after == CLOSE && (before == ESTABLISHED || before == CLOSE_WAIT);
 
-	if (after != CLOSE || (before != ESTABLISHED && before != CLOSE_WAIT))
+	if (!closes && !resets)
 		return 0;
 	/* What closes has given up its skc_num by now (tcp_set_state, inet_put_port). */
 	READ(number, ((struct inet_sock *)sk)->inet_sport);
@@ -148,12 +158,11 @@ int reset_in_queue(u64 *context)
 		return 0;
 	READ(socket, sk->sk_socket);
 	READ(received, ((struct tcp_sock *)sk)->bytes_received);
-	if (socket)
-		return 0;
-	at = received ? CANCELLED : RESETS;
-	resets = bpf_map_lookup_elem(&controls, &at);
-	if (resets)
-		__sync_fetch_and_add(resets, 1);
+	/* A close is counted as a byte (tcp_rcv_nxt_update). */
+	if (closes ? received <= 1 : !received)
+		count(UNASKED);
+	if (resets && !socket)
+		count(received ? CANCELLED : RESETS);
 	return 0;
 }
 

@@ -11,10 +11,10 @@ pub mod idle;
 pub const PROGRAM: &str = "accept_queue";
 /// The raw tracepoint it belongs on.
 pub const TRACEPOINT: &str = "sk_data_ready";
-/// The program in the same object that counts the connections that are reset in a queue.
-pub const RESET_PROGRAM: &str = "reset_in_queue";
+/// The program in the same object that counts the connections whose clients leave.
+pub const LEFT_PROGRAM: &str = "client_left";
 /// The raw tracepoint it belongs on.
-pub const RESET_TRACEPOINT: &str = "inet_sock_set_state";
+pub const LEFT_TRACEPOINT: &str = "inet_sock_set_state";
 /// The constant that says which port, a `u16`.
 pub const PORT: &str = "port";
 /// The constant that says which network namespace, by its inode, a `u32`.
@@ -33,6 +33,8 @@ pub const LOST: u32 = 1;
 pub const RESETS: u32 = 2;
 /// The control in which those are counted that were reset in a queue and had sent something.
 pub const CANCELLED: u32 = 3;
+/// The control in which all are counted, accepted or not, that were closed or reset by clients that had asked nothing.
+pub const UNASKED: u32 = 4;
 
 /// A tally of one listener on one processor, as the kernel side writes it: by [`field`].
 pub type Tally = [u64; 5];
@@ -116,8 +118,8 @@ mod tests {
             TALLIES,
             CONTROLS,
             TRACEPOINT,
-            RESET_PROGRAM,
-            RESET_TRACEPOINT,
+            LEFT_PROGRAM,
+            LEFT_TRACEPOINT,
         ];
         is_for_the_kernel_or_has_a_reason(object(), REASON, &names);
     }

@@ -83,6 +83,7 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
         arrivals: port.arrivals().or_else(of_machine),
         accepts: port.accepts,
         drops: port.drops,
+        unasked: port.unasked,
         connections: sample.connections.map(|found| Connections {
             open: found.open,
             silent: found.silent,

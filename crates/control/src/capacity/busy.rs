@@ -206,6 +206,7 @@ mod tests {
                 arrivals: None,
                 accepts: Some(accepts),
                 drops: Some(0),
+                unasked: None,
                 connections: None,
             }),
         }
@@ -308,6 +309,7 @@ mod tests {
                 arrivals: Some(arrivals),
                 accepts: None,
                 drops: Some(drops),
+                unasked: None,
                 connections: None,
             }),
         };

@@ -178,7 +178,10 @@ impl BusyTimeMonitor {
         };
         let served = ServedStep {
             length: step.length,
-            accepts: step.accepts * self.clients.asking(),
+            accepts: match step.unasked {
+                Some(unasked) => step.accepts - unasked,
+                None => step.accepts * self.clients.asking(),
+            },
             waited: busy.time,
             open: self.counted_open.take(),
         };

@@ -15,6 +15,7 @@ fn step(arrivals: f64, accepts: f64, drops: f64, busy: (f64, f64)) -> Step {
         arrivals,
         accepts,
         drops,
+        unasked: None,
         busy: Some(Busy {
             time: Seconds::new(busy.0),
             accepts: busy.1,
@@ -167,6 +168,7 @@ fn of_a_queue_too_short_for_anybody_to_be_seen_waiting_only_what_was_served_is_k
                 arrivals: Some(2 + at * 12),
                 accepts: Some(at * 8),
                 drops: Some(at * 4),
+                unasked: None,
                 connections: None,
             }),
         });
@@ -195,6 +197,7 @@ fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObserva
             arrivals: Some(arrivals),
             accepts: Some(accepts),
             drops: Some(0),
+            unasked: None,
             connections: None,
         }),
     }
@@ -259,6 +262,7 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
     };
     assert_eq!(rule(&monitor.observe(&no_time)), "bad-length");
     let without = Step {
+        unasked: None,
         busy: None,
         ..step(1.0, 1.0, 0.0, (0.0, 0.0))
     };
@@ -303,6 +307,7 @@ fn somebody_waits_and_none_is_accepted_is_no_request_that_has_not_come() {
             ..Connections::default()
         });
         let sample = ListenerSample::Listening(Listener {
+            unasked: None,
             connections,
             ..listener
         });
@@ -372,6 +377,7 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
         };
         let connections = Some(of_clients(8, 4));
         let sample = ListenerSample::Listening(Listener {
+            unasked: None,
             connections,
             ..listener
         });
@@ -398,6 +404,7 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
         };
         let connections = Some(of_clients(open, silent));
         let sample = ListenerSample::Listening(Listener {
+            unasked: None,
             connections,
             ..listener
         });

@@ -199,6 +199,9 @@ mod tests {
     struct Watched {
         monitor: BusyTimeMonitor,
         accepts: u64,
+        /// Of these, and of those in each step, the ones that ask for nothing.
+        unasked: u64,
+        unasked_by: u64,
     }
 
     impl Watched {
@@ -206,6 +209,8 @@ mod tests {
             Self {
                 monitor: BusyTimeMonitor::new(QueueTuning::default()).unwrap(),
                 accepts: 0,
+                unasked: 0,
+                unasked_by: 0,
             }
         }
 
@@ -225,6 +230,7 @@ mod tests {
             let mut answers = Vec::new();
             for at in 0..seconds * 50 {
                 self.accepts += by;
+                self.unasked += self.unasked_by;
                 let listener = Listener {
                     identity: 1,
                     limit: Some(65),
@@ -234,6 +240,7 @@ mod tests {
                     arrivals: Some(u64::from(waiting) + self.accepts),
                     accepts: Some(self.accepts),
                     drops: Some(0),
+                    unasked: Some(self.unasked),
                     connections: Some(connections(at * 20)),
                 };
                 let answer = self.monitor.observe(&QueueObservation {
@@ -387,6 +394,19 @@ mod tests {
     }
 
     #[test]
+    fn connections_that_ask_for_nothing_are_not_what_a_server_serves_at_least() {
+        // 100 a second are requests, and nobody waits.
+        let mut watched = Watched {
+            unasked_by: 4,
+            ..Watched::new()
+        };
+        let answers = watched.sees_waiting(0, 60, 6, |_| Connections::default());
+        let (kind, value, _) = said(answers.last());
+        assert_eq!(kind, "lower-bound");
+        assert!((70.0..=100.0).contains(&value), "{value}");
+    }
+
+    #[test]
     fn what_is_gone_back_to_is_older_than_the_time_for_which_they_were_held() {
         let mut clients = Clients::default();
         let observation = |connections| QueueObservation {
@@ -400,6 +420,7 @@ mod tests {
                 arrivals: None,
                 accepts: None,
                 drops: None,
+                unasked: None,
                 connections: Some(connections),
             }),
         };

@@ -204,6 +204,7 @@ mod tests {
             arrivals,
             accepts: arrivals - drops,
             drops,
+            unasked: None,
             busy: None,
         }
     }

@@ -14,6 +14,7 @@ fn step(arrivals: f64, accepts: f64, drops: f64, queue_mean: f64) -> Step {
         arrivals,
         accepts,
         drops,
+        unasked: None,
         busy: None,
     }
 }
@@ -167,6 +168,7 @@ fn listening(identity: u64, seconds: u64) -> QueueObservation {
             arrivals: Some(400 * seconds),
             accepts: Some(400 * seconds),
             drops: Some(0),
+            unasked: None,
             connections: None,
         }),
     }
@@ -282,6 +284,7 @@ proptest! {
                 arrivals: Some(arrivals),
                 accepts: Some(accepts),
                 drops: Some(drops),
+unasked: None,
 connections: None,
 };
             let estimate = monitor.observe(&blind(sample.unwrap_or(ListenerSample::Listening(listener))));

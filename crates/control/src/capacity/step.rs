@@ -50,6 +50,9 @@ pub struct Listener {
     pub accepts: Option<u64>,
     /// Attempts that were dropped because the queue was full.
     pub drops: Option<u64>,
+    /// Connections whose client closed or reset them and had sent nothing, accepted or not; `None` where nobody counts them.
+    #[serde(default)]
+    pub unasked: Option<u64>,
     /// The connections that the server has accepted and not closed; `None` where they are not exported, or nobody waits.
     pub connections: Option<Connections>,
 }
@@ -112,6 +115,9 @@ pub struct Step {
     pub accepts: f64,
     /// n_d, attempts dropped.
     pub drops: f64,
+    /// Connections whose clients left and had asked nothing; `None` where nobody counts them.
+    #[serde(default)]
+    pub unasked: Option<f64>,
     /// The part of it for which somebody waited in the queue; `None` where nobody looked so closely.
     pub busy: Option<Busy>,
 }
@@ -271,6 +277,7 @@ impl StepMeter {
         let drops = moved("drops", before.drops, now.drops, most)?.ok_or(Unusable::Missing {
             what: "the number of drops",
         })?;
+        let unasked = moved("connections without a request", before.unasked, now.unasked, most)?;
         let longest = limit.max(before.limit.map_or(0.0, f64::from)) + 1.0;
         let lengths = before.length.map(f64::from).zip(now.length.map(f64::from));
         if let Some(length) = lengths
@@ -300,6 +307,7 @@ impl StepMeter {
             arrivals: arrived,
             accepts: accepted,
             drops: drops.min(arrived),
+            unasked,
             busy: None,
         };
         if drops > arrived + SKEW {

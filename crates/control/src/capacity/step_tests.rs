@@ -15,6 +15,7 @@ fn listener(arrivals: u64, accepts: u64, drops: u64, length: u32) -> Listener {
         arrivals: Some(arrivals),
         accepts: Some(accepts),
         drops: Some(drops),
+        unasked: None,
         connections: None,
     }
 }
@@ -45,6 +46,7 @@ fn a_step_is_the_difference_of_two_readings() {
             arrivals: 600.0,
             accepts: 590.0,
             drops: 6.0,
+            unasked: None,
             busy: None,
         }
     );
@@ -213,7 +215,7 @@ prop_compose! {
         accepts in proptest::option::of(any_counter()),
         drops in proptest::option::of(any_counter()),
     ) -> Listener {
-        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops, connections: None }
+        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops, unasked: None, connections: None }
     }
 }
 

@@ -126,6 +126,7 @@ impl Model {
                             arrivals: Some(counted[0]),
                             accepts: Some(counted[1]),
                             drops: Some(counted[2]),
+                            unasked: None,
                             connections: None,
                         }),
                     });
@@ -177,6 +178,7 @@ impl Model {
                         arrivals,
                         accepts,
                         drops,
+                        unasked: None,
                         busy: Some(Busy {
                             time: Seconds::new(busy_s.min(1.0)),
                             accepts: waited,

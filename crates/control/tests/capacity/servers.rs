@@ -155,6 +155,7 @@ impl Kind {
                             arrivals: Some(arrivals),
                             accepts: Some(accepts),
                             drops: Some(drops),
+                            unasked: None,
                             connections: None,
                         });
                         let length = Seconds::new(look_s);
@@ -173,6 +174,7 @@ impl Kind {
                                 arrivals: came as f64,
                                 accepts: (accepts - before.1) as f64,
                                 drops: (drops - before.2) as f64,
+                                unasked: None,
                                 busy: Some(Busy::default()),
                             },
                         );

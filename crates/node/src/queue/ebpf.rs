@@ -269,6 +269,7 @@ impl QueueMeter for EbpfQueueMeter {
         let mut connections = self.accepted.of(&mut self.diag, self.port, length, at)?;
         let reset = self.controls.get(&program::RESETS, 0).map_err(map_error)?;
         let cancelled = self.controls.get(&program::CANCELLED, 0).map_err(map_error)?;
+        let unasked = self.controls.get(&program::UNASKED, 0).map_err(map_error)?;
         let gone = self.resets.among(length.now, at, enqueued, reset);
         let cancelled = self.cancelled.among(length.now, at, enqueued, cancelled);
         if let Some(connections) = &mut connections {
@@ -308,6 +309,7 @@ impl QueueMeter for EbpfQueueMeter {
                 enqueued: Some(enqueued),
                 accepts: Some(accepts),
                 drops,
+                unasked: Some(unasked),
                 ..Counters::default()
             },
             server: Counters::default(),
@@ -346,7 +348,7 @@ fn load(port: u16, roots: &Roots) -> Result<Ebpf, QueueError> {
         .load(object)
         .map_err(|error| refused("load the eBPF program", &error))?;
     attach(&mut loaded, program::PROGRAM, program::TRACEPOINT)?;
-    attach(&mut loaded, program::RESET_PROGRAM, program::RESET_TRACEPOINT)?;
+    attach(&mut loaded, program::LEFT_PROGRAM, program::LEFT_TRACEPOINT)?;
     Ok(loaded)
 }
 

@@ -122,6 +122,7 @@ fn minus(now: &Counters, earlier: &Counters) -> Counters {
         drops: minus(now.drops, earlier.drops),
         requests: minus(now.requests, earlier.requests),
         attempt_fails: minus(now.attempt_fails, earlier.attempt_fails),
+        unasked: minus(now.unasked, earlier.unasked),
     }
 }
 

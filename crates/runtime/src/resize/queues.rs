@@ -241,7 +241,8 @@ impl Queue {
         };
         let shown = match &step {
             Ok(step) => Shown::Counted(Counted {
-                arrivals: step.arrivals,
+                // Who asks for nothing is no demand.
+                arrivals: (step.arrivals - step.unasked.unwrap_or(0.0)).max(0.0),
                 accepts: step.accepts,
                 drops: step.drops,
                 length_s: step.length.get(),

@@ -467,6 +467,7 @@ impl<'a> World<'a> {
             arrivals: arrivals as f64,
             accepts: accepts as f64,
             drops: drops as f64,
+            unasked: None,
             busy: Some(Busy {
                 time: Seconds::new(waiting_s.min(step_s)),
                 accepts: waited as f64,

@@ -210,6 +210,7 @@ fn counters(field: &str, counters: Option<QueueCounters>) -> Result<QueueCounter
         ("drops", found.drops),
         ("requests", found.requests),
         ("attempt_fails", found.attempt_fails),
+        ("unasked", found.unasked),
     ] {
         count(field, value.unwrap_or(0))?;
     }

@@ -4,13 +4,14 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 fn counters() -> impl Strategy<Value = QueueCounters> {
-    proptest::array::uniform5(proptest::option::of(0..=MAX_COUNT)).prop_map(
-        |[enqueued, accepts, drops, requests, attempt_fails]| QueueCounters {
+    proptest::array::uniform6(proptest::option::of(0..=MAX_COUNT)).prop_map(
+        |[enqueued, accepts, drops, requests, attempt_fails, unasked]| QueueCounters {
             enqueued,
             accepts,
             drops,
             requests,
             attempt_fails,
+            unasked,
         },
     )
 }
