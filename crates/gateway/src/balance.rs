@@ -91,7 +91,7 @@ impl Balance {
             .as_ref()
             .map_or(0, |_| config.health.panic_percent);
         let balancer = Balancer::new(
-            config.balance_rule(),
+            config.balance,
             core.backends.len(),
             core.config.limits.max_in_flight_per_backend,
             panic_percent,
