@@ -386,7 +386,8 @@ pub struct LimitConfig {
     /// after a second. An upgraded connection (a WebSocket's) is no longer a request and does not count, though it
     /// keeps its worker: set the limit lower by as many as there may be. Default 16 384.
     pub max_in_flight_per_backend: usize,
-    /// Requests that may wait for a backend below its limit, over all cores; one more, or one that has waited `queue_timeout_ms`, is answered 503 with Retry-After. 0 for none.
+    /// Requests that may wait for a backend below its limit, over all cores, and as many again for another one than those to which they could
+    /// not be connected; one more, or one that has waited `queue_timeout_ms`, is answered 503 with Retry-After. 0 for none.
     /// Default 1 024.
     pub max_queued: usize,
     /// Streams a client may have open on one HTTP/2 connection; more are refused by RST_STREAM. Default 128.
