@@ -1,5 +1,6 @@
 //! The backends: what is known of each, and whose turn it is.
 
+use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{PoisonError, RwLock};
@@ -284,8 +285,8 @@ pub(crate) struct Balancer {
     panic_percent: u32,
     /// Credit of each backend in the smooth weighted round robin.
     credit: Vec<i64>,
-    /// Where the search for the least loaded starts, so that ties go round.
-    start: usize,
+    /// Between which backends the turns decide, with their weights; kept for its memory.
+    equal: Vec<(usize, u32)>,
 }
 
 impl Balancer {
@@ -295,7 +296,7 @@ impl Balancer {
             max_in_flight,
             panic_percent,
             credit: vec![0; backends],
-            start: 0,
+            equal: Vec::with_capacity(backends),
         }
     }
 
@@ -363,7 +364,23 @@ impl Balancer {
         with_room.min_by(|one, two| share(one).total_cmp(&share(two)))
     }
 
-    /// Chooses a backend for which `tried` does not hold. A passive ejection is only a preference: when
+    /// Whose turn it is among equals: each as often as its weight says (smooth weighted round robin).
+    fn turn(&mut self) -> Option<usize> {
+        let (mut best, mut total) = (None, 0);
+        for &(index, weight) in &self.equal {
+            self.credit[index] += i64::from(weight);
+            total += i64::from(weight);
+            if best.is_none_or(|best: usize| self.credit[index] > self.credit[best]) {
+                best = Some(index);
+            }
+        }
+        let best = best?;
+        self.credit[best] -= total;
+        Some(best)
+    }
+
+    /// Chooses a backend for which `tried` does not hold: of the least loaded per weight, or of all, as is configured, whose turn it
+    /// is. A passive ejection is only a preference: when
     /// nothing else is left, an ejected backend is tried, for otherwise one refused connection would turn a
     /// whole service off for the length of the ejection. One that is merely at its limit is left: it will be
     /// below it before the ejected one is back.
@@ -373,7 +390,6 @@ impl Balancer {
         in_flight: impl Fn(usize) -> usize,
         tried: impl Fn(usize) -> bool,
     ) -> Result<usize, NoBackend> {
-        let count = backends.len();
         let mut over_limit = false;
         let panics = self.panics(backends);
         for with_ejected in [false, true] {
@@ -387,40 +403,29 @@ impl Balancer {
                 over_limit |= load >= limit;
                 (load < limit).then_some((weight, load))
             };
-            let mut best: Option<usize> = None;
-            match self.balance {
-                Balance::RoundRobin => {
-                    let mut total = 0;
-                    for index in 0..count {
-                        let Some((weight, _)) = may(index) else { continue };
-                        self.credit[index] += i64::from(weight);
-                        total += i64::from(weight);
-                        if best.is_none_or(|best| self.credit[index] > self.credit[best]) {
-                            best = Some(index);
+            self.equal.clear();
+            // Of the least loaded: its requests in flight, and its weight.
+            let mut least: Option<(usize, u32)> = None;
+            for index in 0..backends.len() {
+                let Some((weight, load)) = may(index) else {
+                    continue;
+                };
+                if self.balance == Balance::LeastConnections {
+                    let order = least.map_or(Ordering::Less, |(least, of)| {
+                        (load as u64 * u64::from(of)).cmp(&(least as u64 * u64::from(weight)))
+                    });
+                    match order {
+                        Ordering::Greater => continue,
+                        Ordering::Equal => {}
+                        Ordering::Less => {
+                            least = Some((load, weight));
+                            self.equal.clear();
                         }
                     }
-                    if let Some(best) = best {
-                        self.credit[best] -= total;
-                    }
                 }
-                Balance::LeastConnections => {
-                    let mut least = f64::INFINITY;
-                    for index in (self.start..count).chain(0..self.start) {
-                        let Some((weight, load)) = may(index) else {
-                            continue;
-                        };
-                        let load = (load + 1) as f64 / f64::from(weight);
-                        if load < least {
-                            least = load;
-                            best = Some(index);
-                        }
-                    }
-                    if let Some(best) = best {
-                        self.start = (best + 1) % count;
-                    }
-                }
+                self.equal.push((index, weight));
             }
-            if let Some(best) = best {
+            if let Some(best) = self.turn() {
                 return Ok(best);
             }
             if over_limit {

@@ -58,6 +58,13 @@ fn what_may_not_serve_is_not_picked() {
     );
 }
 
+#[test]
+fn idle_backends_get_what_their_weights_say_with_least_connections_too() {
+    let backends = make(&[3, 1]);
+    let mut balancer = Balancer::new(Balance::LeastConnections, 2, 100, 50);
+    assert_eq!(turns(&mut balancer, &backends, 8), [0, 0, 1, 0, 0, 0, 1, 0]);
+}
+
 fn eject(backend: &Backend) {
     let config = HealthConfig {
         ejection_ms: 60_000,
@@ -189,6 +196,36 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+proptest! {
+    /// One request at a time finds all idle: each backend has its weight's share. Where none ends, each has it but for one request, and
+    /// none is over its limit.
+    #[test]
+    fn least_connections_follow_the_weights(
+        weights in prop::collection::vec(0_u32..20, 1..6),
+        limit in 1_usize..200,
+    ) {
+        let total: u32 = weights.iter().sum();
+        prop_assume!(total > 0);
+        let backends = make(&weights);
+        let mut balancer = Balancer::new(Balance::LeastConnections, weights.len(), limit, 50);
+        let one_by_one = turns(&mut balancer, &backends, total as usize);
+        for (index, weight) in weights.iter().enumerate() {
+            prop_assert_eq!(one_by_one.iter().filter(|turn| **turn == index).count(), *weight as usize);
+        }
+        let mut loads = vec![0; weights.len()];
+        while let Ok(picked) = balancer.pick(&backends, |index| loads[index], |_| false) {
+            prop_assert!(loads[picked] < limit);
+            let per_weight = |index: usize| loads[index] as f64 / f64::from(weights[index]);
+            for index in (0..weights.len()).filter(|index| weights[*index] > 0 && loads[*index] < limit) {
+                prop_assert!(per_weight(picked) <= per_weight(index) + 1e-9);
+            }
+            loads[picked] += 1;
+        }
+        let in_service = weights.iter().filter(|weight| **weight > 0).count();
+        prop_assert_eq!(loads.iter().sum::<usize>(), in_service * limit);
     }
 }
 

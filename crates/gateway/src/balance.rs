@@ -34,14 +34,24 @@ pub(crate) struct Balance {
 /// What a request has met so far.
 struct Tries {
     retries_left: u32,
-    /// Backends that no connection could be opened to, or whose connection died.
+    /// Backends that it was given to in vain: another one is better.
+    tried: Vec<usize>,
+    /// Those of them that no connection could be opened to.
     unreachable: Vec<usize>,
-    /// One of these is there, or may be: it had a full accept queue, or took the request and died.
+    /// One of these is there: it had a full accept queue.
     full: bool,
     /// What the client hears if there is no other.
     last: Stop,
     /// Since when it waits for a descriptor.
     short_since: Option<Instant>,
+}
+
+impl Tries {
+    /// After a wait each is worth a try again.
+    fn forget(&mut self) {
+        self.tried.clear();
+        self.unreachable.clear();
+    }
 }
 
 /// One that waits in the queue. Dropped unsettled, it counts among those that left it.
@@ -81,7 +91,7 @@ impl Balance {
             .as_ref()
             .map_or(0, |_| config.health.panic_percent);
         let balancer = Balancer::new(
-            config.balance_rule(),
+            config.balance,
             core.backends.len(),
             core.config.limits.max_in_flight_per_backend,
             panic_percent,
@@ -122,27 +132,35 @@ impl Balance {
         balancer.pick(backends, in_flight, tried)
     }
 
+    /// The same for what was tried before: a backend that it has not tried, or else any but those `passed_over`: one whose connection
+    /// died took the request, and may take it again.
+    fn pick_again(&self, call: &Call, tries: &Tries, passed_over: &[usize]) -> Result<usize, NoBackend> {
+        match self.pick(call, &tries.tried) {
+            Err(_) if tries.tried.len() > passed_over.len() => self.pick(call, passed_over),
+            picked => picked,
+        }
+    }
+
     /// Gives the request to the next backend to try; waits where all are at their limits.
     async fn begin(&self, call: Box<Call>, tries: &mut Tries) -> Result<Attempt, Stop> {
-        let again = !tries.unreachable.is_empty();
+        let again = !tries.tried.is_empty();
         if again && tries.retries_left == 0 {
             return Err(tries.last);
         }
         // Nobody overtakes those that wait.
-        let mut picked = match self.core.waiting.is_any() {
-            false => self.pick(&call, &tries.unreachable),
+        let mut picked = match self.core.waiting.is_line() {
+            false => self.pick_again(&call, tries, &tries.unreachable),
             true => Err(NoBackend::OverLimit),
         };
         if picked == Err(NoBackend::Unavailable) && std::mem::take(&mut tries.full) {
             // By now there may be room in it, as there is for the SYN that TCP itself sends again.
-            tries.unreachable.clear();
-            picked = self.pick(&call, &tries.unreachable);
+            tries.forget();
+            picked = self.pick(&call, &[]);
         }
         if picked == Err(NoBackend::OverLimit) {
             // Boxed, because it is rare and large: the request path does not carry it along.
-            picked = Box::pin(self.wait_turn(&call, &tries.unreachable)).await?;
-            // After the wait each is worth a try again: it may have been full when it was tried.
-            tries.unreachable.clear();
+            picked = Box::pin(self.wait_turn(&call, tries)).await?;
+            tries.forget();
         }
         let backend = picked.map_err(|_| tries.last)?;
         if again {
@@ -151,8 +169,9 @@ impl Balance {
         Ok(Attempt::begin(&self.core, backend, call))
     }
 
-    /// Waits in the line until a backend is below its limit: another one than those `tried`, as long as there is any.
-    async fn wait_turn(&self, call: &Call, tried: &[usize]) -> Result<Result<usize, NoBackend>, Stop> {
+    /// Waits in the line until a backend is below its limit: another one than those that could not be connected to, as long as there is
+    /// any.
+    async fn wait_turn(&self, call: &Call, tries: &Tries) -> Result<Result<usize, NoBackend>, Stop> {
         let core = &self.core;
         let rank = call.rank;
         let full = |reason| {
@@ -161,7 +180,7 @@ impl Balance {
             stats.ranks[rank].turned_away += 1;
             Stop::Fail(Failure::OverLimit, reason)
         };
-        let Some(place) = core.queue.join(rank, !tried.is_empty()) else {
+        let Some(place) = core.queue.join(rank, &tries.unreachable) else {
             return Err(full(
                 "every backend is at its limit of requests in flight, and no more may wait",
             ));
@@ -178,9 +197,13 @@ impl Balance {
             ms(core.config.timeouts.queue_timeout_ms),
             core.watches.left(&call.watch),
         );
+        let passed_over: &[usize] = match place.is_choosy() {
+            true => &tries.unreachable,
+            false => &[],
+        };
         let turn = place.turn(|| {
-            let picked = match self.pick(call, tried) {
-                Err(NoBackend::Unavailable) if !tried.is_empty() => self.pick(call, &[]),
+            let picked = match self.pick_again(call, tries, passed_over) {
+                Err(NoBackend::Unavailable) if !passed_over.is_empty() => self.pick(call, &[]),
                 picked => picked,
             };
             (picked != Err(NoBackend::OverLimit)).then_some(picked)
@@ -234,6 +257,7 @@ impl Layer for Balance {
     async fn call(&self, call: Box<Call>) -> Result<Answer, Stop> {
         let mut tries = Tries {
             retries_left: self.core.config.retry.max_retries,
+            tried: Vec::new(),
             unreachable: Vec::new(),
             full: false,
             last: Stop::Fail(Failure::Unreachable, "no backend is available"),
@@ -254,7 +278,10 @@ impl Layer for Balance {
                 Err(Fault::Unconnected(mut failed, failure)) => {
                     tries.last = explain(failure);
                     failed.account.stop(&tries.last);
+                    tries.tried.push(failed.backend);
                     tries.unreachable.push(failed.backend);
+                    // Who waits for the same others waits in the same lane.
+                    tries.unreachable.sort_unstable();
                     tries.full |= failure == ConnectFailure::TimedOut { alive: true };
                     attempt = self.begin(failed.call, &mut tries).await?;
                 }
@@ -278,9 +305,7 @@ impl Layer for Balance {
                     }
                     tries.last = stop;
                     died.account.stop(&stop);
-                    tries.unreachable.push(died.backend);
-                    // Where there is no other it is worth another try itself.
-                    tries.full = true;
+                    tries.tried.push(died.backend);
                     attempt = self.begin(died.call, &mut tries).await?;
                     // What else is in the pools may be as dead.
                     fresh = true;

@@ -78,7 +78,7 @@ pub struct GatewayConfig {
     /// Core threads, each with its own runtime, listeners and pool. 0 (the default) is one per available CPU.
     pub threads: usize,
     /// How a core chooses among the backends. Default `least_connections`: servers that are not alike, or not always, each get what they bear.
-    pub balance: Option<Balance>,
+    pub balance: Balance,
     /// Active checks and passive ejection.
     pub health: HealthConfig,
     /// Every wait of the data plane has an end; these are the ends.
@@ -129,11 +129,6 @@ pub struct GatewayConfig {
 }
 
 impl GatewayConfig {
-    /// How a core chooses among the backends.
-    pub fn balance_rule(&self) -> Balance {
-        self.balance.unwrap_or(Balance::LeastConnections)
-    }
-
     /// What its user should know where classes of importance are configured and not each has places of its own to wait.
     pub fn note_of_places(&self) -> Option<String> {
         let (names, places) = (crate::admission::names(&self.admission), self.limits.max_queued);
@@ -157,7 +152,7 @@ impl Default for GatewayConfig {
             tls: Vec::new(),
             backends: Vec::new(),
             threads: 0,
-            balance: None,
+            balance: Balance::LeastConnections,
             health: HealthConfig::default(),
             timeouts: TimeoutConfig::default(),
             retry: RetryConfig::default(),
@@ -187,7 +182,7 @@ pub enum Balance {
     /// In turn, in proportion to the weights, interleaved as evenly as the weights allow.
     #[serde(alias = "round-robin")]
     RoundRobin,
-    /// The backend with the fewest requests in flight, of all cores, per unit of weight.
+    /// The backend with the fewest requests in flight, of all cores, per unit of weight; of equals in turn, as above.
     #[serde(alias = "least-connections")]
     LeastConnections,
 }
@@ -391,7 +386,8 @@ pub struct LimitConfig {
     /// after a second. An upgraded connection (a WebSocket's) is no longer a request and does not count, though it
     /// keeps its worker: set the limit lower by as many as there may be. Default 16 384.
     pub max_in_flight_per_backend: usize,
-    /// Requests that may wait for a backend below its limit, over all cores; one more, or one that has waited `queue_timeout_ms`, is answered 503 with Retry-After. 0 for none.
+    /// Requests that may wait for a backend below its limit, over all cores, and as many again for another one than those to which they could
+    /// not be connected; one more, or one that has waited `queue_timeout_ms`, is answered 503 with Retry-After. 0 for none.
     /// Default 1 024.
     pub max_queued: usize,
     /// Streams a client may have open on one HTTP/2 connection; more are refused by RST_STREAM. Default 128.

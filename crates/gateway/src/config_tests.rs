@@ -39,7 +39,7 @@ fn a_whole_file_is_read() {
         x_forwarded = "append"
     "#;
     let config: GatewayConfig = toml::from_str(text).unwrap();
-    assert_eq!(config.balance_rule(), Balance::LeastConnections);
+    assert_eq!(config.balance, Balance::LeastConnections);
     assert_eq!(config.backends[0].weight, 3);
     assert_eq!(config.timeouts.connect_timeout_ms, 7);
     assert_eq!(config.timeouts.idle_timeout_ms, 75_000);
@@ -183,7 +183,7 @@ fn bytes_have_a_unit_or_none_and_names_either_dash() {
     }
     for balance in ["least-connections", "least_connections"] {
         let config: GatewayConfig = toml::from_str(&format!("balance = \"{balance}\"")).unwrap();
-        assert_eq!(config.balance_rule(), Balance::LeastConnections);
+        assert_eq!(config.balance, Balance::LeastConnections);
     }
 }
 
@@ -232,7 +232,7 @@ fn an_interval_over_its_limit_is_told_the_limit_and_whose_it_is() {
 
 #[test]
 fn requests_go_to_the_fewest_unless_another_balance_is_written() {
-    let rule = |text: &str| toml::from_str::<GatewayConfig>(text).unwrap().balance_rule();
+    let rule = |text: &str| toml::from_str::<GatewayConfig>(text).unwrap().balance;
     assert_eq!(rule(""), Balance::LeastConnections);
     assert_eq!(
         rule("sizes = { bounds_bytes = [4096] }"),

@@ -149,7 +149,7 @@ impl Core {
             names_clients: backends.iter().any(|backend| backend.dial.names_client()),
             stores: cache.is_some(),
             ranking: Ranking::new(&config.admission),
-            queue: Queue::new(Arc::clone(&waiting)),
+            queue: Queue::new(Arc::clone(&waiting), index),
             waiting,
             shortage: Shortage::default(),
             held: Cell::new(0),

@@ -1,7 +1,7 @@
 //! Where requests of one core wait for a backend below its limit: in the line of all cores ([`Waiting`]).
 //!
 //! Only the first of the line looks for a backend, whenever a request ends (on any core) or another one comes; having found one, it leaves
-//! and wakes the next, for there may be room for more.
+//! and wakes the next, for there may be room for more. A core with some that wait looks now and then whether who was called has come.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -9,14 +9,19 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::waiting::{Key, Turn, Waiting};
+use tokio::sync::Notify;
+
+use crate::waiting::{Key, PASSED_OVER, Turn, Waiting};
 
 /// The waiting requests of one core.
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Arc<Waiting>,
+    core: usize,
     /// How many of them are of this core.
     here: Cell<usize>,
+    /// Somebody waits here, and nobody did.
+    begun: Notify,
 }
 
 /// A request's place in the line; it leaves when this is dropped.
@@ -31,11 +36,13 @@ pub(crate) struct Place<'a> {
 pub(crate) struct TurnedAway;
 
 impl Queue {
-    /// The queue of a core.
-    pub(crate) fn new(waiting: Arc<Waiting>) -> Self {
+    /// The queue of the core of this number.
+    pub(crate) fn new(waiting: Arc<Waiting>, core: usize) -> Self {
         Self {
             waiting,
+            core,
             here: Cell::new(0),
+            begun: Notify::new(),
         }
     }
 
@@ -45,15 +52,34 @@ impl Queue {
     }
 
     /// Joins the line behind those of its rank; `None` where as many wait, over all cores, as may, and none of them is less important.
-    /// A choosy one does not take every backend.
-    pub(crate) fn join(&self, rank: usize, is_choosy: bool) -> Option<Place<'_>> {
-        let key = self.waiting.join(rank, is_choosy)?;
-        self.here.set(self.here.get() + 1);
+    /// It waits for a backend that it has not `tried`.
+    pub(crate) fn join(&self, rank: usize, tried: &[usize]) -> Option<Place<'_>> {
+        let key = self.waiting.join(self.core, rank, tried)?;
+        if self.here.replace(self.here.get() + 1) == 0 {
+            self.begun.notify_one();
+        }
         Some(Place { queue: self, key })
+    }
+
+    /// As long as somebody of this core waits, sees to it that who was called and does not come is passed over, though nobody comes, ends
+    /// or leaves, and that backends are taken that came back.
+    pub(crate) async fn run(&self) {
+        loop {
+            while self.here.get() == 0 {
+                self.begun.notified().await;
+            }
+            tokio::time::sleep(PASSED_OVER).await;
+            self.waiting.wake_first();
+        }
     }
 }
 
 impl Place<'_> {
+    /// Whether it waits for a backend other than those it tried; one that is not takes any.
+    pub(crate) fn is_choosy(&self) -> bool {
+        self.key.is_choosy()
+    }
+
     /// Waits until this is the first in the line and `found` has an answer.
     ///
     /// # Errors
@@ -64,7 +90,10 @@ impl Place<'_> {
             Turn::Wait => Poll::Pending,
             Turn::Look => match found() {
                 Some(answer) => Poll::Ready(Ok(answer)),
-                None => Poll::Pending,
+                None => {
+                    self.queue.waiting.looked_in_vain();
+                    Poll::Pending
+                }
             },
         })
         .await
@@ -109,7 +138,7 @@ mod tests {
     #[test]
     fn only_the_first_takes_what_is_free_and_the_next_is_woken() {
         let waiting = Arc::new(Waiting::new(1, 2, 1));
-        let queue = Queue::new(waiting.clone());
+        let queue = Queue::new(waiting.clone(), 0);
         let free = Cell::new(0);
         let take = || {
             (free.get() > 0).then(|| {
@@ -119,8 +148,8 @@ mod tests {
         let alarm = Arc::new(Alarm::default());
         let waker = alarm.clone().into();
         let mut cx = Context::from_waker(&waker);
-        let (first, second) = (queue.join(0, false).unwrap(), queue.join(0, false).unwrap());
-        assert!(queue.join(0, false).is_none(), "a third is too many");
+        let (first, second) = (queue.join(0, &[]).unwrap(), queue.join(0, &[]).unwrap());
+        assert!(queue.join(0, &[]).is_none(), "a third is too many");
         {
             let (mut one, mut two) = (pin!(first.turn(take)), pin!(second.turn(take)));
             assert!(one.as_mut().poll(&mut cx).is_pending());
@@ -142,13 +171,10 @@ mod tests {
     #[test]
     fn who_gives_up_leaves_the_others_in_their_order_whichever_core_they_are_on() {
         let waiting = Arc::new(Waiting::new(2, 3, 1));
-        let queues = [Queue::new(waiting.clone()), Queue::new(waiting)];
+        let queues = [Queue::new(waiting.clone(), 0), Queue::new(waiting, 1)];
         let mut cx = Context::from_waker(Waker::noop());
-        let (first, second) = (
-            queues[0].join(0, false).unwrap(),
-            queues[1].join(0, false).unwrap(),
-        );
-        let third = queues[0].join(0, false).unwrap();
+        let (first, second) = (queues[0].join(0, &[]).unwrap(), queues[1].join(0, &[]).unwrap());
+        let third = queues[0].join(0, &[]).unwrap();
         second.gave_up(Duration::ZERO);
         assert_eq!((queues[0].len(), queues[1].len()), (2, 0));
         assert!(pin!(third.turn(|| Some(()))).poll(&mut cx).is_pending());
@@ -159,18 +185,51 @@ mod tests {
     #[test]
     fn whose_place_is_taken_is_woken_to_hear_of_it() {
         let waiting = Arc::new(Waiting::new(2, 2, 2));
-        let queues = [Queue::new(waiting.clone()), Queue::new(waiting.clone())];
+        let queues = [Queue::new(waiting.clone(), 0), Queue::new(waiting.clone(), 1)];
         let alarm = Arc::new(Alarm::default());
         let waker = alarm.clone().into();
         let mut cx = Context::from_waker(&waker);
-        let lesser = queues[1].join(1, false).unwrap();
+        let lesser = queues[1].join(1, &[]).unwrap();
         let mut turn = pin!(lesser.turn(|| None::<()>));
         assert!(turn.as_mut().poll(&mut cx).is_pending());
-        let important = [queues[0].join(0, false), queues[0].join(0, false)];
+        let important = [queues[0].join(0, &[]), queues[0].join(0, &[])];
         assert!(important.iter().all(Option::is_some));
         assert!(alarm.0.load(SeqCst) > 0);
         assert_eq!(turn.as_mut().poll(&mut cx), Poll::Ready(Err(TurnedAway)));
         drop(important);
         assert!(!waiting.is_any(), "it is not counted twice");
+    }
+
+    #[tokio::test]
+    async fn who_is_called_on_a_core_that_stands_still_is_passed_over_though_nothing_happens() {
+        let waiting = Arc::new(Waiting::new(2, 8, 1));
+        let (standing, queue) = (Queue::new(waiting.clone(), 0), Queue::new(waiting, 1));
+        let _never_looks = standing.join(0, &[]).unwrap();
+        let place = queue.join(0, &[]).unwrap();
+        let turn = tokio::time::timeout(Duration::from_secs(60), place.turn(|| Some(())));
+        tokio::select! {
+            turn = turn => assert_eq!(turn, Ok(Ok(()))),
+            () = queue.run() => {}
+        }
+    }
+
+    #[test]
+    fn who_looks_in_vain_lets_those_look_who_take_other_backends() {
+        let waiting = Arc::new(Waiting::new(1, 8, 1));
+        let queue = Queue::new(waiting.clone(), 0);
+        let alarm = Arc::new(Alarm::default());
+        let waker = alarm.clone().into();
+        let choosy = queue.join(0, &[0]).unwrap();
+        let other = queue.join(0, &[]).unwrap();
+        let mut vain = pin!(choosy.turn(|| None::<()>));
+        let mut found = pin!(other.turn(|| Some(())));
+        assert!(found.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            vain.as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        assert_eq!(alarm.0.load(SeqCst), 1);
+        assert!(found.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
     }
 }

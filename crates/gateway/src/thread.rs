@@ -160,6 +160,8 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         }
         let watching = core.clone();
         tokio::task::spawn_local(async move { watching.watches.run(|| watching.waiting.is_any()).await });
+        let queueing = core.clone();
+        tokio::task::spawn_local(async move { queueing.queue.run().await });
         let (waits, pools) = (core.clone(), endpoint.pools.clone());
         tokio::task::spawn_local(async move {
             loop {

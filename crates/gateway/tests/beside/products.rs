@@ -65,7 +65,7 @@ impl Setup {
         let backend = |address| BackendConfig::new(format!("http://{address}"));
         config.backends = self.backends.iter().map(backend).collect();
         config.threads = self.threads;
-        config.balance = Some(Balance::RoundRobin);
+        config.balance = Balance::RoundRobin;
         config.limits.max_in_flight_per_backend = self.max_in_flight;
         config.retry.max_retries = 3;
         config.timeouts.queue_timeout_ms = self.queue_timeout_ms;

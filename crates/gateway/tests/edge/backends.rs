@@ -161,7 +161,7 @@ fn checks_that_most_backends_fail_are_disregarded() {
 fn the_control_side_drains_and_weighs_backends() {
     let backends = [Backend::http(|_| ok("a")), Backend::http(|_| ok("b"))];
     let mut config = config(&[&backends[0], &backends[1]]);
-    config.balance = Some(Balance::RoundRobin);
+    config.balance = Balance::RoundRobin;
     let (gateway, address) = start(config);
     let mut client = Client::connect(address);
     let mut count_a = |n: usize| (0..n).filter(|_| client.get("/").text() == "a").count();
@@ -194,7 +194,7 @@ fn least_connections_avoids_the_busy_backend() {
     });
     let fast = Backend::http(|_| ok("fast"));
     let mut config = config(&[&slow, &fast]);
-    config.balance = Some(Balance::LeastConnections);
+    config.balance = Balance::LeastConnections;
     let (gateway, address) = start(config);
     let mut waiting = Client::connect(address);
     let mut client = Client::connect(address);

@@ -27,7 +27,7 @@ fn a_backend_that_fails_at_once_is_passed_over_until_it_answers_again() {
         let bad = fails(every, broken.clone(), requests.clone());
         let good = Backend::http(|_| ok("well"));
         let mut config = config(&[&bad, &good]);
-        config.balance = Some(Balance::LeastConnections);
+        config.balance = Balance::LeastConnections;
         config.health.ejection_ms = 60_000;
         config.health.ejection_max_ms = 60_000;
         let (gateway, front) = start(config);

@@ -41,7 +41,7 @@ fn outcomes(gateway: &Handle) -> [(u64, u64); 2] {
 fn beside_a_good_one(backend: &Backend, good: &Backend) -> (Handle, SocketAddr) {
     let mut config = config(&[backend, good]);
     config.target_ms = Some(TARGET_MS);
-    config.balance = Some(Balance::RoundRobin);
+    config.balance = Balance::RoundRobin;
     config.health.ejection_ms = 60_000;
     config.health.ejection_max_ms = 60_000;
     start(config)

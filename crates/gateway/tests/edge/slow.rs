@@ -516,7 +516,7 @@ fn a_backend_that_hangs_is_passed_over_by_requests_with_little_time() {
         "http://{}",
         full.address
     )));
-    both.balance = Some(headroom_gateway::Balance::RoundRobin);
+    both.balance = headroom_gateway::Balance::RoundRobin;
     both.timeouts.request_timeout_ms = 300;
     both.timeouts.connect_timeout_ms = 2_000;
     let (_gateway, address) = start(both);

@@ -1,10 +1,10 @@
 //! The line of those that wait, over several threads, in front of a server that answers nothing until it is told to.
 
-use super::common::{Backend, PATIENCE, config, eventually, ok, start, take};
-use headroom_gateway::{AdmissionClass, AdmissionConfig, GatewayConfig, Handle};
-use std::io::{Read, Write};
+use super::common::{Backend, Message, PATIENCE, config, eventually, ok, start, take};
+use headroom_gateway::{AdmissionClass, AdmissionConfig, BackendConfig, BackendState, GatewayConfig, Handle};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -136,4 +136,33 @@ fn nothing_important_is_turned_away_while_what_is_not_waits() {
     );
     let came = gate.came.lock().unwrap();
     assert!(came[1..26].iter().all(|line| line.contains("/pay")), "{came:?}");
+}
+
+#[test]
+fn what_a_connection_died_with_goes_back_to_a_server_with_room_while_the_others_are_full() {
+    let gate = Gate::new();
+    let served = Arc::new(AtomicUsize::new(0));
+    let counted = served.clone();
+    // Each other request kills its connection.
+    let dying = Backend::raw(move |stream, _| {
+        let mut reader = BufReader::new(stream);
+        if Message::read(&mut reader, false).is_some() && counted.fetch_add(1, SeqCst) % 2 == 1 {
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = reader.get_mut().write_all(answer.as_bytes());
+        }
+    });
+    let mut config = gate.gateway(0);
+    config.backends.push(BackendConfig::new(dying.url()));
+    config.health.eject_after_failures = 0;
+    let (gateway, front) = start(config);
+    gateway.set_backend_state(1, BackendState::Drain).unwrap();
+    let held = ask(front, "/held");
+    eventually("the other one is full", || gate.has(1));
+    gateway.set_backend_state(1, BackendState::Up).unwrap();
+    let answers = (0..8)
+        .map(|_| ask(front, "/").join().unwrap())
+        .collect::<Vec<_>>();
+    gate.is_open.store(true, SeqCst);
+    assert!(held.join().unwrap().contains(" 200 "));
+    assert_eq!(of_status(&answers, " 200 "), 8, "{answers:?}");
 }

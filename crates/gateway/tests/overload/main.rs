@@ -34,7 +34,7 @@ fn after_a_burst_the_service_is_as_before() {
     for_both(|balance| {
         let servers: Vec<_> = (0..3).map(|_| Prefork::new()).collect();
         let (gateway, front) = start(GatewayConfig {
-            balance: Some(balance),
+            balance,
             ..in_front_of(&servers)
         });
         let capacity_per_s = capacity_per_s(&servers);
@@ -79,7 +79,7 @@ fn overloaded_backends_go_on_serving_what_they_can() {
     for_both(|balance| {
         let servers: Vec<_> = (0..3).map(|_| Prefork::new()).collect();
         let (gateway, front) = start(GatewayConfig {
-            balance: Some(balance),
+            balance,
             ..in_front_of(&servers)
         });
         let share = share_of_capacity(&servers, front);

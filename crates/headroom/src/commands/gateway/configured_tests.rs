@@ -165,7 +165,7 @@ fn a_flag_goes_before_the_file_and_its_error_names_the_flag() {
         (3, 2 << 30)
     );
     let by_default = Balance::LeastConnections;
-    assert_eq!(config.balance_rule(), by_default, "as without a file");
+    assert_eq!(config.balance, by_default, "as without a file");
     let config = with_file(&text, "--threads 1 --max-request-body none --batch-max-held 9").unwrap();
     assert_eq!((config.threads, config.limits.max_request_body_bytes), (1, 0));
     assert_eq!((config.limits.max_queued, config.batch.max_held), (7, 9));
@@ -195,10 +195,7 @@ fn without_a_file_the_flags_are_all() {
         config.backends.iter().map(|one| one.weight).collect::<Vec<_>>(),
         [3, 1]
     );
-    assert_eq!(
-        (config.threads, config.balance_rule()),
-        (1, Balance::LeastConnections)
-    );
+    assert_eq!((config.threads, config.balance), (1, Balance::LeastConnections));
     assert_eq!(config.limits.max_request_body_bytes, 1 << 30);
     let all = "--threads 2 --balance round-robin --health /up --health-interval 500 --backend-idle 3 --max-in-flight 4 --max-queued 5 \
                --retries 0 --failed-status 4xx --target-ms 300 --size-bounds 4K --max-request-body 3GiB --max-header 64KiB \

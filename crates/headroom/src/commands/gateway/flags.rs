@@ -281,10 +281,10 @@ impl BackendFlags {
         }
         self.spoken.put(on);
         on.set("balance", "--balance", self.balance, |it, balance| {
-            it.balance = Some(match balance {
+            it.balance = match balance {
                 Balance::RoundRobin => headroom_gateway::Balance::RoundRobin,
                 Balance::LeastConnections => headroom_gateway::Balance::LeastConnections,
-            });
+            };
         });
         on.set("health.path", "--health", self.health.clone(), |it, path| {
             it.health.path = Some(path)
