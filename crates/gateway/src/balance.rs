@@ -8,11 +8,11 @@ use http::Method;
 
 use crate::backend::{Balancer, NoBackend};
 use crate::call::{Call, Stop};
-use crate::config::ms;
 use crate::core::Core;
 use crate::ejection::ConnectFailure;
 use crate::endpoint::{Attempt, Endpoint, Fault, OVERDUE};
 use crate::layer::{Answer, Layer};
+use crate::line_patience::Waited;
 use crate::queue::TurnedAway;
 use crate::retry::Budget;
 use crate::shortage;
@@ -44,6 +44,8 @@ struct Tries {
     last: Stop,
     /// Since when it waits for a descriptor.
     short_since: Option<Instant>,
+    /// It had to wait for its turn; boxed, because that is rare.
+    waited: Option<Box<Waited>>,
 }
 
 impl Tries {
@@ -171,7 +173,7 @@ impl Balance {
 
     /// Waits in the line until a backend is below its limit: another one than those that could not be connected to, as long as there is
     /// any.
-    async fn wait_turn(&self, call: &Call, tries: &Tries) -> Result<Result<usize, NoBackend>, Stop> {
+    async fn wait_turn(&self, call: &Call, tries: &mut Tries) -> Result<Result<usize, NoBackend>, Stop> {
         let core = &self.core;
         let rank = call.rank;
         let full = |reason| {
@@ -193,10 +195,8 @@ impl Balance {
         let mut waiter = Waiter(Some(core));
         let since = Instant::now();
         call.watch.enter(Phase::Untimed);
-        let (patience, left) = (
-            ms(core.config.timeouts.queue_timeout_ms),
-            core.watches.left(&call.watch),
-        );
+        let (mut waited, patience) = Waited::begin(core);
+        let left = core.watches.left(&call.watch);
         let passed_over: &[usize] = match place.is_choosy() {
             true => &tries.unreachable,
             false => &[],
@@ -213,11 +213,19 @@ impl Balance {
                 place.served(since.elapsed());
                 if picked.is_ok() {
                     waiter.settle();
+                    waited.has_turn();
+                    // It is judged by its last wait.
+                    if let Some(before) = tries.waited.replace(Box::new(waited)) {
+                        before.says_nothing();
+                    }
+                } else {
+                    waited.says_nothing();
                 }
                 Ok(picked)
             }
             Ok(Err(TurnedAway)) => {
                 waiter.settle();
+                waited.says_nothing();
                 Err(full(
                     "every backend is at its limit of requests in flight, and what is more important has the places to wait",
                 ))
@@ -226,6 +234,7 @@ impl Balance {
             Err(_) => {
                 place.gave_up(patience);
                 waiter.settle();
+                waited.says_nothing();
                 let stats = &mut *core.stats.borrow_mut();
                 stats.queue.expired += 1;
                 stats.ranks[rank].turned_away += 1;
@@ -262,9 +271,23 @@ impl Layer for Balance {
             full: false,
             last: Stop::Fail(Failure::Unreachable, "no backend is available"),
             short_since: None,
+            waited: None,
         };
         self.budget.request();
-        let mut attempt = self.begin(call, &mut tries).await?;
+        let outcome = self.answer(call, &mut tries).await;
+        match (tries.waited, &outcome) {
+            (Some(waited), Ok(_)) => waited.answered(),
+            (Some(waited), Err(_)) => waited.says_nothing(),
+            (None, _) => {}
+        }
+        outcome
+    }
+}
+
+impl Balance {
+    /// Gives the request to backends until one answers, or no other may be tried.
+    async fn answer(&self, call: Box<Call>, tries: &mut Tries) -> Result<Answer, Stop> {
+        let mut attempt = self.begin(call, tries).await?;
         let mut fresh = false;
         loop {
             match self.endpoint.call(attempt, fresh).await {
@@ -283,7 +306,7 @@ impl Layer for Balance {
                     // Who waits for the same others waits in the same lane.
                     tries.unreachable.sort_unstable();
                     tries.full |= failure == ConnectFailure::TimedOut { alive: true };
-                    attempt = self.begin(failed.call, &mut tries).await?;
+                    attempt = self.begin(failed.call, tries).await?;
                 }
                 Err(Fault::Died {
                     attempt: mut died,
@@ -306,7 +329,7 @@ impl Layer for Balance {
                     tries.last = stop;
                     died.account.stop(&stop);
                     tries.tried.push(died.backend);
-                    attempt = self.begin(died.call, &mut tries).await?;
+                    attempt = self.begin(died.call, tries).await?;
                     // What else is in the pools may be as dead.
                     fresh = true;
                 }

@@ -18,6 +18,7 @@ use crate::config::GatewayConfig;
 use crate::descriptors::Descriptors;
 use crate::exchanges::Exchanges;
 use crate::failing::{Observed, may_eject};
+use crate::line_patience::LinePatience;
 use crate::names::Names;
 use crate::queue::Queue;
 use crate::shortage::Shortage;
@@ -84,6 +85,8 @@ pub(crate) struct Core {
     pub ranking: Option<Ranking>,
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
+    /// How long they may, by what their clients were seen to bear.
+    pub line_patience: LinePatience,
     /// Requests that wait for a descriptor.
     pub shortage: Shortage,
     /// Requests that the batcher holds.
@@ -149,6 +152,7 @@ impl Core {
             names_clients: backends.iter().any(|backend| backend.dial.names_client()),
             stores: cache.is_some(),
             ranking: Ranking::new(&config.admission),
+            line_patience: LinePatience::default(),
             queue: Queue::new(Arc::clone(&waiting), index),
             waiting,
             shortage: Shortage::default(),

@@ -6,7 +6,11 @@
 //! room. That is forgotten in a few minutes.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use crate::config::ms;
+use crate::core::Core;
 
 /// Who has waited for this part of what one may, and leaves, may have left for it.
 const LONG: f64 = 0.5;
@@ -82,6 +86,60 @@ impl LinePatience {
         }
         self.0.set(Some(learned));
     }
+}
+
+/// A request that waits for a backend, or did. Dropped before what became of it is said, its client has left.
+pub(crate) struct Waited {
+    core: Option<Rc<Core>>,
+    since: Instant,
+    /// For how long, where it waits no more.
+    waited: Option<Duration>,
+}
+
+impl Waited {
+    /// It begins to wait, for as long as it may.
+    pub(crate) fn begin(core: &Rc<Core>) -> (Self, Duration) {
+        let since = Instant::now();
+        let waits = Self {
+            core: Some(Rc::clone(core)),
+            since,
+            waited: None,
+        };
+        (waits, core.line_patience.limit(configured(core), since))
+    }
+
+    /// Its turn has come.
+    pub(crate) fn has_turn(&mut self) {
+        self.waited = Some(self.since.elapsed());
+    }
+
+    /// It is answered.
+    pub(crate) fn answered(mut self) {
+        self.ended(false);
+    }
+
+    /// What becomes of it says nothing of its client's patience.
+    pub(crate) fn says_nothing(mut self) {
+        self.core = None;
+    }
+
+    fn ended(&mut self, left: bool) {
+        if let Some(core) = self.core.take() {
+            let now = Instant::now();
+            let waited = self.waited.unwrap_or_else(|| now - self.since);
+            core.line_patience.ended(waited, configured(&core), left, now);
+        }
+    }
+}
+
+impl Drop for Waited {
+    fn drop(&mut self) {
+        self.ended(true);
+    }
+}
+
+fn configured(core: &Core) -> Duration {
+    ms(core.config.timeouts.queue_timeout_ms)
 }
 
 #[cfg(test)]
