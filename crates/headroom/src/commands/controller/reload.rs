@@ -108,7 +108,8 @@ impl Reload {
             Ok(lines) => lines
                 .iter()
                 .for_each(|line| say::note!("{}: {line}", self.file.display())),
-            Err(errors) => tracing::warn!("the gateways stay as they were, and who is taken out: {errors}"),
+            // What is wrong comes first: a view has room for a few lines.
+            Err(errors) => tracing::warn!("{errors}. The gateways stay as they were, and who is taken out"),
         }
     }
 
