@@ -142,7 +142,7 @@ impl Parts {
             if part.role != Role::Cluster {
                 let band = self.bands.entry(part.role).or_default();
                 for (quantity, value) in &part.values {
-                    band.add(points, Key::of(*quantity, part.source), *value);
+                    band.add(points, Key::of_part(*quantity, part), *value);
                 }
             }
             if let Some(at) = self.place(part) {
@@ -169,7 +169,7 @@ impl Parts {
         let data = &mut self.all[at];
         let length_s = period.duration.get();
         for (quantity, value) in &part.values {
-            let key = Key::of(*quantity, part.source);
+            let key = Key::of_part(*quantity, part);
             if let Some(columns) = &mut data.columns {
                 columns.add(points, key, *value);
             }

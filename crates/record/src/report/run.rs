@@ -217,7 +217,7 @@ fn cards(run: &RunData) -> String {
             let value = with_unit(Some(capacity.get()), "1/s");
             add(
                 "Capacity",
-                value,
+                format!("{}{value}", summary.capacity_words()),
                 "at the end, of the servers that took requests".to_owned(),
                 "",
             );

@@ -7,7 +7,7 @@ use headroom_console::Stop;
 use headroom_console::say::{self, HeldLine};
 use headroom_console::terminal::{Scene, Stage};
 use headroom_record::WARM_UP_PERIODS;
-use headroom_units::{Fact, Lever, Part, Quantity, Role, Seconds, Sensor, Source};
+use headroom_units::{CapacityKind, Fact, Lever, Part, Quantity, Role, Seconds, Sensor, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -324,6 +324,18 @@ impl Screen {
         (lines.into_iter().map(Line::from).collect(), 0)
     }
 
+    /// What the curve of the capacity is called, by what its number is now.
+    fn capacity_name(&self) -> &'static str {
+        let parts = self.latest.as_ref().map_or(&[][..], |tick| &tick.parts);
+        let mut wholes = parts.iter().filter(|part| part.role == Role::Cluster);
+        match wholes.find_map(CapacityKind::of) {
+            Some(CapacityKind::AtLeast) => "capacity, at least",
+            Some(CapacityKind::About) => "capacity, about",
+            Some(CapacityKind::Presumed) => "capacity, presumed",
+            Some(CapacityKind::Exact | CapacityKind::Given) | None => "capacity",
+        }
+    }
+
     /// What the charts beside each other show: each lever that there is with what is used of it, power where no lever shows it, and
     /// the requests.
     fn charts(&self) -> Vec<Vec<(Quantity, &'static str, Color)>> {
@@ -354,7 +366,7 @@ impl Screen {
         charts.push(together(&[
             (Sensor::ArrivalRate, "arrivals", Color::White),
             (Sensor::ServiceRate, "served", Color::Blue),
-            (Sensor::Capacity, "capacity", Color::Green),
+            (Sensor::Capacity, self.capacity_name(), Color::Green),
         ]));
         charts.push(together(&[
             (Sensor::QueueMean, "mean", Color::Cyan),
@@ -556,7 +568,12 @@ impl Screen {
                         }
                         _ => self.name(*quantity),
                     };
-                    format!("{name} {}", info.read(*value))
+                    let kind = CapacityKind::of(part).filter(|_| *quantity == Sensor::Capacity.into());
+                    let kind = kind.map_or("", |kind| match width < NARROW {
+                        true => kind.sign(),
+                        false => kind.words(),
+                    });
+                    format!("{name} {kind}{}", info.read(*value))
                 });
                 let capacity = capacity.clone();
                 capacity.into_iter().chain(values).collect::<Vec<_>>().join("  ")

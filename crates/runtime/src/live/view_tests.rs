@@ -350,3 +350,26 @@ fn a_warning_and_a_newer_note_share_the_rows_of_the_log() {
     assert!(rows[2].ends_with(CUT), "{rows:#?}");
     assert_eq!(rows[3], "web1: serving to draining");
 }
+
+#[test]
+fn a_capacity_is_never_shown_without_what_kind_of_number_it_is() {
+    let screen = Screen::default();
+    let row = |kind: &str, width: usize| {
+        let part = Part::new("web1", Role::Node)
+            .in_state("serving")
+            .with(Sensor::ArrivalRate, Some(19.0))
+            .with(Sensor::Capacity, Some(15.0))
+            .fact("capacity", kind);
+        screen.row(&part, width).to_string()
+    };
+    for (kind, narrow, wide) in [
+        ("exact", "takes 15.0 /s", "Capacity 15.0 /s"),
+        ("given", "takes 15.0 /s", "Capacity 15.0 /s"),
+        ("about", "takes ~15.0 /s", "Capacity about 15.0 /s"),
+        ("presumed", "takes ~15.0 /s", "Capacity presumably 15.0 /s"),
+        ("lower-bound", "takes >=15.0 /s", "Capacity at least 15.0 /s"),
+    ] {
+        assert!(row(kind, 78).ends_with(narrow), "{}", row(kind, 78));
+        assert!(row(kind, 158).ends_with(wide), "{}", row(kind, 158));
+    }
+}
