@@ -56,7 +56,7 @@ pub(crate) fn render(run: &RunData) -> String {
     let _ = writeln!(
         body,
         "<details><summary>The configuration at the start</summary><p>Flags of the command, which stands below, go before it; what is not \
-         written has the default of the program's version; what a SIGHUP changed shows in the states of nodes and gateways.</p><pre>{}</pre></details>",
+         written has the default of the program's version; what a SIGHUP changed is among what happened to nodes and gateways.</p><pre>{}</pre></details>",
         escape(&run.info.meta.config)
     );
     body.push_str(&provenance(std::slice::from_ref(summary)));

@@ -25,6 +25,26 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
     for group in groups(run) {
         panels.push(together(span, run, &main, &group));
     }
+    let read_again: Vec<(f64, f64)> = run
+        .parts
+        .read_again_s()
+        .iter()
+        .map(|at_s| (*at_s, *at_s))
+        .collect();
+    if !read_again.is_empty() {
+        for panel in &mut panels {
+            panel.spans.push(Spans {
+                class: "read-again".to_owned(),
+                strip: None,
+                spans: read_again.clone(),
+            });
+        }
+        if let Some(first) = panels.first_mut() {
+            first
+                .title
+                .push_str("; upright lines: the configuration was read again");
+        }
+    }
     label_last(&mut panels);
     panels
 }
