@@ -123,7 +123,8 @@ fn skip_sequence(characters: &mut std::str::Chars<'_>) {
             characters.find(|character| ('@'..='~').contains(character));
         }
         Some(']') => {
-            if characters.find(|character| ['\u{7}', '\u{1b}'].contains(character)) == Some('\u{1b}') {
+            let end = characters.find(|character| ['\u{7}', '\u{1b}'].contains(character));
+            if end == Some('\u{1b}') {
                 characters.next();
             }
         }
