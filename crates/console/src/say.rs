@@ -17,9 +17,38 @@ static HELD: Mutex<Option<Held>> = Mutex::new(None);
 /// Lines that are held back.
 #[derive(Debug, Default)]
 struct Held {
-    lines: VecDeque<Vec<u8>>,
-    /// When the newest came.
-    newest: Option<Instant>,
+    lines: VecDeque<Line>,
+}
+
+/// A line, and when it came.
+#[derive(Debug)]
+struct Line {
+    at: Instant,
+    bytes: Vec<u8>,
+}
+
+/// A line that is held back, for the live view, as text: no colours, no time, and nothing in it is a command to the terminal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldLine {
+    /// The line: a level, where it is of the log, and what is said.
+    pub text: String,
+    /// How old it is.
+    pub age: Duration,
+    /// Whether it is a warning or an error of the log.
+    pub is_warning: bool,
+}
+
+impl HeldLine {
+    /// A line as it was written, of this age.
+    pub fn of(line: &str, age: Duration) -> Self {
+        let text = plain(line);
+        let is_warning = ["WARN ", "ERROR "].iter().any(|level| text.starts_with(level));
+        Self {
+            text,
+            age,
+            is_warning,
+        }
+    }
 }
 
 fn held() -> MutexGuard<'static, Option<Held>> {
@@ -37,19 +66,79 @@ pub fn release() {
     let mut out = io::stderr().lock();
     for line in held.lines {
         // Nobody may read it any more; then there is nobody to tell.
-        let _ = out.write_all(&line);
+        let _ = out.write_all(&line.bytes);
     }
 }
 
-/// The newest line that is held back, where it is no older than this: the live view shows it, for nobody else can meanwhile. Nothing in it
-/// is a command to the terminal.
-pub fn newest_held(within: Duration) -> Option<String> {
+/// What of the lines that are held back the live view shows, for nobody else can meanwhile: the newest, and before it the newest warning
+/// where that is another line; neither where it is older than so long.
+pub fn newest_held(any_within: Duration, warning_within: Duration) -> Vec<HeldLine> {
     let held = held();
-    let held = held.as_ref()?;
-    held.newest.filter(|at| at.elapsed() <= within)?;
-    let text = String::from_utf8_lossy(held.lines.back()?).into_owned();
-    let text = text.trim_end().replace(['\n', '\t'], " ");
-    Some(text.chars().filter(|character| !character.is_control()).collect())
+    let lines = held.iter().flat_map(|held| held.lines.iter().rev());
+    // Once they are older than both, all before them are.
+    let longest = any_within.max(warning_within);
+    let mut young = lines
+        .map(|line| HeldLine::of(&String::from_utf8_lossy(&line.bytes), line.at.elapsed()))
+        .take_while(|line| line.age <= longest);
+    let Some(newest) = young.next() else {
+        return Vec::new();
+    };
+    let warning = match newest.is_warning {
+        true => None,
+        false => young.find(|line| line.is_warning && line.age <= warning_within),
+    };
+    let within = match newest.is_warning {
+        true => warning_within,
+        false => any_within,
+    };
+    let newest = (newest.age <= within).then_some(newest);
+    warning.into_iter().chain(newest).collect()
+}
+
+/// A line of the log without its colours and its time, on one line.
+fn plain(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut characters = line.trim_end().chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\u{1b}' => skip_sequence(&mut characters),
+            '\n' | '\t' => text.push(' '),
+            character if character.is_control() => {}
+            character => text.push(character),
+        }
+    }
+    let text = text.trim_start();
+    let first = text.split(' ').next().unwrap_or_default();
+    match is_time(first) {
+        true => text[first.len()..].trim_start().to_owned(),
+        false => text.to_owned(),
+    }
+}
+
+/// Passes over what belongs to an escape character: a sequence that begins with `[` ends with the first character from `@` to `~`, one that
+/// begins with `]` with BEL or ESC `\`; any other is one character, after those from space to `/`.
+fn skip_sequence(characters: &mut std::str::Chars<'_>) {
+    match characters.next() {
+        Some('[') => {
+            characters.find(|character| ('@'..='~').contains(character));
+        }
+        Some(']') => {
+            let end = characters.find(|character| ['\u{7}', '\u{1b}'].contains(character));
+            if end == Some('\u{1b}') {
+                characters.next();
+            }
+        }
+        Some(' '..='/') => {
+            characters.find(|character| !(' '..='/').contains(character));
+        }
+        _ => {}
+    }
+}
+
+/// Whether a word is a time as the log writes it: `2026-11-29T22:06:35.846011Z`.
+fn is_time(word: &str) -> bool {
+    let is_of_time = |byte: u8| byte.is_ascii_digit() || b"-:.TZ".contains(&byte);
+    word.len() > 19 && word.as_bytes()[10] == b'T' && word.ends_with('Z') && word.bytes().all(is_of_time)
 }
 
 /// Standard error, for notes and for the log: held back while the live view has the terminal.
@@ -59,7 +148,7 @@ pub struct StandardError;
 impl Write for StandardError {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut held = held();
-        let Some(Held { lines, newest }) = held.as_mut() else {
+        let Some(Held { lines }) = held.as_mut() else {
             drop(held);
             // A log whose reader is gone must not end, nor disturb, what is logged: what cannot be written is dropped.
             return Ok(io::stderr().lock().write(bytes).unwrap_or(bytes.len()));
@@ -67,8 +156,10 @@ impl Write for StandardError {
         if lines.len() == MAX_HELD {
             lines.pop_front();
         }
-        lines.push_back(bytes.to_owned());
-        *newest = Some(Instant::now());
+        lines.push_back(Line {
+            at: Instant::now(),
+            bytes: bytes.to_owned(),
+        });
         Ok(bytes.len())
     }
 
@@ -119,15 +210,56 @@ pub fn written(outcome: io::Result<()>) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
+    use proptest::prelude::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
     #[test]
-    fn a_note_is_written_as_a_whole_whatever_it_is_put_together_from() {
+    fn a_note_is_written_as_a_whole_and_a_warning_stays_beside_newer_notes() {
         hold();
         note!("serving {} on {}", "cgroup /web", 8080);
-        assert_eq!(
-            newest_held(Duration::from_secs(60)).unwrap(),
-            "serving cgroup /web on 8080"
+        let shown = || -> Vec<String> {
+            let lines = newest_held(MINUTE, MINUTE).into_iter();
+            lines.map(|line| line.text).collect()
+        };
+        assert_eq!(shown(), ["serving cgroup /web on 8080"]);
+        line(
+            "\u{1b}[2m2026-11-29T22:06:35.846011Z\u{1b}[0m \u{1b}[33m WARN\u{1b}[0m law.nme: unknown"
+                .to_owned(),
         );
+        assert_eq!(shown(), ["WARN law.nme: unknown"]);
+        note!("web1: off");
+        assert_eq!(shown(), ["WARN law.nme: unknown", "web1: off"]);
+        assert_eq!(newest_held(Duration::ZERO, MINUTE).len(), 1);
+        assert_eq!(newest_held(Duration::ZERO, Duration::ZERO), []);
         let held = held().take().unwrap();
-        assert_eq!(held.lines, [b"serving cgroup /web on 8080\n".to_vec()]);
+        assert_eq!(held.lines[0].bytes, b"serving cgroup /web on 8080\n");
+    }
+
+    #[test]
+    fn colours_titles_and_times_are_left_out_whole() {
+        for (line, wanted) in [
+            ("\u{1b}[1;31mERROR\u{1b}[0m a\tb\n", "ERROR a b"),
+            ("2026-11-29T22:06:35.846011Z  WARN half a", "WARN half a"),
+            ("2026-11-29 is a day", "2026-11-29 is a day"),
+            ("\u{1b}]0;a title\u{7}text", "text"),
+            ("\u{1b}]0;a title\u{1b}\\text", "text"),
+            ("\u{1b}(Btext\u{1b}c", "text"),
+            ("cut \u{1b}[2", "cut "),
+        ] {
+            assert_eq!(plain(line), wanted, "{line:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_of_a_line_is_a_command_to_the_terminal(line in "(\\PC|[\u{1b}\\[\\]();m0-9\u{7}\u{9b}\n\t]){0,80}") {
+            prop_assert!(!plain(&line).chars().any(char::is_control));
+        }
+
+        #[test]
+        fn plain_text_stays_as_it_is(text in "[a-z][a-z ]{0,60}[a-z]") {
+            prop_assert_eq!(plain(&text), text);
+        }
     }
 }

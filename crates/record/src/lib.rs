@@ -100,7 +100,7 @@ pub use capacity::CapacitySummary;
 pub use compare::{Comparison, compare_with_reference, late_reference};
 pub use error::Error;
 pub use limits::Limits;
-pub use model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
+pub use model::{LatencySummary, MAX_PARTS, PeriodRecord, READ_AGAIN, Reason, RunId, RunMeta, Slo, World};
 pub use offered::{LoadFile, LoadResults, OfferedLoad};
 pub use provenance::{Experiment, Provenance, built_from, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};

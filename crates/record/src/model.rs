@@ -226,6 +226,10 @@ pub struct PeriodRecord {
     pub parts: Vec<Part>,
 }
 
+/// The rules by which a decision says that a signal had a configuration read again, and what came of it: a controller's, and that of the
+/// classes of connections of a server on call.
+pub const READ_AGAIN: [&str; 2] = ["read-again", "oncall-classes"];
+
 /// Parts that are recorded of one period, at most.
 pub const MAX_PARTS: usize = 1_024;
 

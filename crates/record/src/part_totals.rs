@@ -4,7 +4,9 @@ use crate::capacity::CapacitySummary;
 use crate::model::{MAX_PARTS, PeriodRecord};
 use crate::summary::{ClassSummary, NodesSummary};
 use crate::totals::Weighted;
-use headroom_units::{Joules, Lever, Part, Quantity, Ratio, Reading, Role, Seconds, Sensor, Source, Watts};
+use headroom_units::{
+    CapacityKind, Joules, Lever, Part, Quantity, Ratio, Reading, Role, Seconds, Sensor, Source, Watts,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -26,6 +28,8 @@ pub(crate) struct PartTotals {
     as_it_was_j: f64,
     /// The capacity of the whole as it was last known, in requests per second.
     pub(crate) capacity_per_s: Option<f64>,
+    /// What kind of number that is, where the record tells.
+    pub(crate) capacity_kind: Option<String>,
     /// What was said of it at the end, of a run that estimates one.
     pub(crate) capacity: Option<CapacitySummary>,
     /// How long requests were held and what the cache answered of them, where the whole has a batcher or a cache.
@@ -60,7 +64,12 @@ impl PartTotals {
             let value = wholes.find_map(|part| part.values.get(&quantity).copied());
             value.filter(|value: &f64| value.is_finite())
         };
-        self.capacity_per_s = of_whole(Sensor::Capacity.into()).or(self.capacity_per_s);
+        if let Some(per_s) = of_whole(Sensor::Capacity.into()) {
+            self.capacity_per_s = Some(per_s);
+            let mut wholes = parts.iter().filter(|part| part.role == Role::Cluster);
+            let kind = wholes.find_map(CapacityKind::of);
+            self.capacity_kind = kind.map(|kind| kind.name().to_owned());
+        }
         let mut wholes = parts.iter().filter(|part| part.role == Role::Cluster);
         if let Some(said) = wholes.find_map(CapacitySummary::of) {
             self.capacity = Some(said);

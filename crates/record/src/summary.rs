@@ -7,7 +7,7 @@ use crate::offered::OfferedLoad;
 use crate::provenance::Provenance;
 use crate::text::trimmed;
 use crate::totals::WARM_UP_PERIODS;
-use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Source, Watts};
+use headroom_units::{CapacityKind, Cores, Joules, PerSecond, Ratio, Seconds, Source, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -59,6 +59,9 @@ pub struct RunSummary {
     /// The capacity of the whole as it was last known; `None` where nothing estimated it.
     #[serde(default)]
     pub capacity_per_s: Option<PerSecond>,
+    /// What kind of number that is: `given`, `exact`, `about`, `presumed` or `lower-bound`; `None` where the record does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_kind: Option<String>,
     /// What was said of it at the end, of a run that estimates one: whether it is a lower bound, of what, and how old.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<CapacitySummary>,
@@ -144,6 +147,12 @@ impl RunSummary {
             (false, Some(coverage)) => format!("{}, {coverage}", all.join(" and ")),
         };
         format!("{}: {kept}; {energy}", slo.text())
+    }
+
+    /// What stands before the capacity, for people: `at least `; nothing where the record does not tell.
+    pub(crate) fn capacity_words(&self) -> &'static str {
+        let kind = self.capacity_kind.as_deref().and_then(CapacityKind::named);
+        kind.map_or("", CapacityKind::words)
     }
 
     /// By the model, where there is one: the energy consumed, that of every server on, and the share saved.

@@ -234,7 +234,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
 fn capacity_text(run: &RunSummary) -> String {
     match (&run.capacity, run.capacity_per_s) {
         (Some(capacity), _) => capacity.in_short(),
-        (None, Some(per_s)) => format!("{:.1}/s", per_s.get()),
+        (None, Some(per_s)) => format!("{}{:.1}/s", run.capacity_words(), per_s.get()),
         (None, None) => NONE.to_owned(),
     }
 }

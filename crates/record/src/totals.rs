@@ -344,6 +344,7 @@ impl RunTotals {
             nodes: counts.parts.nodes(),
             classes: counts.parts.classes(),
             capacity_per_s: counts.parts.capacity_per_s.map(PerSecond::new),
+            capacity_kind: counts.parts.capacity_kind.clone(),
             capacity: counts.parts.capacity.clone(),
             batch_interval_mean_s: counts.parts.batch_interval_s.mean().map(Seconds::new),
             cache_hit_ratio_mean: counts.parts.cache_hit_ratio.mean().map(Ratio::new),

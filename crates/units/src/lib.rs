@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod comparison;
+mod known;
 pub mod lever;
 pub mod part;
 pub mod quantity;
@@ -29,6 +30,7 @@ pub mod source;
 pub mod status;
 
 pub use comparison::{Compared, Comparison, Verdict};
+pub use known::CapacityKind;
 pub use lever::{Gives, Lever, LeverInfo, LeverRange, Setting, Spread};
 pub use part::{Fact, Part, Quantity, QuantityInfo, Role, Sensor};
 pub use quantity::{Cores, Hertz, Joules, PerSecond, Ratio, Seconds, Watts};

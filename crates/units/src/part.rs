@@ -99,6 +99,8 @@ pub enum Sensor {
     ClockBehind,
     /// Latency at the SLO's percentile to the last byte of the answer, as the client takes it.
     LatencyToLastByte,
+    /// Requests for which there was no place to wait, or that waited too long.
+    TurnedAway,
 }
 
 /// A lever or a sensor: what has a value.
@@ -144,7 +146,7 @@ impl QuantityInfo {
 
 impl Sensor {
     /// All sensors, in the order in which tables and plots have them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::ArrivalRate,
         Self::ServiceRate,
         Self::FailureRate,
@@ -183,6 +185,7 @@ impl Sensor {
         Self::LinesLost,
         Self::ClockBehind,
         Self::LatencyToLastByte,
+        Self::TurnedAway,
     ];
 
     /// What it is.
@@ -339,6 +342,13 @@ impl Sensor {
                 ("ms", 1e-3),
                 1,
             ),
+            Self::TurnedAway => (
+                "turned_away",
+                "Requests turned away",
+                "per_second",
+                ("/s", 1.0),
+                1,
+            ),
             Self::LongIdle => (
                 "long_idle",
                 "Core time in long idle periods",
@@ -448,11 +458,13 @@ pub enum Role {
     Class,
     /// Requests whose answers are of like size.
     Size,
+    /// Requests that gateways let wait, and turn away, as they are equally important.
+    Importance,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Cluster,
         Self::Node,
         Self::Gateway,
@@ -460,6 +472,7 @@ impl Role {
         Self::Estimator,
         Self::Class,
         Self::Size,
+        Self::Importance,
     ];
 
     /// Its name.
@@ -472,6 +485,7 @@ impl Role {
             Self::Estimator => "estimator",
             Self::Class => "class",
             Self::Size => "size",
+            Self::Importance => "importance",
         }
     }
 

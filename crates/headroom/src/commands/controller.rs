@@ -9,6 +9,7 @@ mod record;
 mod reload;
 mod servers;
 mod supervisor;
+mod told;
 
 pub use ownership::finish_all;
 
@@ -37,6 +38,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use supervisor::Orders;
+use told::Told;
 
 /// `headroom controller` and `headroom resize`, which read the same file.
 #[derive(Clone, Debug, Args)]
@@ -410,7 +412,9 @@ fn serve(
         _ => None,
     }
     .unzip();
+    let mut told = Told::default();
     hangups.serve(Reload {
+        told: told.clone(),
         args: args.clone(),
         file: document.file().to_owned(),
         command,
@@ -447,6 +451,7 @@ fn serve(
         devices.extend(cluster.machine.as_mut().map(|machine| machine as &mut dyn Device));
         devices.extend(cluster.levers.as_mut().map(|levers| levers as &mut dyn Device));
         devices.extend(guard.as_mut().map(|guard| guard as &mut dyn Device));
+        devices.push(&mut told);
         let world = run::World {
             devices,
             telemetry: cluster

@@ -226,7 +226,7 @@ fn gateways_join_and_leave_at_sighup_and_mistakes_change_nothing() {
         until("the mistake is reported", || {
             let err = place.controller.err();
             let new = &err[lines..];
-            (new.contains("the gateways stay as they were") && new.contains(said)).then_some(())
+            (new.contains("The gateways stay as they were") && new.contains(said)).then_some(())
         });
     }
     place.until_states(&[("g1", "connected"), ("g2", "connected")]);

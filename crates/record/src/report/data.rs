@@ -109,7 +109,10 @@ impl RunData {
                 "Connection attempts, retries included".to_owned()
             }
             Key::By(Sensor::Capacity) if of_connections(&self.summary) => {
-                "Capacity, or a lower bound of it, in connections".to_owned()
+                "Capacity, in connections".to_owned()
+            }
+            Key::CapacityAtLeast if of_connections(&self.summary) => {
+                "Capacity, at least, in connections".to_owned()
             }
             Key::By(Sensor::FailureRate) if of_connections(&self.summary) => "SYNs dropped".to_owned(),
             key => key.title(),

@@ -2,7 +2,8 @@
 
 use crate::model::PeriodRecord;
 use headroom_units::{
-    Cores, Hertz, Lever, PerSecond, Quantity, QuantityInfo, Ratio, Role, Seconds, Sensor, Source, Watts,
+    CapacityKind, Cores, Hertz, Lever, Part, PerSecond, Quantity, QuantityInfo, Ratio, Role, Seconds, Sensor,
+    Source, Watts,
 };
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ pub(crate) enum Key {
     PowerRatio,
     /// Any other sensor.
     By(Sensor),
+    /// The capacity where it is only known to be this at least.
+    CapacityAtLeast,
     /// The arrival rate that was expected.
     Forecast,
     /// The mean response time, where a batcher holds requests or a law predicts it.
@@ -39,6 +42,16 @@ impl Key {
             (Quantity::Sensor(Sensor::LatencyAtSlo), _) => Self::Slo,
             (Quantity::Sensor(Sensor::Power), Some(source)) => Self::Power(source),
             (Quantity::Sensor(sensor), _) => Self::By(sensor),
+        }
+    }
+
+    /// The key of a quantity of a part: what it takes at least is another quantity than what it takes.
+    pub(crate) fn of_part(quantity: Quantity, part: &Part) -> Self {
+        match Self::of(quantity, part.source) {
+            Self::By(Sensor::Capacity) if CapacityKind::of(part) == Some(CapacityKind::AtLeast) => {
+                Self::CapacityAtLeast
+            }
+            key => key,
         }
     }
 
@@ -62,6 +75,7 @@ impl Key {
             Self::P99 => (Sensor::LatencyAtSlo, "P99"),
             Self::Power(_) => (Sensor::Power, "Power"),
             Self::PowerRatio => (Sensor::Utilisation, "Power ratio"),
+            Self::CapacityAtLeast => (Sensor::Capacity, "Capacity, at least"),
             Self::Forecast => (Sensor::ArrivalRate, "Forecast"),
             Self::MeanResponse => (Sensor::LatencyAtSlo, "Mean response time"),
             Self::Predicted => (Sensor::LatencyAtSlo, "Predicted by the law"),
@@ -196,7 +210,7 @@ pub(crate) fn of_period(period: &PeriodRecord) -> BTreeMap<Key, f64> {
     let clusters = period.parts.iter().filter(|part| part.role == Role::Cluster);
     let of_clusters = clusters.flat_map(|part| {
         let values = part.values.iter();
-        values.map(|(quantity, value)| (Key::of(*quantity, part.source), *value))
+        values.map(|(quantity, value)| (Key::of_part(*quantity, part), *value))
     });
     let mut values: BTreeMap<Key, f64> = known.chain(power).chain(of_clusters).collect();
     for lever in ON_CALL {
@@ -224,7 +238,23 @@ fn of_the_one_server(period: &PeriodRecord, lever: Lever) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::model::{LatencySummary, Reason};
-    use headroom_units::Part;
+
+    #[test]
+    fn what_a_server_takes_at_least_is_no_capacity_and_a_record_without_the_kind_has_one() {
+        let whole = Part::new("cluster", Role::Cluster).with(Sensor::Capacity, Some(15.0));
+        let of = |part: &Part| {
+            of_period(&PeriodRecord {
+                parts: vec![part.clone()],
+                ..PeriodRecord::default()
+            })
+        };
+        let bound = of(&whole.clone().fact("capacity", "lower-bound"));
+        assert_eq!(bound.get(&Key::CapacityAtLeast), Some(&15.0));
+        assert!(!bound.contains_key(&Key::By(Sensor::Capacity)));
+        for part in [whole.clone(), whole.fact("capacity", "about")] {
+            assert_eq!(of(&part).get(&Key::By(Sensor::Capacity)), Some(&15.0));
+        }
+    }
 
     #[test]
     fn the_levers_of_the_one_server_on_call_are_the_runs() {

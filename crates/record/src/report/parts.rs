@@ -6,7 +6,7 @@ use super::html::figure;
 use super::key::Key;
 use super::scale::clock;
 use super::timeline::{Stay, Timeline, Tint};
-use crate::model::PeriodRecord;
+use crate::model::{PeriodRecord, READ_AGAIN};
 use headroom_units::{Fact, Part, Quantity, Role, Sensor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -39,6 +39,10 @@ pub(crate) struct Parts {
     states: Vec<String>,
     changes: VecDeque<[String; 4]>,
     changes_left_out: usize,
+    /// What was said of a configuration that was read again in the period before: for some seconds it may be said in each.
+    told: Vec<String>,
+    /// When such a thing was said first.
+    read_again_s: Vec<f64>,
 }
 
 /// One part.
@@ -137,18 +141,54 @@ impl PartData {
 impl Parts {
     /// Adds the parts of a period, which belongs to the last of so many points.
     pub(crate) fn add(&mut self, points: usize, period: &PeriodRecord) {
+        self.tell(period);
         for part in &period.parts {
             // What the cluster says stands in the plots of the whole.
             if part.role != Role::Cluster {
                 let band = self.bands.entry(part.role).or_default();
                 for (quantity, value) in &part.values {
-                    band.add(points, Key::of(*quantity, part.source), *value);
+                    band.add(points, Key::of_part(*quantity, part), *value);
                 }
             }
             if let Some(at) = self.place(part) {
                 self.add_one(at, points, period, part);
             }
         }
+    }
+
+    /// Lists what a signal had read again, and what came of it.
+    fn tell(&mut self, period: &PeriodRecord) {
+        let reasons = period.reasons.iter();
+        let told: Vec<String> = reasons
+            .filter(|reason| READ_AGAIN.contains(&reason.rule.as_str()))
+            .map(|reason| reason.text.clone())
+            .collect();
+        let before = std::mem::replace(&mut self.told, told.clone());
+        let new: Vec<&String> = told.iter().filter(|text| !before.contains(text)).collect();
+        if !new.is_empty() && self.read_again_s.len() < MAX_CHANGES {
+            self.read_again_s.push(period.at.get());
+        }
+        for text in new {
+            self.change(period.at.get(), ["configuration", text, ""]);
+        }
+    }
+
+    fn change(&mut self, at_s: f64, [part, state, trouble]: [&str; 3]) {
+        if self.changes.len() == MAX_CHANGES {
+            self.changes.pop_front();
+            self.changes_left_out += 1;
+        }
+        let at = match at_s {
+            at_s if at_s < 60.0 => format!("{at_s:.1} s"),
+            at_s => clock(at_s),
+        };
+        self.changes
+            .push_back([at, part.to_owned(), state.to_owned(), trouble.to_owned()]);
+    }
+
+    /// When a configuration was read again, in seconds.
+    pub(crate) fn read_again_s(&self) -> &[f64] {
+        &self.read_again_s
     }
 
     fn place(&mut self, part: &Part) -> Option<usize> {
@@ -169,7 +209,7 @@ impl Parts {
         let data = &mut self.all[at];
         let length_s = period.duration.get();
         for (quantity, value) in &part.values {
-            let key = Key::of(*quantity, part.source);
+            let key = Key::of_part(*quantity, part);
             if let Some(columns) = &mut data.columns {
                 columns.add(points, key, *value);
             }
@@ -182,8 +222,18 @@ impl Parts {
             let sum = data.sums.entry(key).or_default();
             *sum = (sum.0 + value * length_s, sum.1 + length_s);
         }
-        // What was a fact before and is none now is none at the end.
-        if !part.facts.is_empty() {
+        if part.role == Role::Importance {
+            // Counts of a period, of which people ask how many there were.
+            for (name, fact) in &part.facts {
+                let (Fact::Count(count), Fact::Count(sum)) =
+                    (fact, data.facts.entry(name.clone()).or_insert(Fact::Count(0)))
+                else {
+                    continue;
+                };
+                *sum += count;
+            }
+        } else if !part.facts.is_empty() {
+            // What was a fact before and is none now is none at the end.
             data.facts.clone_from(&part.facts);
         }
         for trouble in &part.trouble {
@@ -208,19 +258,8 @@ impl Parts {
         if part.role == Role::Class {
             return;
         }
-        if self.changes.len() == MAX_CHANGES {
-            self.changes.pop_front();
-            self.changes_left_out += 1;
-        }
-        self.changes.push_back([
-            match period.at.get() {
-                at_s if at_s < 60.0 => format!("{at_s:.1} s"),
-                at_s => clock(at_s),
-            },
-            part.name.clone(),
-            format!("{before} \u{2192} {state}"),
-            part.trouble.join("; "),
-        ]);
+        let state = format!("{before} \u{2192} {state}");
+        self.change(period.at.get(), [&part.name, &state, &part.trouble.join("; ")]);
     }
 
     fn state_number(&mut self, state: &str) -> Option<usize> {
@@ -249,6 +288,7 @@ impl Parts {
         let names: Vec<String> = names
             .map(|role| match role {
                 Role::Class => "classes".to_owned(),
+                Role::Importance => "classes of importance".to_owned(),
                 other => format!("{}s", other.name()),
             })
             .collect();
@@ -318,7 +358,11 @@ impl Parts {
         let first_key = header.len();
         header.extend(keys.iter().map(|key| key.head()));
         let after_keys = header.len();
-        optional(&mut header, facts, &["facts at the end"]);
+        let facts_head = match role {
+            Role::Importance => "in all",
+            _ => "facts at the end",
+        };
+        optional(&mut header, facts, &[facts_head]);
         optional(&mut header, troubles, &["trouble"]);
         let rows = self.of(role).map(|part| {
             let mut row = vec![part.name.clone()];
@@ -351,6 +395,7 @@ impl Parts {
                 Role::Meter => "The meters: means over the run",
                 Role::Estimator => "The estimators: means over the run",
                 Role::Size => "Requests by the size of their answers: means over the run",
+                Role::Importance => "Requests by class of importance: means over the run, and counts of all of it",
                 Role::Class => {
                     "The classes of connections: means over the run. Latencies are of all connections of a class together; a class misses its \
                      SLOs while one of its connections does"
@@ -385,6 +430,7 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Reason;
     use headroom_units::{Lever, Seconds, Sensor};
 
     #[test]
@@ -482,5 +528,57 @@ mod tests {
         let changes = parts.changes().unwrap();
         assert_eq!(changes.rows.len(), MAX_CHANGES);
         assert_eq!(changes.caption, "The last 100; 199 came before them");
+    }
+
+    #[test]
+    fn what_was_turned_away_is_counted_over_the_run() {
+        let mut parts = Parts::default();
+        for index in 0..4_u64 {
+            let at = Seconds::new(index as f64);
+            let mut period = PeriodRecord::new(index, at, Seconds::new(1.0), None);
+            let class = Part::new("checkout", Role::Importance)
+                .with(Sensor::TurnedAway, Some(3.0))
+                .fact("turned_away", 3_u64)
+                .fact("waited", index);
+            period.parts = vec![class];
+            parts.add(index as usize + 1, &period);
+        }
+        parts.end();
+        let table = &parts.tables()[0];
+        assert_eq!(table.header.last().unwrap(), "in all");
+        assert_eq!(table.rows[0].last().unwrap(), "turned away: 12; waited: 6");
+    }
+
+    #[test]
+    fn what_was_read_again_is_listed_once_and_marked() {
+        let mut parts = Parts::default();
+        let mut add = |second: u64, texts: &[&str]| {
+            let at = Seconds::new(second as f64);
+            let mut period = PeriodRecord::new(second, at, Seconds::new(1.0), None);
+            let reasons = texts.iter().map(|text| Reason::new(READ_AGAIN[0], *text, &[]));
+            period.reasons = reasons.chain([Reason::new("shrink", "20 arrive", &[])]).collect();
+            parts.add(second as usize + 1, &period);
+        };
+        let out = "server web2 is taken out";
+        for (second, texts) in [
+            (0, &[][..]),
+            (1, &[out, "gateway g2 joins"]),
+            (2, &[out]),
+            (3, &[]),
+            (4, &[out]),
+        ] {
+            add(second, texts);
+        }
+        let rows = parts.changes().unwrap().rows;
+        let said: Vec<(&str, &str)> = rows
+            .iter()
+            .map(|row| (row[0].as_str(), row[2].as_str()))
+            .collect();
+        assert_eq!(
+            said,
+            [("1.0 s", out), ("1.0 s", "gateway g2 joins"), ("4.0 s", out)]
+        );
+        assert!(rows.iter().all(|row| row[1] == "configuration"));
+        assert_eq!(parts.read_again_s(), [1.0, 4.0]);
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn render(run: &RunData) -> String {
     let _ = writeln!(
         body,
         "<details><summary>The configuration at the start</summary><p>Flags of the command, which stands below, go before it; what is not \
-         written has the default of the program's version; what a SIGHUP changed shows in the states of nodes and gateways.</p><pre>{}</pre></details>",
+         written has the default of the program's version; what a SIGHUP changed is among what happened to nodes and gateways.</p><pre>{}</pre></details>",
         escape(&run.info.meta.config)
     );
     body.push_str(&provenance(std::slice::from_ref(summary)));
@@ -217,7 +217,7 @@ fn cards(run: &RunData) -> String {
             let value = with_unit(Some(capacity.get()), "1/s");
             add(
                 "Capacity",
-                value,
+                format!("{}{value}", summary.capacity_words()),
                 "at the end, of the servers that took requests".to_owned(),
                 "",
             );

@@ -420,7 +420,7 @@ fn a_run_that_estimates_a_capacity_says_it_and_has_no_row_without_a_value() {
         "attempts, retries included",
         "SYNs dropped",
         "Connection attempts, retries included",
-        "Capacity, or a lower bound of it, in connections",
+        "Capacity, at least, in connections",
     ] {
         assert!(html.contains(needed), "{needed}");
     }

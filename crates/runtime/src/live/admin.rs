@@ -68,8 +68,8 @@ fn of_role(tick: &Tick, role: Role) -> Vec<Part> {
     let parts: Vec<Part> = tick.parts_of(role).cloned().collect();
     // A source of telemetry is no machine.
     let is_beside = |part: &Part| match role {
-        Role::Node => matches!(part.role, Role::Size | Role::Gateway),
-        _ => part.role == Role::Size,
+        Role::Node => matches!(part.role, Role::Size | Role::Importance | Role::Gateway),
+        _ => matches!(part.role, Role::Size | Role::Importance),
     };
     let has_parts = !tick.parts.iter().all(is_beside);
     let is_whole = !has_parts && tick.held().0.is_some();
@@ -181,6 +181,7 @@ impl Status {
             "gateways": of_role(tick, Role::Gateway),
             "sizes": tick.parts_of(Role::Size).collect::<Vec<_>>(),
             "classes": tick.parts_of(Role::Class).collect::<Vec<_>>(),
+            "importance": tick.parts_of(Role::Importance).collect::<Vec<_>>(),
             "comparisons": comparisons,
             "cluster": tick.parts_of(Role::Cluster).next(),
             "not_carried_out": tick.not_carried_out,

@@ -1,8 +1,8 @@
 //! What a gateway's cache and batcher did in a period, as laws are given it and as parts show it.
 
 use headroom_control::{BatchObservation, CacheObservation};
-use headroom_gateway::{BatchCounts, CacheCounts};
-use headroom_units::{Part, Ratio, Seconds, Sensor};
+use headroom_gateway::{BatchCounts, CacheCounts, RankCounts};
+use headroom_units::{Part, Ratio, Role, Seconds, Sensor};
 
 /// What a law is given of a cache's counts: what was answered from memory, fresh or as stale as the origin allows, is a hit, also where
 /// the request waited for another's fetch of the same; what the origin was asked about is none.
@@ -50,10 +50,34 @@ pub fn with_front(part: Part, cache: Option<&CacheObservation>, batching: Option
     )
 }
 
+/// What gateways did with the requests of a class of importance in a period of this length: how many had to wait, and how many of all
+/// were turned away.
+pub fn importance(name: &str, counts: RankCounts, length: Seconds) -> Part {
+    let rate = (length > Seconds::ZERO).then(|| counts.turned_away as f64 / length.get());
+    Part::new(name, Role::Importance)
+        .with(Sensor::TurnedAway, rate)
+        .fact("waited", counts.waited)
+        .fact("turned_away", counts.turned_away)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_units::Role;
+
+    #[test]
+    fn a_class_of_importance_has_its_counts_and_the_rate_at_which_it_was_turned_away() {
+        let counts = RankCounts {
+            waited: 12,
+            turned_away: 3,
+        };
+        let part = importance("checkout", counts, Seconds::new(0.5));
+        assert_eq!(part.get(Sensor::TurnedAway), Some(6.0));
+        assert_eq!(part.facts["turned_away"], 3_u64.into());
+        assert_eq!(
+            importance("checkout", counts, Seconds::ZERO).get(Sensor::TurnedAway),
+            None
+        );
+    }
 
     #[test]
     fn what_memory_answered_is_a_hit_and_what_the_origin_was_asked_is_none() {

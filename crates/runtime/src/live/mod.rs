@@ -326,6 +326,10 @@ impl ControlLoop<'_, '_> {
             period.add(part);
         }
         let sizes = sizes.map(|sizes| sizes.observation(self.frame.slo));
+        let importance = telemetry.iter().flat_map(|period| &period.importance);
+        for (name, counts) in importance {
+            period.add(front::importance(name, *counts, length));
+        }
         let seen = Observation {
             period: index,
             length,

@@ -138,7 +138,7 @@ impl Newsroom {
             news.extend(class.read(part, all - connections(part), tick.at));
         }
         // What requests of a size there are is in the figures; where nothing is told of them is no recovery of anything.
-        let has_state = |part: &&Part| !matches!(part.role, Role::Class | Role::Size);
+        let has_state = |part: &&Part| !matches!(part.role, Role::Class | Role::Size | Role::Importance);
         for part in tick.parts.iter().filter(has_state) {
             let before = self
                 .parts

@@ -3,10 +3,11 @@
 
 use super::news::of_class;
 use super::tick::Tick;
+use headroom_console::Stop;
+use headroom_console::say::{self, HeldLine};
 use headroom_console::terminal::{Scene, Stage};
-use headroom_console::{Stop, say};
 use headroom_record::WARM_UP_PERIODS;
-use headroom_units::{Fact, Lever, Part, Quantity, Role, Seconds, Sensor, Source};
+use headroom_units::{CapacityKind, Fact, Lever, Part, Quantity, Role, Seconds, Sensor, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -31,8 +32,12 @@ const SMALL_PARTS: usize = 3;
 const SMALL_REST: u16 = 18;
 /// A row narrower than this has its quantities in short words.
 const NARROW: usize = 110;
-/// For how long the newest line of the log, which nobody sees while the view has the terminal, stands in it.
+/// For how long the newest line of the log, which nobody sees while the view has the terminal, stands in it; and the newest warning.
 const LOG_SHOWN: Duration = Duration::from_secs(20);
+const WARNING_SHOWN: Duration = Duration::from_secs(60);
+/// Rows of the log at most, and of how many rows of the screen each is one.
+const LOG_ROWS: usize = 4;
+const SCREEN_A_LOG_ROW: usize = 6;
 /// Stands where a text was cut.
 const CUT: char = '…';
 /// Periods that wait where drawing is slow: half an hour of half seconds. The view's totals lack those beyond.
@@ -114,7 +119,7 @@ impl Scene for Screen {
     }
 
     fn draw(&self, frame: &mut Frame<'_>) {
-        self.draw_all(frame);
+        self.draw_all(frame, &say::newest_held(LOG_SHOWN, WARNING_SHOWN));
     }
 }
 
@@ -176,7 +181,8 @@ impl Screen {
         self.latest.as_ref().and_then(|tick| tick.target)
     }
 
-    fn draw_all(&self, frame: &mut Frame<'_>) {
+    /// The whole screen, beside what the log says now.
+    fn draw_all(&self, frame: &mut Frame<'_>, log: &[HeldLine]) {
         let parts = self.latest.as_ref().map_or(&[][..], |tick| &tick.parts);
         let height = frame.area().height;
         // A small screen has one row of plots, of a few parts and of the newest reason.
@@ -186,11 +192,16 @@ impl Screen {
         let rows = parts.len().min(if is_small { small_rows } else { MAX_PARTS });
         // Where no plot but that of latency has room, the values of the others have a line.
         let is_line = is_small && held;
-        let first_lines = self.first_lines(usize::from(frame.area().width));
+        let first_lines = self.first_lines(frame.area(), log);
         let is_long = first_lines
             .first()
             .is_some_and(|line| line.width() > usize::from(frame.area().width));
-        let first_rows = if is_long { 2 } else { first_lines.len() };
+        // A line that is broken into two takes the place of the notes, and not of the log.
+        let first_rows = match (is_long, log.is_empty()) {
+            (true, true) => 2,
+            (true, false) => first_lines.len() + 1,
+            (false, _) => first_lines.len(),
+        };
         let [head, progress, now, latency, middle, table, reasons] = Layout::vertical([
             Constraint::Length(first_rows as u16),
             Constraint::Length(1),
@@ -202,7 +213,7 @@ impl Screen {
             Constraint::Length(if is_small { 6 } else { REASONS as u16 + 2 }),
         ])
         .areas(frame.area());
-        frame.render_widget(Paragraph::new(first_lines).wrap(Wrap { trim: true }), head);
+        frame.render_widget(Paragraph::new(first_lines).wrap(Wrap { trim: false }), head);
         self.progress(frame, progress);
         if is_line {
             let values = cut(&self.now(), usize::from(now.width));
@@ -313,6 +324,18 @@ impl Screen {
         (lines.into_iter().map(Line::from).collect(), 0)
     }
 
+    /// What the curve of the capacity is called, by what its number is now.
+    fn capacity_name(&self) -> &'static str {
+        let parts = self.latest.as_ref().map_or(&[][..], |tick| &tick.parts);
+        let mut wholes = parts.iter().filter(|part| part.role == Role::Cluster);
+        match wholes.find_map(CapacityKind::of) {
+            Some(CapacityKind::AtLeast) => "capacity, at least",
+            Some(CapacityKind::About) => "capacity, about",
+            Some(CapacityKind::Presumed) => "capacity, presumed",
+            Some(CapacityKind::Exact | CapacityKind::Given) | None => "capacity",
+        }
+    }
+
     /// What the charts beside each other show: each lever that there is with what is used of it, power where no lever shows it, and
     /// the requests.
     fn charts(&self) -> Vec<Vec<(Quantity, &'static str, Color)>> {
@@ -343,7 +366,7 @@ impl Screen {
         charts.push(together(&[
             (Sensor::ArrivalRate, "arrivals", Color::White),
             (Sensor::ServiceRate, "served", Color::Blue),
-            (Sensor::Capacity, "capacity", Color::Green),
+            (Sensor::Capacity, self.capacity_name(), Color::Green),
         ]));
         charts.push(together(&[
             (Sensor::QueueMean, "mean", Color::Cyan),
@@ -355,8 +378,10 @@ impl Screen {
         charts
     }
 
-    /// The run in a line, and the notes that fit into a second one whole; others are in the log and in the report.
-    fn first_lines(&self, width: usize) -> Vec<Line<'static>> {
+    /// The run in a line, and below it what the log says now; else the notes that fit into a second one whole, others are in the log and in
+    /// the report.
+    fn first_lines(&self, area: Rect, log: &[HeldLine]) -> Vec<Line<'static>> {
+        let width = usize::from(area.width);
         let Some(heading) = &self.heading else {
             return Vec::new();
         };
@@ -400,12 +425,22 @@ impl Screen {
             .into_iter()
             .find(|spans| fits(spans))
             .unwrap_or_else(|| first(true));
-        let notes = match say::newest_held(LOG_SHOWN) {
-            Some(line) => Line::styled(cut(&line, width), Style::new().fg(Color::Yellow)),
-            None => Line::styled(fitting(&heading.notes, width), Style::new().fg(Color::DarkGray)),
+        let below: Vec<Line<'_>> = match log.is_empty() {
+            true => {
+                let notes = Line::styled(fitting(&heading.notes, width), Style::new().fg(Color::DarkGray));
+                Some(notes)
+                    .filter(|notes| notes.width() > 0)
+                    .into_iter()
+                    .collect()
+            }
+            false => {
+                let rows = (usize::from(area.height) / SCREEN_A_LOG_ROW).clamp(1, LOG_ROWS);
+                let lines = log_rows(log, width, rows).into_iter();
+                let yellow = Style::new().fg(Color::Yellow);
+                lines.map(|line| Line::styled(line, yellow)).collect()
+            }
         };
-        let notes = (notes.width() > 0).then_some(notes);
-        std::iter::once(Line::from(first)).chain(notes).collect()
+        std::iter::once(Line::from(first)).chain(below).collect()
     }
 
     fn progress(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -533,7 +568,12 @@ impl Screen {
                         }
                         _ => self.name(*quantity),
                     };
-                    format!("{name} {}", info.read(*value))
+                    let kind = CapacityKind::of(part).filter(|_| *quantity == Sensor::Capacity.into());
+                    let kind = kind.map_or("", |kind| match width < NARROW {
+                        true => kind.sign(),
+                        false => kind.words(),
+                    });
+                    format!("{name} {kind}{}", info.read(*value))
                 });
                 let capacity = capacity.clone();
                 capacity.into_iter().chain(values).collect::<Vec<_>>().join("  ")
@@ -613,6 +653,24 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     let options = textwrap::Options::new(width).subsequent_indent("  ");
     let lines = textwrap::wrap(text, options);
     lines.iter().map(|line| cut(line, width)).collect()
+}
+
+/// Lines of the log in at most so many rows, the last line in one at least; what has no room ends in a sign.
+fn log_rows(log: &[HeldLine], width: usize, rows: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    for (at, line) in log.iter().enumerate() {
+        let left = rows.saturating_sub(all.len());
+        let room = left.saturating_sub(log.len() - 1 - at);
+        let mut lines = wrapped(&line.text, width);
+        if lines.len() > room {
+            lines.truncate(room);
+            if let Some(last) = lines.last_mut() {
+                *last = cut(&format!("{last}{CUT}"), width);
+            }
+        }
+        all.extend(lines);
+    }
+    all
 }
 
 /// Those of the notes that have room beside each other in a line of this width, each of them whole.

@@ -7,8 +7,13 @@ use ratatui::backend::TestBackend;
 
 /// The lines of the view on a screen of this size.
 fn drawn(screen: &Screen, width: u16, height: u16) -> Vec<String> {
+    drawn_beside(screen, &[], width, height)
+}
+
+/// The same beside what the log says.
+fn drawn_beside(screen: &Screen, log: &[HeldLine], width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| screen.draw_all(frame)).unwrap();
+    terminal.draw(|frame| screen.draw_all(frame, log)).unwrap();
     let cells = &terminal.backend().buffer().content;
     let lines = cells.chunks(usize::from(width));
     lines
@@ -279,4 +284,92 @@ fn of_many_servers_those_in_trouble_are_shown_and_their_figures_fit_80_columns()
         lines.iter().any(|line| line.contains("3 of the parts")),
         "{lines:#?}"
     );
+}
+
+/// The rows of the head of the view while the log has this to say.
+fn head_with(line: &str, width: u16, height: u16) -> Vec<String> {
+    let log = [HeldLine::of(line, Duration::ZERO)];
+    let mut screen = Screen::default();
+    screen.take(Message::Heading(Heading {
+        law: "elastic".to_owned(),
+        trace: "live traffic".to_owned(),
+        length: None,
+        notes: vec!["a note".to_owned()],
+    }));
+    let mut tick = late(1, 3.0, 180);
+    tick.parts = (1..=4)
+        .map(|node| Part::new(format!("web{node}"), Role::Node))
+        .collect();
+    screen.take(Message::Tick(Box::new(tick)));
+    let lines = drawn_beside(&screen, &log, width, height);
+    let progress = lines.iter().position(|line| line.starts_with("1 s")).unwrap();
+    let head = lines[1..progress].iter();
+    head.map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_warning_of_the_log_is_broken_into_lines_without_its_colours_and_its_time() {
+    let ansi = "\u{1b}[2m2026-11-29T22:06:35.846011Z\u{1b}[0m \u{1b}[33m WARN\u{1b}[0m /etc/headroom/resize.toml:12: \
+                law.elastic.boot_s: is -5: allowed is a number above 0. The gateways stay as they were, and who is taken out";
+    assert_eq!(
+        head_with(ansi, 80, 24),
+        [
+            "WARN /etc/headroom/resize.toml:12: law.elastic.boot_s: is -5: allowed is a",
+            "  number above 0. The gateways stay as they were, and who is taken out"
+        ]
+    );
+    assert_eq!(head_with(ansi, 160, 50).len(), 1);
+
+    let long = format!("WARN law.nme: {}the end", "no such key ".repeat(24));
+    assert!(long.len() > 300);
+    let at_80 = head_with(&long, 80, 24);
+    assert_eq!(at_80.len(), 4, "{at_80:#?}");
+    assert!(
+        at_80[0].starts_with("WARN law.nme: no such key") && at_80[3].ends_with("the end"),
+        "{at_80:#?}"
+    );
+    let at_160 = head_with(&long, 160, 50);
+    assert!(at_160.len() == 2 && at_160[1].ends_with("the end"), "{at_160:#?}");
+    let endless = head_with(&"no such key ".repeat(99), 80, 24);
+    assert!(endless.len() == 4 && endless[3].ends_with(CUT), "{endless:#?}");
+}
+
+#[test]
+fn a_warning_and_a_newer_note_share_the_rows_of_the_log() {
+    let line = |text: &str, is_warning| HeldLine {
+        text: text.to_owned(),
+        age: Duration::ZERO,
+        is_warning,
+    };
+    let both = [
+        line(&"wrong here ".repeat(40), true),
+        line("web1: serving to draining", false),
+    ];
+    let rows = log_rows(&both, 80, 4);
+    assert_eq!(rows.len(), 4);
+    assert!(rows[2].ends_with(CUT), "{rows:#?}");
+    assert_eq!(rows[3], "web1: serving to draining");
+}
+
+#[test]
+fn a_capacity_is_never_shown_without_what_kind_of_number_it_is() {
+    let screen = Screen::default();
+    let row = |kind: &str, width: usize| {
+        let part = Part::new("web1", Role::Node)
+            .in_state("serving")
+            .with(Sensor::ArrivalRate, Some(19.0))
+            .with(Sensor::Capacity, Some(15.0))
+            .fact("capacity", kind);
+        screen.row(&part, width).to_string()
+    };
+    for (kind, narrow, wide) in [
+        ("exact", "takes 15.0 /s", "Capacity 15.0 /s"),
+        ("given", "takes 15.0 /s", "Capacity 15.0 /s"),
+        ("about", "takes ~15.0 /s", "Capacity about 15.0 /s"),
+        ("presumed", "takes ~15.0 /s", "Capacity presumably 15.0 /s"),
+        ("lower-bound", "takes >=15.0 /s", "Capacity at least 15.0 /s"),
+    ] {
+        assert!(row(kind, 78).ends_with(narrow), "{}", row(kind, 78));
+        assert!(row(kind, 158).ends_with(wide), "{}", row(kind, 158));
+    }
 }

@@ -86,7 +86,7 @@ pub const ENDED: &str = "its process has ended, and no client of its next was se
 pub const UNHELPED: [&str; 3] = [NO_CLIENT, BY_EVENTS, ENDED];
 
 /// The rule of what came of classes that were read again.
-const CLASSES: &str = "oncall-classes";
+const CLASSES: &str = headroom_record::READ_AGAIN[1];
 
 /// What the reason begins with of a law of areas, or a policy, that was asked for too much.
 const WARNING: &str = "warning: ";

@@ -3,6 +3,7 @@
 
 use super::amendment::Amendment;
 use super::ownership::Watched;
+use super::told::Told;
 use super::{ControllerArgs, read};
 use crate::config::controller::ControllerFile;
 use anyhow::anyhow;
@@ -53,6 +54,8 @@ pub(super) struct Reload {
     pub watched: Option<Watched>,
     /// What keeps a second controller away from a file that was put in the place of the first.
     pub lock: Option<File>,
+    /// What came of it, for the decisions of the run.
+    pub told: Told,
 }
 
 impl Hangups {
@@ -105,10 +108,18 @@ impl Hangups {
 impl Reload {
     fn at_hangup(&mut self) {
         match self.again() {
-            Ok(lines) => lines
-                .iter()
-                .for_each(|line| say::note!("{}: {line}", self.file.display())),
-            Err(errors) => tracing::warn!("the gateways stay as they were, and who is taken out: {errors}"),
+            Ok(lines) => {
+                for line in &lines {
+                    say::note!("{}: {line}", self.file.display());
+                    self.told.tell(line);
+                }
+            }
+            Err(errors) => {
+                // What is wrong comes first: a view has room for a few lines.
+                let line = format!("{errors}. The gateways stay as they were, and who is taken out");
+                tracing::warn!("{line}");
+                self.told.tell(&line);
+            }
         }
     }
 

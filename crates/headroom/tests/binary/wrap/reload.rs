@@ -91,7 +91,7 @@ fn a_file_without_the_classes_that_the_law_in_force_needs_is_refused() {
     fs::write(&file, "").unwrap();
     database.program.signal(Signal::HUP);
     wait("it is refused", || {
-        database.program.err().contains("the classes stay as they were")
+        database.program.err().contains("The classes stay as they were")
     });
     assert_has(database.program.err(), &["is paced", "has an SLO"]);
     database.program.signal(Signal::TERM);

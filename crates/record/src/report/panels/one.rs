@@ -8,10 +8,14 @@ use crate::report::columns::{Column, Moment, largest};
 use crate::report::data::RunData;
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
+use headroom_units::Sensor;
 
 /// Colours of further sensors of a panel, and of levers beside a sensor.
 const SENSORS: [&str; 5] = ["c2 thin dashed", "c4 thin", "c6 thin", "c3 thin", "c1 thin"];
 const LEVERS: [&str; 3] = ["c5", "c0", "c2"];
+
+/// What a class of a line has where its stroke is dashed.
+const DASHED: &str = " dashed";
 
 /// The panels of one run.
 pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
@@ -20,6 +24,26 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
     let mut panels: Vec<Panel<'_>> = latency(span, run, &main).into_iter().collect();
     for group in groups(run) {
         panels.push(together(span, run, &main, &group));
+    }
+    let read_again: Vec<(f64, f64)> = run
+        .parts
+        .read_again_s()
+        .iter()
+        .map(|at_s| (*at_s, *at_s))
+        .collect();
+    if !read_again.is_empty() {
+        for panel in &mut panels {
+            panel.spans.push(Spans {
+                class: "read-again".to_owned(),
+                strip: None,
+                spans: read_again.clone(),
+            });
+        }
+        if let Some(first) = panels.first_mut() {
+            first
+                .title
+                .push_str("; upright lines: the configuration was read again");
+        }
     }
     label_last(&mut panels);
     panels
@@ -60,11 +84,22 @@ fn together<'a>(span: (f64, f64), run: &'a RunData, main: &str, group: &[(Key, &
     let mut panel = panel(span, title, lead.unit(), LOW, scale(lead, columns));
     let free = |class: &&&str| !class.starts_with(main);
     let (mut sensors, mut levers) = (SENSORS.iter().filter(free), LEVERS.iter().filter(free));
+    let mut of_capacity = None;
     for (key, column) in group {
         let class = match key.is_lever() {
             _ if *key == lead => main,
             true => levers.next().unwrap_or(&"c0"),
+            // The same server's: told apart by the stroke alone.
+            false if *key == Key::CapacityAtLeast && of_capacity.is_some() => of_capacity.unwrap_or_default(),
             false => sensors.next().unwrap_or(&"c0 thin"),
+        };
+        let class = match key {
+            Key::By(Sensor::Capacity) => {
+                of_capacity = Some(class);
+                class.replace(DASHED, "")
+            }
+            Key::CapacityAtLeast => class.replace(DASHED, "") + DASHED,
+            _ => class.to_owned(),
         };
         let alone = group.len() == 1;
         let label = if alone { String::new() } else { run.title(*key) };
@@ -72,7 +107,7 @@ fn together<'a>(span: (f64, f64), run: &'a RunData, main: &str, group: &[(Key, &
             Shape::Step if alone => Shape::Area,
             shape => shape,
         };
-        panel.lines.push(line(run, column, label, class, shape));
+        panel.lines.push(line(run, column, label, &class, shape));
     }
     panel
 }

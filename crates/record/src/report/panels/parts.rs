@@ -10,6 +10,9 @@ use crate::report::plot::{Panel, Shape};
 use crate::report::scale::Scale;
 use headroom_units::{Role, Sensor};
 
+/// What parts take, where it was given, measured or presumed.
+const CAPACITY: Key = Key::By(Sensor::Capacity);
+
 /// A class's latencies, each with its target.
 const OF_CLASSES: [(&str, Sensor, Sensor); 3] = [
     ("P95", Sensor::LatencyP95, Sensor::TargetP95),
@@ -81,10 +84,13 @@ pub(crate) fn of_parts(run: &RunData, role: Role) -> Vec<Panel<'_>> {
     };
     // Drawn already, as the run's.
     let is_the_runs = |key: Key| key.is_of_on_call() && run.columns.get(key).is_some();
-    let drawn = |key: Key, band| is_drawn(key, band) && !own(key) && !is_the_runs(key);
+    let count = run.parts.of(role).count();
+    // In the panel of what is known better, where there is one with lines for each.
+    let capacity = run.parts.band(role).and_then(|band| band.get(CAPACITY));
+    let is_beside = |key: Key| key == Key::CapacityAtLeast && capacity.is_some() && count <= MAX_LINES;
+    let drawn = |key: Key, band| is_drawn(key, band) && !own(key) && !is_the_runs(key) && !is_beside(key);
     for (key, band) in known.filter(|(key, band)| drawn(*key, band)) {
         let title = key.title();
-        let count = run.parts.of(role).count();
         let panel = if count > MAX_LINES {
             let title = format!("{title}: mean of {count}, the band from the smallest to the largest");
             let mut panel = panel(span, title, key.unit(), LOW, scale(key, std::iter::once(band)));
@@ -101,21 +107,38 @@ pub(crate) fn of_parts(run: &RunData, role: Role) -> Vec<Panel<'_>> {
     panels
 }
 
-fn lines<'a>(span: (f64, f64), run: &'a RunData, role: Role, key: Key, title: String) -> Panel<'a> {
-    let of_parts: Vec<(usize, &str, &Column)> = run
-        .parts
-        .of(role)
-        .enumerate()
-        .filter_map(|(number, part)| Some((number, part.name.as_str(), part.columns.as_ref()?.get(key)?)))
-        .collect();
-    let columns = of_parts.iter().map(|(.., column)| *column);
+fn lines<'a>(span: (f64, f64), run: &'a RunData, role: Role, key: Key, mut title: String) -> Panel<'a> {
+    let of = |key: Key| -> Vec<(usize, &str, &Column)> {
+        let parts = run.parts.of(role).enumerate();
+        let known = parts.filter_map(|(number, part)| {
+            Some((number, part.name.as_str(), part.columns.as_ref()?.get(key)?))
+        });
+        known.collect()
+    };
+    let of_parts = of(key);
+    let at_least = match key {
+        CAPACITY => of(Key::CapacityAtLeast),
+        _ => Vec::new(),
+    };
+    if !at_least.is_empty() {
+        title.push_str("; dotted: at least");
+    }
+    let columns = of_parts.iter().chain(&at_least).map(|(.., column)| *column);
     let mut panel = panel(span, title, key.unit(), LOW, scale(key, columns));
-    for (number, name, column) in of_parts {
-        // The six colours, then grey, then all of them dashed.
-        let class = format!("c{} {}", (number + 1) % 7, if number < 7 { "" } else { "dashed" });
+    let has_line = |number: usize| of_parts.iter().any(|(other, ..)| *other == number);
+    // The six colours, then grey, then all of them dashed.
+    let colour = |number: usize| format!("c{}", (number + 1) % 7);
+    for (number, name, column) in &of_parts {
+        let class = format!("{} {}", colour(*number), if *number < 7 { "" } else { "dashed" });
+        let line = line(run, column, (*name).to_owned(), &class, shape(key));
+        panel.lines.push(line);
+    }
+    for (number, name, column) in at_least {
+        let label = if has_line(number) { "" } else { name };
+        let class = format!("{} dotted", colour(number));
         panel
             .lines
-            .push(line(run, column, name.to_owned(), &class, shape(key)));
+            .push(line(run, column, label.to_owned(), &class, shape(key)));
     }
     panel
 }

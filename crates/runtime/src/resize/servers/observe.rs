@@ -6,9 +6,9 @@ use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Counted, Queue, Shown};
 use headroom_control::NodeObservation;
-use headroom_control::capacity::QueueKind;
+use headroom_control::capacity::{Capacity, QueueKind};
 use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, Work, demand};
-use headroom_units::{Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
+use headroom_units::{CapacityKind, Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
 use std::time::Instant;
 
 /// What is said of a slow server.
@@ -19,6 +19,18 @@ const WAITS: &str = "it is to be taken out, and serves on until the others take 
 
 /// Of a server that fails more of its requests than this it is not asked how long they take.
 const FEW_FAILURES: f64 = 0.02;
+
+/// What some servers take together, and what kind of number that is: of the least sure among them, and at least that where nothing is known
+/// of one.
+fn sum(capacities: &[Capacity]) -> Option<(f64, CapacityKind)> {
+    let known = capacities.iter().filter_map(|capacity| capacity.value());
+    let per_s = known.map(PerSecond::get).reduce(|sum, one| sum + one)?;
+    let kinds = capacities
+        .iter()
+        .map(|capacity| CapacityKind::named(capacity.name()));
+    let kind = kinds.map(|kind| kind.unwrap_or(CapacityKind::AtLeast)).max();
+    Some((per_s, kind?))
+}
 
 /// A step shorter than this part of a period is counted with the one before.
 const SHORT: f64 = 0.8;
@@ -371,15 +383,17 @@ impl Servers {
     /// The cluster as a whole.
     fn whole(&self, states: &[PowerState], arrival_rate: Option<PerSecond>) -> Part {
         let taking = (0..states.len()).filter(|at| states[*at].takes_requests());
-        let known: Vec<f64> = taking
-            .filter_map(|at| self.capacity(at).value())
-            .map(PerSecond::get)
-            .collect();
-        let capacity = (!known.is_empty()).then(|| known.iter().sum());
-        Part::new(DevicePeriod::CLUSTER, Role::Cluster)
+        let capacities: Vec<Capacity> = taking.map(|at| self.capacity(at)).collect();
+        let sum = sum(&capacities);
+        let part = Part::new(DevicePeriod::CLUSTER, Role::Cluster)
             .with(Lever::Servers, self.in_force().get(Lever::Servers))
             .with(Sensor::ArrivalRate, arrival_rate.map(PerSecond::get))
-            .with(Sensor::Capacity, capacity)
+            .with(Sensor::Capacity, sum.map(|(per_s, _)| per_s));
+        match sum {
+            Some(_) if self.parts.fixed.is_some() => part.fact("capacity", CapacityKind::Given.name()),
+            Some((_, kind)) => part.fact("capacity", kind.name()),
+            None => part,
+        }
     }
 
     /// What the servers drew by the model, where there is one; it counts where no meter of a device says it.
@@ -431,5 +445,33 @@ impl Servers {
         period.power = Some(Estimated(power).into());
         period.energy = Some(Estimated(power * length).into());
         "the model of [energy]".clone_into(&mut period.zone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_is_as_sure_as_the_least_sure_in_it() {
+        use Capacity::{About, Exact, LowerBound, Presumed, Unknown};
+        let (ten, five) = (PerSecond::new(10.0), PerSecond::new(5.0));
+        for (capacities, wanted) in [
+            (vec![], None),
+            (vec![Unknown], None),
+            (vec![Exact(ten), Exact(five)], Some((15.0, CapacityKind::Exact))),
+            (vec![About(ten), Exact(five)], Some((15.0, CapacityKind::About))),
+            (
+                vec![About(ten), Presumed(five)],
+                Some((15.0, CapacityKind::Presumed)),
+            ),
+            (
+                vec![LowerBound(ten), Presumed(five)],
+                Some((15.0, CapacityKind::AtLeast)),
+            ),
+            (vec![Exact(ten), Unknown], Some((10.0, CapacityKind::AtLeast))),
+        ] {
+            assert_eq!(sum(&capacities), wanted, "{capacities:?}");
+        }
     }
 }
