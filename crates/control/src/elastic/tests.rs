@@ -436,6 +436,47 @@ fn a_server_takes_what_it_took_last_itself_else_what_its_least_equal_takes() {
     assert!(ranks[1] < ranks[3], "{ranks:?}");
 }
 
+/// Clients that reset at once are accepted and served in no time: three servers of 25/s that take 60/s seem to take ten times that.
+#[test]
+fn a_bound_that_contradicts_a_limit_that_was_met_makes_none_go_but_on_trial() {
+    let mut world = World::new(wide(), 3, 3, exact(25.0));
+    for _ in 0..200 {
+        world.busy(60, 12);
+    }
+    for node in &mut world.nodes {
+        node.capacity = Capacity::LowerBound(PerSecond::new(219.7));
+    }
+    let goes_after = (1..1_000).find(|_| world.busy(60, 12) < 3).unwrap();
+    assert_eq!(
+        (world.rule.as_str(), world.taking()),
+        ("probe", 3),
+        "{goes_after}"
+    );
+    world.nodes[2].state = PowerState::Draining;
+    for node in &mut world.nodes[..2] {
+        node.capacity = exact(25.0);
+    }
+    assert_eq!((world.busy(60, 20), world.rule.as_str()), (3, "probe-failed"));
+    world.nodes[2].state = PowerState::Serving;
+    for _ in 0..500 {
+        assert_eq!(world.busy(60, 12), 3, "{}", world.rule);
+    }
+    // One that has become faster for good is found so.
+    let mut world = World::new(wide(), 3, 3, exact(25.0));
+    for _ in 0..200 {
+        world.busy(60, 12);
+    }
+    for node in &mut world.nodes {
+        node.capacity = Capacity::LowerBound(PerSecond::new(100.0));
+    }
+    assert!((1..1_000).any(|_| world.busy(60, 3) < 3));
+    world.nodes[2].state = PowerState::Draining;
+    assert!((1..100).any(|_| {
+        assert_eq!(world.busy(60, 3), 2, "{}", world.rule);
+        world.rule == "probe-passed"
+    }));
+}
+
 #[test]
 fn lost_telemetry_costs_energy_and_never_latency() {
     let mut world = World::new(wide(), 2, 5, exact(100.0));
