@@ -115,6 +115,10 @@ impl Elastic {
             return 1;
         };
         server.leave = leave;
+        if leave == Leave::Replaced {
+            // Only now it is gone.
+            server.since_s = now_s;
+        }
         // The next one waits for a time without difficulty that begins now.
         self.difficult_s = now_s;
         0
