@@ -4,6 +4,7 @@ use crate::oncall::areas::CoreArea;
 use crate::oncall::policy::Grant;
 use crate::placement::Routes;
 use crate::reflex::Reflex;
+use crate::resize::Leave;
 use headroom_units::{Comparison, Cores, Hertz, Lever, PerSecond, Seconds, Setting, Watts};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -69,6 +70,10 @@ pub struct Decision {
     /// longest. Without it those first in the list are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_ranks: Vec<u16>,
+    /// When each server goes that an operator takes out, of a law of [`Lever::Servers`] that knows whether the others do without it. Without
+    /// it they go when as many others as are decided take requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leave: Vec<Leave>,
     /// Why; at least one.
     pub reasons: Vec<Reason>,
 }
@@ -85,6 +90,7 @@ impl Decision {
             areas: Vec::new(),
             routes: None,
             server_ranks: Vec::new(),
+            leave: Vec::new(),
             reasons: Vec::new(),
         }
     }

@@ -14,6 +14,7 @@ use crate::history::LoadHistory;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::Plant;
+use crate::resize::PowerState;
 use headroom_units::{Ratio, Setting};
 
 /// Periods without telemetry after which everything goes to full.
@@ -180,9 +181,17 @@ impl Guardian {
         );
         self.stays_full |= self.failing >= self.patience || failing == Failing::Many;
         if self.stays_full {
+            let out = now
+                .nodes
+                .iter()
+                .filter(|node| node.state == PowerState::Maintenance);
+            let out = match out.count() {
+                0 => String::new(),
+                out => format!(", and {out} in maintenance could serve"),
+            };
             let text = match self.failing {
-                1 => format!("{failed}: everything to full"),
-                periods => format!("{failed}, failing for {periods} periods now: everything to full"),
+                1 => format!("{failed}: everything to full{out}"),
+                periods => format!("{failed}, failing for {periods} periods now: everything to full{out}"),
             };
             return Some(self.full_for(decision, Reason::new(FAILING_FULL, text, &numbers)));
         }

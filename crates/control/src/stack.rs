@@ -296,7 +296,7 @@ impl Stack {
                 all.comparisons.extend(decision.comparisons);
                 all.areas.extend(decision.areas);
                 if all.server_ranks.is_empty() {
-                    all.server_ranks = decision.server_ranks;
+                    (all.server_ranks, all.leave) = (decision.server_ranks, decision.leave);
                 }
                 reflexes.extend(decision.reflex.map(|reflex| (reflex, &*member.levers)));
                 // A law of several levers may say of which each reason is.

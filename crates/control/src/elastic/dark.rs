@@ -9,7 +9,7 @@ impl Elastic {
         let since_s = *self.blind_since_s.get_or_insert(now_s);
         let blind_s = now_s - since_s;
         // Of a trial nobody knows how it goes: its server comes back.
-        self.target += usize::from(self.probe.forget());
+        self.break_off();
         let numbers = [("blind_s", blind_s)];
         if blind_s <= self.tuning.blind_s {
             let text = format!("{what} for {blind_s:.1} s: {} servers as before", self.target);
@@ -28,7 +28,7 @@ impl Elastic {
         order: &[usize],
     ) -> Resize {
         self.blind_since_s = None;
-        self.probe.forget();
+        self.break_off();
         let all = order.len();
         let Some((at_s, came)) = self.load.came() else {
             // A controller that begins in an outage: whoever comes is refused, and nobody knows how many they are.

@@ -12,7 +12,7 @@
 //! | when one goes | when it was not needed for as long as it must be away to be worth its boot | [`needed`](crate::needed) |
 //! | what if one that is off would do the same for less | it is started, and the other goes | `swap` |
 //! | what if it is needed again at once | the next goes after twice that time | `patience` |
-//! | what if an operator takes one out | the others take what comes first, else it waits | `follow_load` |
+//! | what if an operator takes one out | it goes at once where the others met limits that are enough, else on trial, else it waits | `leave` |
 //! | what if no limit is known, or the others' are only presumed | one is drained on trial, and stays powered until the others are known to do without it | `probe` |
 //!
 //! What the published controllers ([`Stepwise`](crate::resize::Stepwise)) do otherwise: they start one server and wait for it, go by
@@ -20,11 +20,13 @@
 
 mod dark;
 mod days;
+mod leave;
 mod load;
 mod patience;
 mod probe;
 mod rates;
 mod sojourn;
+mod states;
 mod swap;
 mod takes;
 mod tuning;
@@ -40,47 +42,25 @@ use crate::parameter::{OutOfRange, Parameters};
 use crate::plant::Slo;
 use crate::resize::{PowerState, Resize};
 use headroom_units::{Lever, PerSecond};
+use leave::Asked;
 use load::{Foreseen, Load};
 use patience::Patience;
-use probe::{Probe, Trial};
+use probe::Probe;
 use sojourn::Sojourn;
+use states::{Counts, Remembered};
 use swap::{Swap, exchange};
 use takes::{Takes, ranks};
 
 /// Requests that take so many times as long as usual are in difficulty: in a trial, and else.
 const SLOWER: (f64, f64) = (1.5, 2.5);
-/// A boot that takes so many times as long as it usually does, and so many seconds more, is not waited for any longer.
-const OVERDUE: (f64, f64) = (1.5, 3.0);
 /// Periods in a row whose percentile is over the target: the servers are in difficulty whatever their accept queues show.
 const LATE_PERIODS: u32 = 3;
+/// Another late period within so many seconds is no noise of a percentile of few requests.
+const LATE_AGAIN_S: f64 = 10.0;
+/// More of the requests failed: the servers are in difficulty.
+const REFUSED: f64 = 0.01;
 /// No trial before each server has served for so long, seconds: one that is nearly in difficulty has shown its limit by then.
 const CALM_S: f64 = 60.0;
-/// A boot weighs so much in what a boot usually takes.
-const BOOT_WEIGHT: f64 = 0.3;
-
-/// What is remembered of one server.
-#[derive(Clone, Copy, Debug)]
-struct Remembered {
-    state: PowerState,
-    since_s: f64,
-}
-
-/// What a period comes to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    /// That take requests and stay.
-    taking: usize,
-    booting: usize,
-    overdue: usize,
-    /// That take requests until the others do without them.
-    leaving: usize,
-}
-
-impl Counts {
-    const fn takes_any(&self) -> bool {
-        self.taking + self.leaving > 0
-    }
-}
 
 /// The law.
 #[derive(Clone, Debug)]
@@ -98,6 +78,9 @@ pub struct Elastic {
     /// From power on to the first request, as observed, seconds.
     boot_s: f64,
     late: u32,
+    /// When a period was late last, and when the servers were in difficulty last.
+    late_s: f64,
+    difficult_s: f64,
     patience: Patience,
     blind_since_s: Option<f64>,
     target: usize,
@@ -124,46 +107,11 @@ impl Elastic {
             swap: Swap::default(),
             servers: Vec::new(),
             late: 0,
+            late_s: f64::NEG_INFINITY,
+            difficult_s: f64::NEG_INFINITY,
             patience: Patience::default(),
             blind_since_s: None,
         })
-    }
-
-    /// Follows each server's state, and learns what a boot takes.
-    fn follow(&mut self, now_s: f64, nodes: &[NodeObservation]) -> Counts {
-        let entered = |node: &NodeObservation| Remembered {
-            state: node.state,
-            since_s: now_s,
-        };
-        if self.servers.len() != nodes.len() {
-            self.servers = nodes.iter().map(entered).collect();
-            let is_on =
-                |node: &&NodeObservation| node.state.is_capacity() || node.state == PowerState::Booting;
-            self.target = nodes.iter().filter(is_on).count();
-        }
-        let mut counts = Counts::default();
-        for (before, node) in self.servers.iter_mut().zip(nodes) {
-            if before.state != node.state {
-                if before.state == PowerState::Booting && node.state.takes_requests() {
-                    let took_s = now_s - before.since_s;
-                    self.boot_s = took_s.max(self.boot_s + BOOT_WEIGHT * (took_s - self.boot_s));
-                }
-                // One that warms up and then serves has served since it came.
-                let goes_on = before.state.takes_requests() && node.state.takes_requests();
-                *before = Remembered {
-                    state: node.state,
-                    since_s: if goes_on { before.since_s } else { now_s },
-                };
-            }
-            counts.taking += usize::from(node.state.is_capacity());
-            counts.leaving += usize::from(node.state == PowerState::Leaving);
-            if node.state == PowerState::Booting {
-                counts.booting += 1;
-                let waited_s = now_s - before.since_s;
-                counts.overdue += usize::from(waited_s > OVERDUE.0 * self.boot_s + OVERDUE.1);
-            }
-        }
-        counts
     }
 
     /// How rarely the load may be beyond what is foreseen, and how many times what comes is always provided for.
@@ -216,6 +164,19 @@ impl Elastic {
         match late {
             Some(latency) if latency.at_slo > self.slo.target() => self.late += 1,
             _ => self.late = 0,
+        }
+        let now_s = observation.at.get();
+        let is_late = self.late > 0;
+        let again = now_s - self.late_s <= LATE_AGAIN_S;
+        if is_late {
+            self.late_s = now_s;
+        }
+        let refused = observation.traffic.as_ref().is_some_and(|traffic| {
+            let failed = traffic.failures.saturating_sub(traffic.failed_by_client);
+            failed as f64 > REFUSED * (traffic.completions + failed) as f64
+        });
+        if refused || is_late && again || self.sojourn.is_slower(SLOWER.0) {
+            self.difficult_s = now_s;
         }
         self.late >= LATE_PERIODS || self.sojourn.is_slower(SLOWER.1)
     }
@@ -272,6 +233,7 @@ impl Elastic {
             booting,
             overdue,
             leaving,
+            out,
         } = counts;
         let (now_s, all, there) = (observation.at.get(), observation.nodes.len(), order.len());
         let length_s = observation.length.get().max(1e-3);
@@ -321,9 +283,8 @@ impl Elastic {
         let kept = if safe <= there { kept.min(there) } else { kept };
         // Servers that are lost are replaced: what was wanted before they went is wanted on.
         let mut on = foreseen.max(at_once).max(kept.min(committed.max(self.target)));
-        // Where no limit was ever met the others' are not known either: that one is taken out is the trial, where difficulty would show.
-        let is_trial = leaving > 0 && !self.takes.proven && self.would_show();
-        if is_trial && self.may_leave(observation, (now, late), &order[..taking]) {
+        // Where no limit was ever met the others' are not known either: whether they take it is tried, where difficulty would show.
+        if leaving > 0 && !self.takes.proven && self.would_show() {
             on = on.min(there);
         }
         let numbers = [
@@ -348,49 +309,29 @@ impl Elastic {
                 };
                 format!("{now:.1}/s come and {taking} servers take {usable:.1}{presumed}")
             }
+            false if leaving > 0 => format!(
+                "{now:.1}/s come and {} servers take them, {leaving} of which are to be taken out, no limit is known",
+                taking + leaving
+            ),
             false => format!(
                 "{now:.1}/s come and {taking} servers take them without any difficulty, their limit is not known"
             ),
         };
         let in_difficulty = late || self.sojourn.is_slower(SLOWER.0) || self.takes.proven && at_once > taking;
-        let (trial_s, is_usual) = (self.tuning.trial_s, self.load.is_usual());
-        match self.probe.observe(now_s, (in_difficulty, is_usual), trial_s) {
-            Trial::Running(for_s) if on <= taking => {
-                let text =
-                    format!("{load}: one is drained on trial for {for_s:.0} s, and the others do without it");
-                return self.answer(taking, counts, all, "probing", text, &numbers);
-            }
-            Trial::Running(_) => _ = self.probe.forget(),
-            Trial::Failed => {
-                let text = format!(
-                    "{load}: in difficulty without the one that was drained on trial, which comes back"
-                );
-                return self.answer(on.max(taking + 1), counts, all, "probe-failed", text, &numbers);
-            }
-            Trial::Passed => {
-                let text = format!("{load}: the one that was drained on trial is not missed");
-                return self.answer(taking, counts, all, "probe-passed", text, &numbers);
-            }
-            Trial::None => {}
-        }
-        if leaving > 0 && on > there {
-            let text = format!(
-                "{load}, {at_end:.1} may come: too much for the {there} that are not to be taken out, so {leaving} of those that are serve on"
-            );
-            return self.answer(on, counts, all, "maintenance-waits", text, &numbers);
-        }
-        if leaving > 0 && !self.may_leave(observation, (now, late), &order[..taking]) {
-            let text = format!(
-                "{load}: they have not shown it, and have not served for {CALM_S:.0} s without difficulty, so {leaving} to be taken out serve on"
-            );
-            return self.answer(
-                on.max(taking + 1),
-                counts,
-                all,
-                "maintenance-waits",
-                text,
-                &numbers,
-            );
+        let asked = Asked {
+            observation,
+            counts,
+            stay: &order[..taking],
+            there,
+            on,
+            at_end,
+            now,
+            load: &load,
+            numbers: &numbers,
+        };
+        let of_trials = self.go_on_trial(&asked, in_difficulty);
+        if let Some(resize) = of_trials.or_else(|| self.let_go(&asked)) {
+            return resize;
         }
         if self.swap.is_under_way(booting, overdue) && on <= taking {
             let text = format!("{load}: one is on its way that does it for fewer watts than one of them");
@@ -406,8 +347,12 @@ impl Elastic {
                 (_, 0) => String::new(),
                 _ => format!(", {overdue} of them longer than a boot takes"),
             };
-            let text = format!("{load}, {at_end:.1} may come: {servers}{late}");
             let rule = if taking == there { "all-on" } else { rule };
+            let out = match rule == "all-on" && out > 0 {
+                true => format!(", and {out} in maintenance could serve"),
+                false => String::new(),
+            };
+            let text = format!("{load}, {at_end:.1} may come: {servers}{late}{out}");
             // What a boot costs is spent: one that is under way goes on, and is spared as any other when it serves.
             let on = on.max(committed.min(all));
             if rule == "grow" {
@@ -430,7 +375,7 @@ impl Elastic {
             return self.answer(on, counts, all, "shrink", text, &numbers);
         }
         if (is_presumed || !self.takes.proven) && self.may_probe(observation, counts, away_s) {
-            self.probe.begin(now_s);
+            self.probe.begin(now_s, None);
             let text = format!("{load}: one is drained on trial");
             return self.answer(taking - 1, counts, all, "probe", text, &numbers);
         }
@@ -459,17 +404,6 @@ impl Elastic {
         self.answer(taking, counts, all, rule, text, &numbers)
     }
 
-    /// Whether those that stay may be left the load of those that are taken out: they were seen to take it; or they are presumed to, and
-    /// have served for a while with no difficulty.
-    fn may_leave(&self, observation: &Observation, (now, late): (f64, bool), stay: &[usize]) -> bool {
-        let has_served = |at: &usize| {
-            let since_s = self.servers[*at].since_s;
-            observation.at.get() - since_s >= CALM_S
-        };
-        let is_calm = !late && !self.sojourn.is_slower(SLOWER.0) && stay.iter().all(has_served);
-        is_calm || self.takes.have_shown(now, stay, &self.tuning)
-    }
-
     /// Whether difficulty would show.
     fn would_show(&self) -> bool {
         self.takes.was_met() || self.sojourn.is_known()
@@ -487,8 +421,9 @@ impl Elastic {
             .zip(&self.servers)
             .all(|(node, of)| match node.state {
                 // Of the one that went last too: what comes as rarely as a boot is worth is to be seen without it first.
-                PowerState::Serving | PowerState::Off => now_s - of.since_s >= away_s.max(CALM_S),
-                PowerState::Maintenance => true,
+                PowerState::Serving | PowerState::Off | PowerState::Maintenance => {
+                    now_s - of.since_s >= away_s.max(CALM_S)
+                }
                 _ => false,
             });
         let may_lose_one = !promises && counts.taking > least;
@@ -511,8 +446,11 @@ impl Law for Elastic {
 
     fn decide(&mut self, observation: &Observation) -> Decision {
         let (resize, ranks) = self.resize(observation);
+        let is_out = observation.nodes.iter().any(|node| node.state.is_taken_out());
+        let leave = self.servers.iter().filter(|_| is_out).map(|server| server.leave);
         Decision {
             server_ranks: ranks,
+            leave: leave.collect(),
             ..resize.into()
         }
     }
@@ -527,7 +465,7 @@ impl Law for Elastic {
 
     fn forget(&mut self) {
         self.load.forget();
-        self.target += usize::from(self.probe.forget());
+        self.break_off();
         self.sojourn.forget_now();
         (self.late, self.blind_since_s) = (0, None);
     }

@@ -10,12 +10,16 @@ use headroom_units::PerSecond;
 struct Known {
     /// What its limit was found to be last, requests a second.
     met: Option<f64>,
+    /// The limit that was met before it was observed to take clearly more: it takes that at least, and nobody knows whether it takes more.
+    doubted: Option<f64>,
     /// Until when that holds, where it was not met at the server's own queue.
     until_s: Option<f64>,
     /// The most that it was observed to take without its limit, since the last limit.
     bound: Option<f64>,
 }
 
+/// A bound that exceeds a limit by more contradicts it: less is the error of both.
+const CONTRADICTS: f64 = 1.1;
 /// Weight of an estimate that is sure and fresh, and of one that is neither, in what is known: one that wavers moves no server.
 const WEIGHTS: (f64, f64) = (0.3, 0.05);
 /// What difficulty showed that was not at a server's own queue, and may have had another cause, holds for so many seconds.
@@ -39,7 +43,7 @@ impl Takes {
         self.known.resize(nodes.len(), Known::default());
         for (known, node) in self.known.iter_mut().zip(nodes) {
             if known.until_s.is_some_and(|until_s| now_s >= until_s) {
-                (known.met, known.until_s) = (None, None);
+                (known.met, known.doubted, known.until_s) = (None, None, None);
             }
             if !node.state.takes_requests() {
                 continue;
@@ -54,6 +58,7 @@ impl Takes {
                     let met = before.map_or(value.get(), |before| before + weight * (value.get() - before));
                     *known = Known {
                         met: Some(met),
+                        doubted: None,
                         until_s: None,
                         bound: None,
                     };
@@ -61,8 +66,11 @@ impl Takes {
                 Capacity::LowerBound(value) => {
                     let bound = known.bound.unwrap_or(0.0).max(value.get());
                     known.bound = Some(bound);
-                    // It takes more than its limit was: that was another server, or another time.
-                    known.met = known.met.filter(|met| *met >= bound);
+                    // It takes more than its limit was, which was another server's or another time's; or what was taken for service was
+                    // none, as of clients that reset at once.
+                    if let Some(met) = known.met.filter(|met| bound > CONTRADICTS * met) {
+                        (known.met, known.doubted) = (None, Some(met));
+                    }
                 }
                 Capacity::Presumed(_) | Capacity::Unknown => {}
             }
@@ -78,6 +86,7 @@ impl Takes {
         for (known, _) in of.filter(|(_, node)| node.state.takes_requests()) {
             *known = Known {
                 met: Some(each),
+                doubted: None,
                 until_s: Some(now_s + BY_SIGN_S),
                 bound: None,
             };
@@ -115,14 +124,17 @@ impl Takes {
             .any(|(known, node)| node.state.takes_requests() && known.met.is_some());
         let is_known = each.iter().any(Option::is_some);
         self.each = each.into_iter().map(|each| each.unwrap_or(0.0)).collect();
-        let shown = |known: &Known| known.met.or(known.bound).unwrap_or(0.0);
+        // By a bound that contradicts a limit others are tried to do without a server, and none goes by it alone.
+        let shown = |known: &Known| known.met.or(known.doubted).or(known.bound).unwrap_or(0.0);
         self.shown = self.known.iter().map(shown).collect();
         is_known
     }
 
     /// Whether the limit of any was ever found.
     pub(super) fn was_met(&self) -> bool {
-        self.known.iter().any(|known| known.met.is_some())
+        self.known
+            .iter()
+            .any(|known| known.met.or(known.doubted).is_some())
     }
 
     /// Whether the limit of a server was ever found, or that of an equal one.

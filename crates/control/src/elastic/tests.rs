@@ -1,7 +1,7 @@
 use super::*;
 use crate::capacity::Capacity;
 use crate::observation::Traffic;
-use crate::resize::Cause;
+use crate::resize::{Cause, Leave};
 use headroom_units::{Ratio, Seconds, Watts};
 use proptest::prelude::*;
 
@@ -11,25 +11,26 @@ fn law(tuning: ElasticTuning) -> Elastic {
 }
 
 /// A cluster under the law: as many of the servers as it wants serve, each after its boot.
-struct World {
-    law: Elastic,
+pub(super) struct World {
+    pub(super) law: Elastic,
     at_s: u64,
-    nodes: Vec<NodeObservation>,
+    pub(super) nodes: Vec<NodeObservation>,
     boots: Vec<Option<u64>>,
     boot_s: u64,
-    rule: String,
+    pub(super) rule: String,
+    pub(super) text: String,
 }
 
-fn node(state: PowerState, capacity: Capacity) -> NodeObservation {
+pub(super) fn node(state: PowerState, capacity: Capacity) -> NodeObservation {
     NodeObservation { state, capacity }
 }
 
-fn exact(per_s: f64) -> Capacity {
+pub(super) fn exact(per_s: f64) -> Capacity {
     Capacity::Exact(PerSecond::new(per_s))
 }
 
 impl World {
-    fn new(tuning: ElasticTuning, serving: usize, all: usize, capacity: Capacity) -> Self {
+    pub(super) fn new(tuning: ElasticTuning, serving: usize, all: usize, capacity: Capacity) -> Self {
         let nodes = (0..all).map(|at| match at < serving {
             true => node(PowerState::Serving, capacity),
             false => node(PowerState::Off, Capacity::Unknown),
@@ -41,11 +42,12 @@ impl World {
             boots: vec![None; all],
             boot_s: 60,
             rule: String::new(),
+            text: String::new(),
         }
     }
 
     /// A second of this load; how many servers are wanted after it.
-    fn second(&mut self, rate: Option<f64>) -> usize {
+    pub(super) fn second(&mut self, rate: Option<f64>) -> usize {
         self.at_s += 1;
         let observation = Observation {
             period: self.at_s,
@@ -56,14 +58,39 @@ impl World {
             ..Observation::default()
         };
         let decision = self.law.decide(&observation);
-        self.rule = decision.reasons[0].rule.to_string();
-        let wanted = decision.setting.servers().unwrap();
+        let wanted = self.says(&decision);
+        self.take_out(wanted, &decision.leave);
         self.obey(wanted, &decision.server_ranks);
         wanted
     }
 
+    fn says(&mut self, decision: &Decision) -> usize {
+        self.rule = decision.reasons[0].rule.to_string();
+        self.text.clone_from(&decision.reasons[0].text);
+        decision.setting.servers().unwrap()
+    }
+
+    /// What a fleet does with those that are taken out: one that drains is as one that is out, until it comes back.
+    fn take_out(&mut self, wanted: usize, leave: &[Leave]) {
+        let is_enough = self.taking() >= wanted;
+        for (node, leave) in self.nodes.iter_mut().zip(leave) {
+            match (node.state, leave) {
+                (PowerState::Leaving, Leave::Replaced | Leave::OnTrial) if is_enough => {
+                    node.state = PowerState::Maintenance;
+                }
+                (PowerState::Maintenance, Leave::Waits) => node.state = PowerState::Leaving,
+                _ => {}
+            }
+        }
+    }
+
     /// A second in which so many requests come and are answered and so many are in flight; how many servers are wanted after it.
-    fn busy(&mut self, requests: u64, in_flight: u64) -> usize {
+    pub(super) fn busy(&mut self, requests: u64, in_flight: u64) -> usize {
+        self.failing(requests, in_flight, 0)
+    }
+
+    /// The same, and so many fail.
+    pub(super) fn failing(&mut self, requests: u64, in_flight: u64, failures: u64) -> usize {
         self.at_s += 1;
         let observation = Observation {
             period: self.at_s,
@@ -74,14 +101,16 @@ impl World {
                 arrivals: requests,
                 completions: requests,
                 in_flight: Some(in_flight),
+                failures,
                 ..Traffic::default()
             }),
             nodes: self.nodes.clone(),
             ..Observation::default()
         };
         let decision = self.law.decide(&observation);
-        self.rule = decision.reasons[0].rule.to_string();
-        decision.setting.servers().unwrap()
+        let wanted = self.says(&decision);
+        self.take_out(wanted, &decision.leave);
+        wanted
     }
 
     fn obey(&mut self, wanted: usize, ranks: &[u16]) {
@@ -90,13 +119,6 @@ impl World {
             if self.boots[at].is_some_and(|since| self.at_s >= since + self.boot_s) {
                 self.boots[at] = None;
                 self.nodes[at] = node(PowerState::Serving, capacity);
-            }
-        }
-        if self.taking() >= wanted {
-            for node in &mut self.nodes {
-                if node.state == PowerState::Leaving {
-                    node.state = PowerState::Maintenance;
-                }
             }
         }
         let on = |nodes: &[NodeObservation]| {
@@ -122,16 +144,16 @@ impl World {
         }
     }
 
-    fn run(&mut self, seconds: u64, rate: f64) -> usize {
+    pub(super) fn run(&mut self, seconds: u64, rate: f64) -> usize {
         (0..seconds).map(|_| self.second(Some(rate))).last().unwrap()
     }
 
-    fn taking(&self) -> usize {
+    pub(super) fn taking(&self) -> usize {
         self.nodes.iter().filter(|node| node.state.is_capacity()).count()
     }
 }
 
-fn wide() -> ElasticTuning {
+pub(super) fn wide() -> ElasticTuning {
     ElasticTuning {
         margin: 0.0,
         ..ElasticTuning::default()
@@ -391,135 +413,6 @@ fn a_trial_waits_for_what_a_boot_is_worth_after_the_last_and_shows_nothing_in_a_
 }
 
 #[test]
-fn one_that_is_taken_out_is_replaced_first_and_no_capacity_meanwhile() {
-    let reserve = ElasticTuning {
-        reserve: 1,
-        exceeded: 0.5,
-        ..wide()
-    };
-    // 150/s on servers of 100, one of which may be lost: three, and a fourth that is off.
-    let mut world = World::new(reserve, 3, 4, exact(100.0));
-    world.run(400, 150.0);
-    world.nodes[0].state = PowerState::Leaving;
-    assert_eq!((world.run(1, 150.0), world.rule.as_str()), (3, "grow"));
-    world.run(59, 150.0);
-    assert_eq!(
-        world.nodes[0].state,
-        PowerState::Leaving,
-        "not before it is there"
-    );
-    world.run(3, 150.0);
-    assert_eq!(world.nodes[0].state, PowerState::Maintenance);
-    // N+1 holds without it, and what is out is not lost: nothing is started in its place.
-    assert_eq!((world.run(600, 150.0), world.taking()), (3, 3));
-    // Another, and nobody is there in its place: it serves on, until less comes.
-    world.nodes[1].state = PowerState::Leaving;
-    world.run(100, 150.0);
-    assert_eq!(
-        (world.nodes[1].state, world.rule.as_str()),
-        (PowerState::Leaving, "maintenance-waits")
-    );
-    world.run(300, 80.0);
-    assert_eq!(
-        (world.nodes[1].state, world.taking()),
-        (PowerState::Maintenance, 2)
-    );
-}
-
-#[test]
-fn the_only_one_that_serves_is_taken_out_after_another_has_booted() {
-    for capacity in [exact(100.0), Capacity::LowerBound(PerSecond::new(60.0))] {
-        let mut world = World::new(wide(), 1, 2, capacity);
-        world.run(400, 50.0);
-        world.nodes[0].state = PowerState::Leaving;
-        assert_eq!(world.run(58, 50.0), 1, "{}", world.rule);
-        assert_eq!(world.nodes[0].state, PowerState::Leaving);
-        world.run(10, 50.0);
-        assert_eq!(
-            (world.nodes[0].state, world.nodes[1].state),
-            (PowerState::Maintenance, PowerState::Serving)
-        );
-        // Its load was no surge, and its going no outage.
-        assert_eq!(world.run(300, 50.0), 1, "{}", world.rule);
-    }
-}
-
-#[test]
-fn where_no_limit_is_known_none_is_taken_out_whose_load_the_others_never_took() {
-    let bound = |per_s| Capacity::LowerBound(PerSecond::new(per_s));
-    let mut world = World::new(wide(), 3, 3, bound(20.0));
-    world.run(200, 60.0);
-    world.nodes[2].state = PowerState::Leaving;
-    world.run(600, 60.0);
-    assert_eq!(
-        (world.nodes[2].state, world.rule.as_str()),
-        (PowerState::Leaving, "maintenance-waits")
-    );
-    // They took as much each at another time of the day.
-    for node in &mut world.nodes[..2] {
-        node.capacity = bound(35.0);
-    }
-    world.run(2, 60.0);
-    assert_eq!(world.nodes[2].state, PowerState::Maintenance, "{}", world.rule);
-}
-
-#[test]
-fn where_no_limit_is_known_one_is_taken_out_once_the_others_have_served_without_difficulty_that_would_show() {
-    let bound = Capacity::LowerBound(PerSecond::new(13.0));
-    let mut world = World::new(wide(), 3, 3, bound);
-    for _ in 0..50 {
-        world.busy(40, 4);
-    }
-    world.nodes[0].state = PowerState::Leaving;
-    let wanted = world.busy(40, 4);
-    assert_eq!((wanted, world.rule.as_str()), (3, "maintenance-waits"));
-    let after = (1..60).find(|_| world.busy(40, 4) == 2);
-    assert!(
-        after.is_some_and(|seconds| seconds < 15),
-        "{after:?}, {}",
-        world.rule
-    );
-}
-
-/// One of 100/s alone, and three of 50/s that come back while it is to be taken out: nothing shows yet what they take.
-#[test]
-fn nobody_goes_because_of_what_others_are_only_presumed_to_take() {
-    let seen = Capacity::LowerBound(PerSecond::new(15.0));
-    let mut world = World::new(ElasticTuning::default(), 1, 4, exact(100.0));
-    world.run(60, 70.0);
-    for node in &mut world.nodes[1..] {
-        *node = self::node(PowerState::Serving, seen);
-    }
-    world.nodes[0].state = PowerState::Leaving;
-    world.run(50, 70.0);
-    assert_eq!(
-        (world.nodes[0].state, world.taking(), world.rule.as_str()),
-        (PowerState::Leaving, 3, "maintenance-waits")
-    );
-    // They have served for a while without difficulty. One more is let go on trial alone, which the others do not stand.
-    world.run(20, 70.0);
-    assert_eq!(
-        (world.nodes[0].state, world.taking()),
-        (PowerState::Maintenance, 3)
-    );
-    let goes_after = (1..400).find(|_| world.second(Some(70.0)) < 3).unwrap();
-    assert!(
-        goes_after > 60 && world.rule == "probe",
-        "{goes_after} {}",
-        world.rule
-    );
-    for node in &mut world.nodes {
-        if node.state.is_capacity() {
-            node.capacity = exact(33.0);
-        }
-    }
-    assert_eq!(
-        (world.second(Some(70.0)), world.rule.as_str()),
-        (3, "probe-failed")
-    );
-}
-
-#[test]
 fn a_server_takes_what_it_took_last_itself_else_what_its_least_equal_takes() {
     let mut takes = Takes::default();
     let tuning = ElasticTuning::default();
@@ -541,6 +434,47 @@ fn a_server_takes_what_it_took_last_itself_else_what_its_least_equal_takes() {
     // Of those that are alike the one whose limit was met is kept.
     let ranks = ranks(&takes, 4, &tuning);
     assert!(ranks[1] < ranks[3], "{ranks:?}");
+}
+
+/// Clients that reset at once are accepted and served in no time: three servers of 25/s that take 60/s seem to take ten times that.
+#[test]
+fn a_bound_that_contradicts_a_limit_that_was_met_makes_none_go_but_on_trial() {
+    let mut world = World::new(wide(), 3, 3, exact(25.0));
+    for _ in 0..200 {
+        world.busy(60, 12);
+    }
+    for node in &mut world.nodes {
+        node.capacity = Capacity::LowerBound(PerSecond::new(219.7));
+    }
+    let goes_after = (1..1_000).find(|_| world.busy(60, 12) < 3).unwrap();
+    assert_eq!(
+        (world.rule.as_str(), world.taking()),
+        ("probe", 3),
+        "{goes_after}"
+    );
+    world.nodes[2].state = PowerState::Draining;
+    for node in &mut world.nodes[..2] {
+        node.capacity = exact(25.0);
+    }
+    assert_eq!((world.busy(60, 20), world.rule.as_str()), (3, "probe-failed"));
+    world.nodes[2].state = PowerState::Serving;
+    for _ in 0..500 {
+        assert_eq!(world.busy(60, 12), 3, "{}", world.rule);
+    }
+    // One that has become faster for good is found so.
+    let mut world = World::new(wide(), 3, 3, exact(25.0));
+    for _ in 0..200 {
+        world.busy(60, 12);
+    }
+    for node in &mut world.nodes {
+        node.capacity = Capacity::LowerBound(PerSecond::new(100.0));
+    }
+    assert!((1..1_000).any(|_| world.busy(60, 3) < 3));
+    world.nodes[2].state = PowerState::Draining;
+    assert!((1..100).any(|_| {
+        assert_eq!(world.busy(60, 3), 2, "{}", world.rule);
+        world.rule == "probe-passed"
+    }));
 }
 
 #[test]

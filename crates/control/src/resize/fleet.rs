@@ -1,7 +1,7 @@
 //! Which servers of a cluster are on: from a number to commands for each.
 
 use super::bound::Bound;
-use super::server::{Command, Found, Health, Maintenance, Others, PowerState, Server};
+use super::server::{Command, Found, Health, Leave, Maintenance, Others, PowerState, Server};
 use super::slow::{Slow, Work};
 use super::tuning::PowerTuning;
 use crate::parameter::OutOfRange;
@@ -31,13 +31,16 @@ pub struct Order {
 /// that was off longest: so that all wear alike.
 ///
 /// Those that an operator [takes out](Self::take_out) are none of the number: each serves on until so many others take requests, which are
-/// started where they have to be, and only then it is drained.
+/// started where they have to be, and only then it is drained. It comes back while it still drains if the others are not enough. A law that
+/// knows more of it says [when](Self::let_go).
 #[derive(Clone, Debug)]
 pub struct Fleet {
     servers: Vec<Server>,
     slow: Slow,
     /// Empty where the law does not rank them.
     ranks: Vec<u16>,
+    /// When those go that an operator takes out; empty where the law says nothing of it.
+    leave: Vec<Leave>,
     bound: Bound,
     /// Whether nobody can keep requests from a server.
     balancer_lost: bool,
@@ -72,6 +75,7 @@ impl Fleet {
             servers,
             slow,
             ranks: Vec::new(),
+            leave: Vec::new(),
             bound: Bound::default(),
             balancer_lost: false,
         })
@@ -80,7 +84,12 @@ impl Fleet {
     /// Takes how an operator takes each server out, in their order; one of which nothing is said is in the fleet.
     pub fn take_out(&mut self, maintenance: &[Option<Maintenance>]) {
         for (at, server) in self.servers.iter_mut().enumerate() {
-            server.take_out(maintenance.get(at).copied().flatten());
+            let out = maintenance.get(at).copied().flatten();
+            server.take_out(out);
+            // What was said of it before it was given back is not said of the next time.
+            if let Some(leave) = self.leave.get_mut(at).filter(|_| out.is_none()) {
+                *leave = Leave::default();
+            }
         }
     }
 
@@ -119,6 +128,15 @@ impl Fleet {
         if !ranks.is_empty() {
             self.ranks.clear();
             self.ranks.extend(ranks);
+        }
+    }
+
+    /// Takes when those go that an operator takes out: [`Decision::leave`](crate::Decision::leave).
+    pub fn let_go(&mut self, leave: &[Leave]) {
+        // As with ranks.
+        if !leave.is_empty() {
+            self.leave.clear();
+            self.leave.extend(leave);
         }
     }
 
@@ -219,7 +237,7 @@ impl Fleet {
     fn carry(&mut self, now: Seconds, wanted: &[bool], seen: &[Health], target: usize) -> Vec<Order> {
         let stay = |server: &&Server| server.state().is_capacity() && !server.is_silent();
         let take_the_load = self.servers.iter().filter(stay).count() >= target.max(1);
-        let balancer_lost = self.balancer_lost;
+        let (balancer_lost, leave) = (self.balancer_lost, &self.leave);
         let health = |at: usize| seen.get(at).copied().unwrap_or_default();
         let takes = |server: &Server| usize::from(server.state().takes_requests());
         let mut taking: usize = self.servers.iter().map(takes).sum();
@@ -233,6 +251,7 @@ impl Fleet {
                     take_requests: taking > 0,
                     take_the_load,
                     balancer_lost,
+                    leave: leave.get(at).copied().unwrap_or_default(),
                 };
                 let command = server.tick_beside(now, wanted, &health(at), others);
                 taking += takes(server);

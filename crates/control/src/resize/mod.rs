@@ -50,7 +50,7 @@ pub use in_hand::{InHand, InHandPeriod};
 pub use predictive::Predictive;
 pub use presumed::{Met, Presumed};
 pub use schedule::{Schedule, Scheduled};
-pub use server::{Cause, Command, Found, Health, Maintenance, PowerState, Server};
+pub use server::{Cause, Command, Found, Health, Leave, Maintenance, PowerState, Server};
 pub use slow::{Work, kinds};
 pub use stepwise::Stepwise;
 pub use tuning::{MAX_SERVERS, PowerTuning, ResizeTuning};
@@ -106,7 +106,17 @@ impl Law for AlwaysOn {
 
     fn decide(&mut self, observation: &Observation) -> Decision {
         let servers = observation.nodes.len();
-        let text = format!("all {servers} servers, whatever happens");
+        let leaving = observation
+            .nodes
+            .iter()
+            .filter(|node| node.state == PowerState::Leaving);
+        let text = match leaving.count() {
+            0 => format!("all {servers} servers, whatever happens"),
+            // Who is to do without none lets none go by itself.
+            out => format!(
+                "all {servers} servers, whatever happens: {out} to be taken out serve on, unless at_once = true"
+            ),
+        };
         let reason = Reason::new("always-on", text, &[("servers", servers as f64)]);
         Resize { servers, reason }.into()
     }

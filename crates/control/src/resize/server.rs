@@ -19,8 +19,8 @@ use super::tuning::PowerTuning;
 use headroom_units::Seconds;
 use serde::{Deserialize, Serialize};
 
-pub use maintenance::Maintenance;
 pub(super) use maintenance::Others;
+pub use maintenance::{Leave, Maintenance};
 
 /// Why a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -383,6 +383,7 @@ impl<'a> World<'a> {
         let sessions: Vec<Option<u64>> = health.iter().map(|health| health.connections).collect();
         self.fleet.bind(&sessions);
         self.fleet.rank(&decision.server_ranks);
+        self.fleet.let_go(&decision.leave);
         for order in self.fleet.steer(now, servers, &health) {
             self.carry_out(now_s, order.server, order.command, &observation.nodes);
         }

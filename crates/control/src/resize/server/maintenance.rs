@@ -3,9 +3,12 @@
 //! ```text
 //!                     others take its load: disable     empty, or too long      it is to be off: power off
 //!   Serving ──► Leaving ────────────────────────► Draining ──────────► Maintenance ◄──── Off ◄── Stopping
+//!                  ▲      they do not: enable        │
+//!                  └─────────────────────────────────┘
 //! ```
 //!
-//! In maintenance it is not switched, counts neither as capacity nor as lost, and is given back as what it is found as.
+//! A law that does not know whether the others take its load has it drained on trial: then it stays drained, and as it is, until the law
+//! says what came of it. In maintenance it is not switched, counts neither as capacity nor as lost, and is given back as what it is found as.
 
 use super::{Command, Health, PowerState, Server};
 use serde::{Deserialize, Serialize};
@@ -20,6 +23,19 @@ pub struct Maintenance {
     pub at_once: bool,
 }
 
+/// When a server that an operator takes out is drained, as far as it is not forced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leave {
+    /// As soon as as many others as are decided take requests.
+    #[default]
+    Replaced,
+    /// Not yet; one that still drains comes back.
+    Waits,
+    /// As `Replaced`, and it stays drained and comes back until the law says otherwise.
+    OnTrial,
+}
+
 /// What a server is told of the others.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::resize) struct Others {
@@ -29,6 +45,15 @@ pub(in crate::resize) struct Others {
     pub take_the_load: bool,
     /// Whether nobody can keep requests from a server.
     pub balancer_lost: bool,
+    /// When it is drained that an operator takes out.
+    pub leave: Leave,
+}
+
+impl Others {
+    /// Whether they do without one that an operator takes out.
+    const fn do_without_it(self) -> bool {
+        self.take_the_load && !matches!(self.leave, Leave::Waits)
+    }
 }
 
 impl Default for Others {
@@ -37,6 +62,7 @@ impl Default for Others {
             take_requests: true,
             take_the_load: true,
             balancer_lost: false,
+            leave: Leave::default(),
         }
     }
 }
@@ -86,11 +112,18 @@ impl Server {
                     self.enter(PowerState::Maintenance, now_s);
                     return Some(Command::Disable);
                 }
-                if !(others.take_the_load || out.at_once) || others.balancer_lost {
+                if !(others.do_without_it() || out.at_once) || others.balancer_lost {
                     return None;
                 }
                 self.enter(PowerState::Draining, now_s);
                 Some(Command::Disable)
+            }
+            PowerState::Draining if health.answering && !out.at_once && !others.do_without_it() => {
+                self.enter(PowerState::Leaving, now_s);
+                Some(Command::Enable)
+            }
+            PowerState::Draining if health.answering && !out.at_once && others.leave == Leave::OnTrial => {
+                None
             }
             // What it still has to do before it is off.
             PowerState::Draining if out.power_off && self.is_drained(now_s, health, 0.0) => self.stop(now_s),

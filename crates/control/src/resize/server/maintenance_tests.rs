@@ -1,5 +1,5 @@
 use super::*;
-use crate::resize::{Fleet, Found, PowerTuning};
+use crate::resize::{Fleet, Found, Leave, PowerTuning};
 use headroom_units::Seconds;
 use proptest::prelude::*;
 
@@ -141,6 +141,38 @@ fn without_others_that_take_the_load_it_waits_unless_it_is_forced() {
     let mut fleet = taken_out(&[true, true], OUT);
     assert_eq!(second(&mut fleet, 1, 2, &[DOWN, UP]), [(0, Command::Disable)]);
     assert_eq!(states(&fleet)[0], "maintenance");
+}
+
+#[test]
+fn one_that_is_out_on_trial_stays_as_it_is_and_comes_back_where_it_is_missed() {
+    let mut fleet = Fleet::new(PowerTuning::default(), &[true, true, true], Seconds::ZERO).unwrap();
+    fleet.take_out(&[Some(OUT_AND_OFF), Some(OUT)]);
+    fleet.let_go(&[Leave::Waits, Leave::Waits, Leave::Replaced]);
+    assert_eq!(second(&mut fleet, 1, 1, &[UP; 3]), []);
+    fleet.let_go(&[Leave::OnTrial, Leave::Waits, Leave::Replaced]);
+    assert_eq!(second(&mut fleet, 2, 1, &[UP; 3]), [(0, Command::Disable)]);
+    let limit_s = PowerTuning::default().drain_timeout_s as u32;
+    for at_s in 3..10 + limit_s {
+        assert_eq!(second(&mut fleet, at_s, 1, &[UP; 3]), []);
+    }
+    assert_eq!(states(&fleet), ["draining", "leaving", "serving"]);
+    fleet.let_go(&[Leave::Waits, Leave::Waits, Leave::Replaced]);
+    assert_eq!(second(&mut fleet, 500, 1, &[UP; 3]), [(0, Command::Enable)]);
+    assert_eq!(states(&fleet), ["leaving", "leaving", "serving"]);
+    // A trial that is broken off because more are asked for than stay, and one that is passed.
+    fleet.let_go(&[Leave::OnTrial, Leave::Waits, Leave::Replaced]);
+    assert_eq!(second(&mut fleet, 501, 1, &[UP; 3]), [(0, Command::Disable)]);
+    assert_eq!(second(&mut fleet, 502, 3, &[UP; 3]), [(0, Command::Enable)]);
+    assert_eq!(second(&mut fleet, 503, 1, &[UP; 3]), [(0, Command::Disable)]);
+    fleet.let_go(&[Leave::Replaced, Leave::Waits, Leave::Replaced]);
+    assert_eq!(second(&mut fleet, 504, 1, &[UP; 3]), [(0, Command::PowerOff)]);
+    // What was said of one is forgotten when it is given back.
+    fleet.take_out(&[Some(OUT_AND_OFF)]);
+    fleet.take_out(&[Some(OUT_AND_OFF), Some(OUT)]);
+    assert_eq!(
+        second(&mut fleet, 505, 1, &[DOWN, UP, UP]),
+        [(1, Command::Disable)]
+    );
 }
 
 #[test]

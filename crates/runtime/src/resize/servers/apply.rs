@@ -45,6 +45,7 @@ impl Servers {
         let now = Seconds::from(self.last.duration_since(self.started));
         self.fleet.lose_balancer(self.trouble.is_some());
         self.fleet.rank(&decision.server_ranks);
+        self.fleet.let_go(&decision.leave);
         self.orders = self.fleet.steer(now, servers, &self.health);
         if !self.dry {
             self.carry_out(&before);
