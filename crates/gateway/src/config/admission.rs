@@ -55,23 +55,23 @@ pub struct AdmissionClass {
     #[serde(default, deserialize_with = "named", skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
     /// Hosts, without ports.
-    #[serde(default, deserialize_with = "named", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub hosts: Vec<String>,
     /// Methods, as `"POST"`.
-    #[serde(default, deserialize_with = "named", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub methods: Vec<String>,
     /// Header fields.
-    #[serde(default, deserialize_with = "named", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub headers: Vec<HeaderCondition>,
 }
 
-/// Conditions of a kind that is written: an empty list would be no condition, which is said by leaving it out.
-fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Vec<T>, D::Error> {
+/// Paths that are written: an empty list would be no condition, and perhaps one that all requests are of.
+fn named<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<String>, D::Error> {
     let list = Vec::deserialize(list)?;
     match list.is_empty() {
         true => Err(serde::de::Error::custom(
-            "an empty list, which no request meets: name at least one, or leave the key out for a class that is whatever else its \
-             conditions say, without any whatever is in no other class",
+            "an empty list: name a path at least, or leave the key out for a class of any path; one without any condition is whatever \
+             is in no other class",
         )),
         false => Ok(list),
     }

@@ -463,7 +463,7 @@ fn a_mistake_in_a_class_is_said_of_that_class_and_what_follows_from_it_is_not() 
         ),
         (
             format!("{}{rest}", class.replace("\"/pay\"", "")),
-            &["classes[0].paths: an empty list, which no request meets"],
+            &["classes[0].paths: an empty list: name a path at least"],
         ),
         (
             format!(
