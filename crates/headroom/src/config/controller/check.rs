@@ -3,6 +3,7 @@
 use super::ControllerFile;
 use super::tables::ServerTable;
 use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
+use headroom_control::elastic::FEWEST_SLOTS;
 use headroom_control::oncall::law::{AreaLawName, PolicyName};
 use headroom_control::{LawConfig, LawName};
 use headroom_runtime::resize::{CheckTarget, Demand};
