@@ -1,6 +1,7 @@
 //! A configuration file's text, and errors that name its lines.
 
 use crate::parse::EXPLAINED;
+use crate::place::is_alike;
 use crate::{ConfigErrors, Mistakes};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +68,15 @@ fn shown(message: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// The names of keys that hold a secret, or are taken for such.
+const SECRETS: [&str; 6] = [
+    "password",
+    "passphrase",
+    "secure_on",
+    "secret",
+    "token",
+    "community",
+];
 /// The most bytes of a file, and the most characters of a line of it that a message quotes.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
 const QUOTED: usize = 160;
@@ -310,6 +320,7 @@ impl Document {
             .unwrap_or_default()
             .trim();
         match line.char_indices().nth(QUOTED) {
+            _ if has_secret(line) => String::new(),
             Some((end, _)) => format!(", in `{}...`", &line[..end]),
             None if line.is_empty() => String::new(),
             None => format!(", in `{line}`"),
@@ -317,9 +328,45 @@ impl Document {
     }
 }
 
+/// Whether a line gives a value to a key whose name, perhaps misspelt, is that of a secret: it is quoted in no message.
+fn has_secret(line: &str) -> bool {
+    let before_values = line.split('=').rev().skip(1);
+    let mut names = before_values.filter_map(|before| {
+        let is_of_name = |c: char| c.is_alphanumeric() || "_-".contains(c);
+        let before = before.trim_end().trim_end_matches(['"', '\'']);
+        before.rsplit(|c| !is_of_name(c)).next()
+    });
+    names.any(|name| {
+        let name = name.to_lowercase();
+        SECRETS
+            .iter()
+            .any(|secret| *secret == name || secret.len() > 5 && is_alike(secret, &name))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_with_a_secret_is_not_quoted() {
+        for (line, is_quoted) in [
+            ("password = \"x\"", false),
+            ("Pasword=x", false),
+            (
+                "power = { user = \"u\", \"password\" = \"a=b\", limit_s = 3 }",
+                false,
+            ),
+            ("secure_on = 1", false),
+            ("password_file = \"x\"", true),
+            ("user = \"password\"", true),
+            ("limit_s = 3", true),
+        ] {
+            let quoted = Document::shipped("a.toml", line).quote(&(0..1));
+            assert_eq!(!quoted.is_empty(), is_quoted, "{line}");
+        }
+    }
+
     #[test]
     fn what_differs_of_two_texts_is_named_by_its_key() {
         let before = Document::shipped(

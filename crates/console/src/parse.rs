@@ -6,7 +6,7 @@
 
 use crate::args::address_objection;
 use crate::cuts::Cuts;
-use crate::place::{Place, Step, is_alike, place_of, the_one_that_says};
+use crate::place::{Place, Step, is_alike, place_of, the_one_named, the_one_that_says};
 use crate::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_units::Seconds;
 use serde::de::DeserializeOwned;
@@ -37,8 +37,9 @@ impl Document {
             // Where it is not known which key it is about, it is the file that lacks a table.
             let place = place.unwrap_or_default();
             let refused = refused(error.message());
-            let (place, span) = match refused.and_then(|text| the_one_that_says(root.get_mut(), &place, text))
-            {
+            let named = the_one_named(root.get_mut(), &place, error.message());
+            let said = |text| the_one_that_says(root.get_mut(), &place, text);
+            let (place, span) = match named.or_else(|| refused.and_then(said)) {
                 Some((place, span)) => (place, Some(span)),
                 None => (place, error.span()),
             };
@@ -87,7 +88,10 @@ impl Document {
     ) -> ConfigError {
         let line = at.as_ref().map(|span| self.line_of(span));
         let (why, span) = (plain(error.message().trim()), at.unwrap_or_default());
-        let why = why.as_str();
+        let name = place.and_then(Place::name);
+        let why = name
+            .and_then(|name| why.strip_prefix(name)?.strip_prefix(": "))
+            .unwrap_or(&why);
         let quoted = self.quote(&span);
         let what = match (missing(error), place) {
             (Some(table), Some(place)) if place.0.is_empty() => {

@@ -126,6 +126,19 @@ pub(crate) fn the_one_that_says(
     all.next().is_none().then(|| (place.with(key), value.span()))
 }
 
+/// The key of a table that a message about the table begins with, as `password: write ...`, and its span: what understands a value of a
+/// table of one of several kinds knows its key and not its place.
+pub(crate) fn the_one_named(
+    root: &mut DeTable<'_>,
+    place: &Place,
+    message: &str,
+) -> Option<(Place, Range<usize>)> {
+    let (name, _) = message.split_once(": ")?;
+    let value = table_at(root, &place.0)?.get(name)?;
+    let key = Step::Key(name.to_owned());
+    Some((place.with(key), value.span()))
+}
+
 /// Takes the key out; of what is an entry of a list the whole list, as the others would have other numbers. Whether there was one.
 pub(crate) fn remove(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
     match steps {

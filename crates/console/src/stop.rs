@@ -3,7 +3,10 @@
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// `timeout`, and a terminal with a shell between, send one wish to end twice: what comes so soon after the first is that.
+const SAME_WISH: Duration = Duration::from_millis(200);
 
 /// What is done before a second signal ends the program.
 static FORCED_END: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
@@ -110,13 +113,16 @@ impl Stop {
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
-                let mut has_ended = false;
+                let mut since: Option<Instant> = None;
                 for signal in signals.forever() {
                     if let (SIGHUP, Some(hang_up)) = (signal, &hang_up) {
                         hang_up();
                         continue;
                     }
-                    if std::mem::replace(&mut has_ended, true) {
+                    if since.is_some_and(|since| since.elapsed() < SAME_WISH) {
+                        continue;
+                    }
+                    if since.replace(Instant::now()).is_some() {
                         tracing::warn!(signal, "a second signal: everything is put back, and out");
                         let acts = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner).clone();
                         acts.iter().for_each(|act| act());
@@ -134,7 +140,6 @@ impl Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn whoever_waits_is_woken_long_before_its_deadline() {

@@ -3,10 +3,9 @@
 use http::request::Parts;
 use http::{HeaderName, Method};
 
-use std::borrow::Cow;
-
 use crate::config::{AdmissionClass, AdmissionConfig};
-use crate::plain_path::{is_ambiguous, plain_path};
+use crate::folder::Folder;
+use crate::readings::{is_plain, readings};
 
 /// The most classes that may be configured.
 pub const MAX_ADMISSION_CLASSES: usize = 8;
@@ -17,8 +16,7 @@ pub(crate) const MAX_RANKS: usize = MAX_ADMISSION_CLASSES + 1;
 /// A class as requests are compared with it.
 #[derive(Debug)]
 struct Class {
-    /// Without a slash at the end.
-    paths: Vec<String>,
+    paths: Vec<Folder>,
     hosts: Vec<String>,
     methods: Vec<Method>,
     /// With what the value holds, in small letters.
@@ -43,8 +41,8 @@ impl Class {
             paths: config
                 .paths
                 .iter()
-                .map(|path| plain_path(path).trim_end_matches('/').to_owned())
-                .collect(),
+                .map(|path| Folder::new(path))
+                .collect::<Option<_>>()?,
             hosts: config.hosts.clone(),
             methods: config
                 .methods
@@ -56,12 +54,8 @@ impl Class {
     }
 
     /// `path`: as a server reads it.
-    fn has(&self, parts: &Parts, path: &str) -> bool {
-        let below = |start: &String| {
-            path.strip_prefix(start.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let any_path = self.paths.is_empty() || self.paths.iter().any(below);
+    fn has(&self, parts: &Parts, path: &[u8]) -> bool {
+        let any_path = self.paths.is_empty() || self.paths.iter().any(|folder| folder.has(path));
         any_path
             && (self.methods.is_empty() || self.methods.contains(&parts.method))
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| is_for(parts, host)))
@@ -129,15 +123,24 @@ impl Ranking {
         })
     }
 
-    /// 0 for the most important.
+    /// 0 for the most important. Who writes a path that servers read in several ways may mean any of them: such a request is of the least
+    /// important class among those of all readings.
     pub(crate) fn of(&self, parts: &Parts) -> usize {
-        let path = match self.asks_paths {
-            // Who writes a path that servers read differently may mean any class.
-            true if is_ambiguous(parts.uri.path()) => return self.least,
-            true => plain_path(parts.uri.path()),
-            false => Cow::default(),
-        };
-        let found = self.classes.iter().find(|(_, class)| class.has(parts, &path));
+        let path = parts.uri.path().as_bytes();
+        if !self.asks_paths || is_plain(path) {
+            return self.of_reading(parts, path);
+        }
+        let ranks = readings(path).map(|all| {
+            all.iter()
+                .map(|path| self.of_reading(parts, path))
+                .max()
+                .unwrap_or(self.rest)
+        });
+        ranks.unwrap_or(self.least)
+    }
+
+    fn of_reading(&self, parts: &Parts, path: &[u8]) -> usize {
+        let found = self.classes.iter().find(|(_, class)| class.has(parts, path));
         found.map_or(self.rest, |(rank, _)| *rank)
     }
 }
@@ -199,13 +202,16 @@ mod tests {
             ("GET /cart/7?x=/y", &[], 0),
             ("GET /carts", &[], 1),
             ("POST /pay", &[], 0),
-            // As a server behind reads them.
+            // As servers behind read them.
             ("GET /cart/../x", &[], 1),
             ("GET /cart/%2e%2E/x", &[], 1),
-            ("GET /%63art", &[], 0),
-            ("GET //cart/7", &[], 0),
-            ("GET /x/./../cart", &[], 0),
-            ("GET /cart/../%", &[], 2),
+            ("GET /%63art", &[], 1),
+            ("GET //cart/7", &[], 1),
+            ("GET /x/./../cart", &[], 1),
+            ("GET /cart/%252e%252e/x", &[], 1),
+            ("GET /cart/../cart", &[], 0),
+            ("GET /cart//7/./8;a=1", &[], 0),
+            ("GET /cart/%", &[], 2),
             ("GET /", &[("user-agent", "curl")], 1),
             (
                 "GET /",
@@ -254,7 +260,169 @@ mod tests {
         assert_eq!(ranks(&AdmissionConfig::default()), 1);
     }
 
+    const EXPORT: &str = r#"
+        [[classes]]
+        name = "cart"
+        paths = ["/cart", "/café"]
+        [[classes]]
+        name = "everybody"
+        [[classes]]
+        name = "export"
+        paths = ["/export", "/search"]
+    "#;
+
+    #[test]
+    fn a_path_is_as_important_as_its_least_important_reading() {
+        let export = ranking(EXPORT);
+        for (path, rank) in [
+            ("/search/../cart", 2),
+            ("/search//../cart", 2),
+            ("/search/x//../../cart", 2),
+            ("/search/..%2fcart", 2),
+            ("/search;a/../cart", 2),
+            ("/cart/%u002e%u002e/x", 2),
+            ("/cart/%c0%ae%c0%ae/x", 2),
+            ("/x%00/../cart", 2),
+            ("/export;a", 2),
+            ("/export%3b/", 2),
+            ("/export\\", 2),
+            ("/export%2f1", 2),
+            ("/export/%zz", 2),
+            ("/%65xport/%zz", 2),
+            ("/x/%2e%2e/export%zz", 2),
+            ("/export%20", 1),
+            ("/cart/..;/x", 1),
+            ("/cart;jsessionid=1/pay", 1),
+            ("/cart/compare/main...feature%2Flogin", 0),
+            ("/cart/a..b%2fc", 0),
+            ("/cart/v1..v2;a", 0),
+            ("/cart/50%25", 0),
+            ("/cart/a%20b/%E2%82%AC;x=1//y", 0),
+            ("/caf%C3%A9", 0),
+            ("/caf%c3%a9/7", 0),
+        ] {
+            let line = format!("GET {path}");
+            assert_eq!(export.of(&request(&line, &[])), rank, "{path}");
+        }
+    }
+
+    /// Servers, by what they do to a path, in this order.
+    mod servers {
+        fn hex(text: &str) -> Option<u8> {
+            text.get(..2).and_then(|two| u8::from_str_radix(two, 16).ok())
+        }
+
+        fn decode(path: &str, keeps_slash: bool) -> String {
+            let mut parts = path.split('%');
+            let mut out = parts.next().unwrap().as_bytes().to_vec();
+            for part in parts {
+                match hex(part).filter(|byte| !keeps_slash || *byte != b'/') {
+                    Some(byte) => {
+                        out.push(byte);
+                        out.extend(&part.as_bytes()[2..]);
+                    }
+                    None => out.extend(format!("%{part}").bytes()),
+                }
+            }
+            String::from_utf8_lossy(&out).into_owned()
+        }
+
+        fn dots(path: &str) -> String {
+            let mut kept = Vec::new();
+            let segments: Vec<&str> = path.split('/').skip(1).collect();
+            for (at, segment) in segments.iter().enumerate() {
+                match *segment {
+                    "." => {}
+                    ".." => drop(kept.pop()),
+                    name => kept.push(name),
+                }
+                if at + 1 == segments.len() && matches!(*segment, "." | "..") {
+                    kept.push("");
+                }
+            }
+            format!("/{}", kept.join("/"))
+        }
+
+        fn merge(path: &str) -> String {
+            let mut path = path.to_owned();
+            while path.contains("//") {
+                path = path.replace("//", "/");
+            }
+            path
+        }
+
+        fn cut(path: &str) -> String {
+            let names = path.split('/').map(|segment| segment.split(';').next().unwrap());
+            names.collect::<Vec<_>>().join("/")
+        }
+
+        pub(super) fn raw(path: &str) -> String {
+            path.to_owned()
+        }
+
+        pub(super) fn nginx(path: &str) -> String {
+            dots(&merge(&decode(path, false)))
+        }
+
+        pub(super) fn apache(path: &str) -> String {
+            merge(&dots(&decode(path, true)))
+        }
+
+        pub(super) fn tomcat(path: &str) -> String {
+            dots(&merge(&decode(&cut(path), false).replace('\\', "/")))
+        }
+
+        pub(super) fn jetty(path: &str) -> String {
+            decode(&dots(&cut(path)), false)
+        }
+
+        pub(super) fn iis(path: &str) -> String {
+            dots(&merge(&decode(path, false).replace('\\', "/")))
+        }
+
+        pub(super) fn go(path: &str) -> String {
+            dots(&merge(path))
+        }
+
+        pub(super) fn proxied(path: &str) -> String {
+            nginx(&nginx(path))
+        }
+    }
+
     proptest! {
+        #[test]
+        fn no_server_reads_a_path_as_one_of_a_less_important_class(
+            path in "(/|/cart|/search|/export|/x|\\.|%2[eEfF]|%5[cC]|\\\\|;a|%3b|%25|%6[35]|x|caf%C3%A9|%zz|%c0%ae|%00){1,10}",
+        ) {
+            let export = ranking(EXPORT);
+            let path = format!("/{path}");
+            let rank = export.of(&request(&format!("GET {path}"), &[]));
+            let parts = request("GET /", &[]);
+            for server in [
+                servers::raw,
+                servers::nginx,
+                servers::apache,
+                servers::tomcat,
+                servers::jetty,
+                servers::iis,
+                servers::go,
+                servers::proxied,
+            ] {
+                let read = server(&path);
+                prop_assert!(rank >= export.of_reading(&parts, read.as_bytes()), "{} is {}", path, read);
+            }
+        }
+
+        #[test]
+        fn ordinary_paths_have_the_rank_of_their_class(
+            class in 0..3_usize,
+            below in "(/[a-z0-9_~-][a-z0-9.]{0,6}(%20|%C3%A9|%2[fF]|%25|;v=[0-9])?(\\.\\.x)?){0,3}/?",
+        ) {
+            let export = ranking(EXPORT);
+            let path = format!("GET {}{below}", ["/cart", "/other", "/search"][class]);
+            prop_assert_eq!(export.of(&request(&path, &[])), class);
+        }
+
         #[test]
         fn every_request_has_a_rank_that_there_is(
             path in "/[a-z/]{0,12}",

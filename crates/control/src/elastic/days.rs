@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 
 /// A slot is no shorter than this, seconds, and no longer than one of so many of a day.
 const SLOT_S: f64 = 300.0;
-const FEWEST_SLOTS: usize = 288;
+/// The fewest slots of a day.
+pub const FEWEST_SLOTS: usize = 288;
 const MOST_SLOTS: usize = 4_096;
 /// A slot is known by so much of it at least.
 const SEEN: f64 = 0.5;

@@ -31,6 +31,7 @@ mod swap;
 mod takes;
 mod tuning;
 
+pub use days::FEWEST_SLOTS;
 pub use tuning::{ElasticTuning, ServerTraits};
 
 use crate::decision::{Decision, Reason};

@@ -2,8 +2,8 @@
 
 use super::check::Wrong;
 use crate::admission::{MAX_ADMISSION_CLASSES, OTHERS};
-use crate::plain_path::plain_path;
-use serde::{Deserialize, Serialize};
+use crate::folder::Folder;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Classes of requests by importance, for the time in which every backend is at its limit of requests in flight
 /// (`limits.max_in_flight_per_backend`, and what a controller finds a server to bear). Then what is more important is served first, and
@@ -47,11 +47,12 @@ pub struct AdmissionConfig {
 pub struct AdmissionClass {
     /// Its name, in metrics: letters, digits, `-` and `_`, at most 32.
     pub name: String,
-    /// Paths, each with what is below it: `/cart` is also `/cart/7`, and not `/carts`. They are compared as servers read them: without dot
-    /// segments and repeated slashes, and with what need not be escaped unescaped, so `//%63art/./7` is `/cart/7`, and `/cart/../x` is
-    /// `/x`; a path with a malformed escape as it is written. One that servers read differently, which leaves a folder (`..`) and has a
-    /// malformed escape, an escaped slash, a backslash or a semicolon, is of the least important class.
-    #[serde(default)]
+    /// Paths, each with what is below it: `/cart` is also `/cart/7`, and not `/carts`. What may not stand in the path of a request is
+    /// escaped here: `/café` is `/caf%C3%A9`. Servers read some paths in several ways: unescaped or not, with dot segments carried out,
+    /// repeated slashes merged, parameters behind a semicolon cut off, `%2f`, `%5c` and `\` as slashes. A request is of the least important
+    /// class among those of all readings of its path, so `/search/../cart` is no more important than `/search`. A path with a malformed
+    /// escape, a NUL or an overlong character, which no two servers read alike, is of the least important class.
+    #[serde(default, deserialize_with = "named", skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
     /// Hosts, without ports.
     #[serde(default)]
@@ -64,6 +65,18 @@ pub struct AdmissionClass {
     pub headers: Vec<HeaderCondition>,
 }
 
+/// Paths that are written: an empty list would be no condition, and perhaps one that all requests are of.
+fn named<'de, D: Deserializer<'de>>(list: D) -> Result<Vec<String>, D::Error> {
+    let list = Vec::deserialize(list)?;
+    match list.is_empty() {
+        true => Err(serde::de::Error::custom(
+            "an empty list: name a path at least, or leave the key out for a class of any path; one without any condition is whatever \
+             is in no other class",
+        )),
+        false => Ok(list),
+    }
+}
+
 /// What a header field is to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,6 +85,11 @@ pub struct HeaderCondition {
     pub name: String,
     /// What its value holds somewhere, whatever the case of the letters; without it the field needs only be there.
     pub contains: Option<String>,
+}
+
+/// Whether it is written as a path.
+fn is_path(path: &str) -> bool {
+    path.starts_with('/') && !path.contains(['?', '#', ' ', '*'])
 }
 
 impl AdmissionClass {
@@ -83,17 +101,83 @@ impl AdmissionClass {
     /// Which of its paths is that of every request, where it asks for nothing else.
     fn path_of_all(&self) -> Option<usize> {
         let is_of_paths = self.hosts.is_empty() && self.methods.is_empty() && self.headers.is_empty();
-        let is_all = |path: &String| plain_path(path).trim_end_matches('/').is_empty();
+        let is_all = |path: &String| is_path(path) && Folder::new(path).is_some_and(|path| path.is_root());
         self.paths.iter().position(is_all).filter(|_| is_of_paths)
+    }
+
+    /// Whether every request of another class is of this one too, by all but its paths.
+    fn asks_no_more(&self, other: &Self) -> bool {
+        fn all_in<T>(some: &[T], own: &[T], is_in: impl Fn(&T, &T) -> bool) -> bool {
+            let has = |one: &T| own.iter().any(|own| is_in(one, own));
+            own.is_empty() || !some.is_empty() && some.iter().all(has)
+        }
+        let holds = |one: &HeaderCondition, own: &HeaderCondition| {
+            let text = |condition: &HeaderCondition| {
+                let text = condition.contains.as_deref().unwrap_or_default();
+                text.to_ascii_lowercase()
+            };
+            one.name.eq_ignore_ascii_case(&own.name) && text(one).contains(&text(own))
+        };
+        all_in(&other.hosts, &self.hosts, |one, own| {
+            one.eq_ignore_ascii_case(own)
+        }) && all_in(&other.methods, &self.methods, |one, own| one == own)
+            && all_in(&other.headers, &self.headers, holds)
+    }
+
+    /// Whether it has every request of this path; `None` is any path.
+    fn has_path(&self, path: Option<&Folder>) -> bool {
+        let covers = |own: Folder| path.map_or(own.is_root(), |path| own.covers(path));
+        self.paths.is_empty() || self.paths.iter().filter_map(|own| Folder::new(own)).any(covers)
+    }
+
+    /// What of it no request can be, for those before it have it.
+    fn check_before(&self, at: usize, before: &[Self], wrong: &mut Wrong) {
+        if self.is_the_rest() {
+            return;
+        }
+        // A class of every request is wrong itself.
+        let first_with = |path: Option<&Folder>| {
+            let mut conditional = before
+                .iter()
+                .filter(|class| !class.is_the_rest() && class.path_of_all().is_none());
+            conditional.find(|class| class.asks_no_more(self) && class.has_path(path))
+        };
+        let allowed = |first: &Self| {
+            format!(
+                "what is not all in a class before it, for a request is of the first whose conditions it meets, and each of these is of \
+                 `{}`: put this class before that one, or leave it out",
+                first.name
+            )
+        };
+        let key = format!("admission.classes[{at}]");
+        if self.paths.is_empty()
+            && let Some(first) = first_with(None)
+        {
+            wrong.need(false, &key, &self.name, allowed(first));
+        }
+        for (number, path) in self.paths.iter().enumerate() {
+            let folder = Folder::new(path).filter(|_| is_path(path));
+            if let Some(first) = folder.and_then(|folder| first_with(Some(&folder))) {
+                wrong.need(false, &format!("{key}.paths[{number}]"), path, allowed(first));
+            }
+        }
     }
 
     /// What is wrong with what it says, by its place among the classes.
     fn check(&self, at: usize, wrong: &mut Wrong) {
         let key = |of: &str, number: usize| format!("admission.classes[{at}].{of}[{number}]");
         for (number, path) in self.paths.iter().enumerate() {
-            let is_path = path.starts_with('/') && !path.contains(['?', '#', ' ', '*']);
-            let allowed = "a path from its first slash on, without a query and without *, as /cart: what is below it is meant too";
-            wrong.need(is_path, &key("paths", number), path, allowed);
+            let key = key("paths", number);
+            if !is_path(path) {
+                let allowed = "a path from its first slash on, without a query and without *, as /cart: what is below it is meant too";
+                wrong.need(false, &key, path, allowed);
+                continue;
+            }
+            let is_alike = Folder::new(path).is_some_and(|path| path.is_read_alike());
+            let allowed = "a path that all servers read alike, without dot segments, empty segments, ; and \\, escaped or not, %00 or \
+                           malformed escapes: a request for this one would never be of this class, for another reading of \
+                           it is less important. Write the path that the service goes by";
+            wrong.need(is_alike, &key, path, allowed);
         }
         for (number, host) in self.hosts.iter().enumerate() {
             let is_host = !host.contains('*')
@@ -145,9 +229,12 @@ impl AdmissionConfig {
             let allowed = "1 to 32 letters, digits, - and _";
             wrong.need(is_named, &key, &class.name, allowed);
             let before = classes[..at].iter().position(|other| other.name == class.name);
-            if let Some(before) = before.filter(|_| is_named) {
-                let allowed = format!("a name of its own: `admission.classes[{before}]` has this one");
-                wrong.need(false, &key, &class.name, allowed);
+            match before.filter(|_| is_named) {
+                Some(before) => {
+                    let allowed = format!("a name of its own: `admission.classes[{before}]` has this one");
+                    wrong.need(false, &key, &class.name, allowed);
+                }
+                None => class.check_before(at, &classes[..at], wrong),
             }
             let allowed = "any other name: this one is of what is in no class";
             wrong.need(class.name != OTHERS, &key, &class.name, allowed);

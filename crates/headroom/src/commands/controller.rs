@@ -162,7 +162,14 @@ struct Cluster {
     /// What each node's agent said of it, where it answered.
     descriptions: BTreeMap<String, Description>,
     source: Option<Source>,
+    /// How many gateways another controller commands, of which a check asks nothing.
+    commanded: usize,
     notes: Vec<String>,
+}
+
+/// Whether a gateway cannot be reached because another controller has it.
+fn is_commanded(why: &str) -> bool {
+    why.contains("serves 1 controller")
 }
 
 impl Cluster {
@@ -176,9 +183,11 @@ impl Cluster {
         let wait = Duration::from_secs_f64(config.cluster.wait_s);
         let slo = config.slo.slo(document)?;
         let mut notes = config.law.notes(slo);
+        notes.extend(config.in_hand_note());
         if args.dry_run && !args.check {
             notes.push("dry run: nothing is done".to_owned());
         }
+        let mut commanded = Vec::new();
         let gateways = match config.gateways.is_empty() {
             true => None,
             false => {
@@ -225,13 +234,19 @@ impl Cluster {
             machine = Some(all);
         }
         if let Some(gateways) = &gateways {
-            let missing = gateways.connect(wait);
+            // A check waits for none that is about to start.
+            let is_over = || stop.is_raised() || args.check && gateways.have_shown();
+            let mut missing = gateways.connect(wait, is_over);
+            if stop.is_raised() {
+                return Ok(None);
+            }
+            if args.check {
+                let all = std::mem::take(&mut missing);
+                (commanded, missing) = all.into_iter().partition(|why| is_commanded(why));
+            }
             if missing.len() == config.gateways.len() {
                 let mut why = format!("none can be reached: {}", missing.join("; "));
-                if missing
-                    .iter()
-                    .any(|missing| missing.contains("serves 1 controller"))
-                {
+                if missing.iter().any(|why| is_commanded(why)) {
                     why += ". A controller that runs has its gateways for itself: stop it first; SIGHUP has it read its file's gateways and \
                             maintenance again";
                 }
@@ -247,7 +262,13 @@ impl Cluster {
         }
         // What cannot run together is refused before anything is done; so is a law that cannot reach its target.
         let context = start::context(slo, plant, machines.clone());
-        start::stack(&law, document, &context, &config.control)?;
+        match start::stack(&law, document, &context, &config.control) {
+            // What their gateways have is not known.
+            Err(error) if !commanded.is_empty() => notes.push(format!(
+                "without the gateways the laws could not be put together: {error:#}"
+            )),
+            stack => drop(stack?),
+        }
         // Only these laws go by how long a machine is said to boot.
         if let Some(parts) = &parts
             && config.law.names.iter().any(|law| law.may_resize())
@@ -265,7 +286,10 @@ impl Cluster {
             start::buildable(&law, document, &context)?;
         }
         let mut found = None;
-        if let Some(parts) = parts {
+        if let Some(mut parts) = parts {
+            if !commanded.is_empty() {
+                parts.balancer = Box::new(servers::Unasked(parts.servers.len()));
+            }
             let Some(mut servers) = Servers::find(parts, args.dry_run, servers::FIND, stop)
                 .map_err(|error| document.error("gateways", format!("{error:#}")))?
             else {
@@ -301,6 +325,7 @@ impl Cluster {
             machines,
             descriptions,
             source,
+            commanded: commanded.len(),
             notes,
         }))
     }

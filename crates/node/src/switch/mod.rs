@@ -54,7 +54,11 @@ pub trait PowerSwitch: Send {
 
 /// Which switch, and what it needs to know: the `power` table of a server. The key `kind` says which.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(
+    tag = "kind",
+    rename_all = "kebab-case",
+    expecting = "a table that says its kind, as { kind = \"ipmi\", host = \"...\", user = \"...\", password = { file = \"...\" } }"
+)]
 pub enum SwitchConfig {
     /// Commands of the user's.
     Command(CommandConfig),

@@ -1,7 +1,8 @@
 //! Passwords.
 
 use super::SwitchError;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -11,13 +12,39 @@ use std::path::PathBuf;
 const MAX_BYTES: u64 = 4096;
 
 /// Where a password is. It is read again for each use, so that it can be changed while a controller runs.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Secret {
     /// In a file, whose first line it is; readable by nobody but its owner and group.
     File(PathBuf),
     /// In an environment variable of this process.
     Env(String),
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(written: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        enum Place {
+            File(PathBuf),
+            Env(String),
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Place(Place),
+            Other(IgnoredAny),
+        }
+        match Written::deserialize(written) {
+            Ok(Written::Place(Place::File(file))) => Ok(Self::File(file)),
+            Ok(Written::Place(Place::Env(name))) => Ok(Self::Env(name)),
+            // What stands there may be the password: an error of serde's would have it.
+            Ok(Written::Other(_)) | Err(_) => Err(D::Error::custom(
+                "password: write { file = \"...\" }, whose first line it is, or { env = \"...\" }: what is written here is not shown, \
+                 for it may be the password",
+            )),
+        }
+    }
 }
 
 impl fmt::Debug for Secret {
@@ -104,6 +131,21 @@ mod tests {
         write(&file, "\n").unwrap();
         assert!(secret.read().unwrap_err().to_string().contains("empty"));
         assert!(Secret::File(dir.path().join("none")).read().is_err());
+    }
+
+    #[test]
+    fn what_is_written_in_the_place_of_a_password_is_not_repeated() {
+        for written in [
+            "\"hunter2\"",
+            "7331",
+            "{\"hunter2\": 1}",
+            "{\"file\": 7331}",
+            "[\"hunter2\"]",
+        ] {
+            let error = serde_json::from_str::<Secret>(written).unwrap_err().to_string();
+            assert!(error.starts_with("password: write { file = "), "{error}");
+            assert!(!error.contains("hunter2") && !error.contains("7331"), "{error}");
+        }
     }
 
     #[test]

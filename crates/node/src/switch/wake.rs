@@ -3,6 +3,7 @@
 use super::command::{ask_state, check_argv, default_limit_s, must_succeed};
 use super::networks::broadcasts;
 use super::{PowerSwitch, SwitchError, limit};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -71,7 +72,7 @@ impl From<Mac> for String {
 /// A SecureOn password, which is written like a MAC address. Neither its `Debug` nor the error where it cannot be read
 /// shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Written", into = "String")]
 pub struct SecureOn(pub [u8; 6]);
 
 impl fmt::Debug for SecureOn {
@@ -80,11 +81,24 @@ impl fmt::Debug for SecureOn {
     }
 }
 
-impl TryFrom<String> for SecureOn {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        let bytes = text.parse().map(|Mac(bytes)| Self(bytes));
-        bytes.map_err(|_| "secure_on is no SecureOn password: write it as 01:02:03:04:05:06".to_owned())
+/// What stands in the place of a SecureOn password. An error of serde's would show what is no text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Other(IgnoredAny),
+}
+
+impl TryFrom<Written> for SecureOn {
+    type Error = &'static str;
+    fn try_from(written: Written) -> Result<Self, &'static str> {
+        let bytes = match written {
+            Written::Text(text) => text.parse().ok(),
+            Written::Other(_) => None,
+        };
+        bytes
+            .map(|Mac(bytes)| Self(bytes))
+            .ok_or("secure_on: is no SecureOn password: write it as \"01:02:03:04:05:06\"")
     }
 }
 

@@ -33,6 +33,9 @@ use tokio::sync::watch;
 /// What a gateway told of is the period where neither is longer than so many times the other and so much.
 const SAME_TIME: (f64, Duration) = (2.0, Duration::from_millis(500));
 
+/// How often it is asked whether the gateways are waited for no longer.
+const ASKED_EACH: Duration = Duration::from_millis(50);
+
 /// Whether what was told of `length` is what a period of `elapsed` is about. Where this process stood still it is not: the period has no end
 /// then, and what came meanwhile is told in the next.
 fn is_of(length: Duration, elapsed: Duration) -> bool {
@@ -130,12 +133,30 @@ impl Gateways {
         GatewayLevers::new(Arc::clone(self.members.roster()), Arc::clone(&self.sized), lease)
     }
 
-    /// Waits until every gateway was connected to, or the time is over; why not, for each that was not.
-    pub fn connect(&self, patience: Duration) -> Vec<String> {
+    /// Whether each was connected to, or has shown why it could not be.
+    pub fn have_shown(&self) -> bool {
+        let gateways = self.members.roster().now();
+        gateways.iter().all(|gateway| {
+            let state = gateway.state.lock();
+            state.backends.is_some() || state.trouble.is_some()
+        })
+    }
+
+    /// Waits until every gateway was connected to, the time is over, or `is_over`, which is asked again and again; why not, for each that
+    /// was not.
+    pub fn connect(&self, patience: Duration, is_over: impl Fn() -> bool) -> Vec<String> {
         let deadline = Instant::now() + patience;
         let mut missing = Vec::new();
+        let connected = |gateway: &Gateway| loop {
+            let until = deadline.min(Instant::now() + ASKED_EACH);
+            match gateway.state.wait(until, |state| state.backends.is_some()) {
+                true => break true,
+                false if Instant::now() >= deadline || is_over() => break false,
+                false => {}
+            }
+        };
         for gateway in self.members.roster().now().iter() {
-            if !gateway.state.wait(deadline, |state| state.backends.is_some()) {
+            if !connected(gateway) {
                 let state = gateway.state.lock();
                 let why = state.trouble.as_deref().unwrap_or("it does not answer");
                 missing.push(format!("gateway {}: {why}", gateway.name));

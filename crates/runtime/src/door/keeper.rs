@@ -302,7 +302,7 @@ impl Door {
         let address = Address::Unix(self.socket.clone());
         let gateways = vec![("gateway".to_owned(), address)];
         let telemetry = Gateways::start(gateways, &ClientOptions::default(), period)?;
-        for why in telemetry.connect(FIRST_ANSWER) {
+        for why in telemetry.connect(FIRST_ANSWER, || false) {
             tracing::warn!("{why}");
         }
         let levers = telemetry.levers(silence(period));

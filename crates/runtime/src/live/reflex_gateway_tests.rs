@@ -70,7 +70,7 @@ fn telemetry_of(served: &[&Served], period: Duration) -> Gateways {
         .iter()
         .map(|served| (served.address.to_string(), served.control.clone()));
     let telemetry = Gateways::start(gateways.collect(), &ClientOptions::default(), period).unwrap();
-    assert!(telemetry.connect(PATIENCE).is_empty());
+    assert!(telemetry.connect(PATIENCE, || false).is_empty());
     telemetry
 }
 

@@ -58,11 +58,25 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
         let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
         telemetry.try_open(&document, slo, failed, running.pid(), &mut report)?;
     }
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
+    let before = Place::of(&run_dir, file)?.record()?;
+    if cluster.commanded > 0 {
+        let which = match cluster.commanded == config.gateways.len() {
+            true => "the gateways are".to_owned(),
+            false => format!("{} of {} gateways are", cluster.commanded, config.gateways.len()),
+        };
+        let whose = running
+            .pid()
+            .map_or_else(String::new, |pid| format!(" (pid {pid})"));
+        report.note(format_args!(
+            "{which} commanded by another controller{whose}, so what they have was not asked; all else was. That controller reads [gateways] and \
+             maintenance of its file again at SIGHUP; before another starts, stop it"
+        ));
+    }
     for note in &cluster.notes {
         report.note(note);
     }
-    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
-    if let Some(before) = Place::of(&run_dir, file)?.record()? {
+    if let Some(before) = &before {
         report.note(format_args!(
             "a run of this file (pid {}) has the servers, or was killed and may have left some off: the next start starts them, \
              and so does `headroom release --run-dir {}`",

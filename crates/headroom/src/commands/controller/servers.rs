@@ -7,7 +7,7 @@ use headroom_control::capacity::QueueKind;
 use headroom_control::resize::{Energy, PowerState, kinds};
 use headroom_runtime::cluster::{AgentQueue, Gateways, WatchOptions};
 use headroom_runtime::queue_sample::sampling_period;
-use headroom_runtime::resize::balancer::Balancer;
+use headroom_runtime::resize::balancer::{Admission, Balancer, Look, Member, Wanted};
 use headroom_runtime::resize::{
     CheckTarget, Checks, HaproxyServers, Parts, Queue, ServerParts, Servers, SwitchWorker, TakenOut,
 };
@@ -23,6 +23,35 @@ const QUEUE_PARTS: u32 = 5;
 const MIN_QUEUE_PART: Duration = Duration::from_millis(20);
 /// For how long a thread that samples a queue through an agent waits for a new sample, and no longer than half a period.
 const SAMPLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Gateways that another controller commands, in the place of the balancer of a check: all of so many servers are taken for admitted.
+pub struct Unasked(pub usize);
+
+impl Balancer for Unasked {
+    fn name(&self) -> String {
+        "gateways that another controller commands".to_owned()
+    }
+
+    fn look(&mut self, _: Duration) -> Result<Look, String> {
+        let member = Member {
+            admission: Admission::Ready,
+            in_flight: None,
+            well: None,
+        };
+        Ok(Look {
+            members: vec![member; self.0],
+            traffic: None,
+        })
+    }
+
+    fn want(&mut self, _: &[Wanted], _: Duration) -> Result<(), String> {
+        Err("another controller commands them".to_owned())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
 
 /// Makes everything that the file names of its servers.
 ///

@@ -440,8 +440,41 @@ fn a_mistake_in_a_class_is_said_of_that_class_and_what_follows_from_it_is_not() 
             &["classes[0].headers[0].contains: is empty: allowed is what the value is to hold"],
         ),
         (
-            format!("{}{rest}", class.replace("/pay", "/x/..")),
-            &["classes[0].paths[0]: is /x/..: allowed is a path that is not of every request"],
+            format!("{}{rest}", class.replace("/pay", "/")),
+            &["classes[0].paths[0]: is /: allowed is a path that is not of every request"],
+        ),
+        (
+            format!("{}{rest}", class.replace("/pay", "")),
+            &["classes[0].paths[0]: is : allowed is a path from its first slash on"],
+        ),
+        (
+            format!(
+                "{}{rest}",
+                class.replace("/pay", "/x/..%2fy\", \"/pay/..;/x\", \"/x%zz")
+            ),
+            &[
+                "classes[0].paths[0]: is /x/..%2fy: allowed is a path that all servers read alike",
+                "classes[0].paths[1]: is /pay/..;/x: allowed is a path that all servers read alike",
+                "classes[0].paths[2]: is /x%zz: allowed is a path that all servers read alike",
+            ],
+        ),
+        (
+            format!("{}{rest}", class.replace("\"/pay\"", "")),
+            &["classes[0].paths: an empty list: name a path at least"],
+        ),
+        (
+            format!(
+                "{class}{}{rest}",
+                class.replace("\"pay\"", "\"card\"").replace("/pay", "/pay/card")
+            ),
+            &["classes[1].paths[0]: is /pay/card: allowed is what is not all in a class before it"],
+        ),
+        (
+            format!(
+                "{}hosts = [\"a.example\"]\n{rest}",
+                class.replace("paths = [\"/pay\"]\n", "methods = [\"POST\", \"PUT\"]\n")
+            ) + "[[gateway.admission.classes]]\nname = \"late\"\nmethods = [\"PUT\"]\nhosts = [\"A.example\"]\n",
+            &["classes[2]: is late: allowed is what is not all in a class before it"],
         ),
         (
             rest.replace("rest", "others").to_owned(),
@@ -457,6 +490,11 @@ fn a_mistake_in_a_class_is_said_of_that_class_and_what_follows_from_it_is_not() 
     // Behind it is nothing that it could hide; and where more is asked it is not every request.
     let root = class.replace("/pay", "/").replace("\"pay\"", "\"all\"");
     with_file(&format!("{BASE}{class}{root}"), "").unwrap();
+    // The wider class behind has what is left.
+    let card = class
+        .replace("\"pay\"", "\"card\"")
+        .replace("/pay", "/pay/café\", \"/a\\\"b");
+    with_file(&format!("{BASE}{card}{class}"), "").unwrap();
     with_file(&format!("{BASE}{root}methods = [\"POST\"]\n{rest}"), "").unwrap();
     let text = format!(
         "{BASE}{class}{}",

@@ -3,6 +3,7 @@
 use super::ControllerFile;
 use super::tables::ServerTable;
 use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
+use headroom_control::elastic::FEWEST_SLOTS;
 use headroom_control::oncall::law::{AreaLawName, PolicyName};
 use headroom_control::{LawConfig, LawName};
 use headroom_runtime::resize::{CheckTarget, Demand};
@@ -284,11 +285,22 @@ impl ControllerFile {
                 return Err(document.error(key, why));
             }
         }
-        if law.as_str() == "elastic"
-            && document.has("law.elastic", "boot_s")
-            && let Err(why) = self.power.waits_for(elastic.boot_s)
-        {
-            return Err(document.error("power.boot_timeout_s", why));
+        if law.as_str() == "elastic" {
+            if let Err(mut why) = self.power.waits_for(elastic.boot_s) {
+                if !document.has("law.elastic", "boot_s") {
+                    why += ", or write law.elastic.boot_s, which is that by default";
+                }
+                return Err(document.error("power.boot_timeout_s", why));
+            }
+            let least_s = FEWEST_SLOTS as f64 * self.control.period_ms / 1e3;
+            if elastic.day_s > 0.0 && elastic.day_s < least_s {
+                let why = format!(
+                    "is {} seconds, of which nothing is learned: a day has {FEWEST_SLOTS} parts of a period of the loop at least, so give \
+                     {least_s} or more (a day is 86400), or 0 to learn none",
+                    elastic.day_s
+                );
+                return Err(document.error("law.elastic.day_s", why));
+            }
         }
         let zones: BTreeSet<_> = self
             .nodes

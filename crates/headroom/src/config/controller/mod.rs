@@ -22,6 +22,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+/// A time in hand of less than this share of the SLO's target is short.
+const SHORT_IN_HAND: f64 = 0.1;
+
 /// An example with every key: what `headroom controller --example` and `headroom resize --example` print.
 pub const EXAMPLE: &str = concat!(
     include_str!("../../../controller.example.toml"),
@@ -207,6 +210,19 @@ impl ControllerFile {
     pub fn in_hand(&self) -> Option<Seconds> {
         let ms = self.cluster.in_hand_ms.unwrap_or(self.slo.target_ms);
         (ms > 0.0).then(|| Seconds::new(ms / 1e3))
+    }
+
+    /// That the time within which a server is to answer what it has in hand is short beside the SLO's target.
+    pub fn in_hand_note(&self) -> Option<String> {
+        let ms = self.cluster.in_hand_ms.filter(|ms| *ms > 0.0)?;
+        let target_ms = self.slo.target_ms;
+        (ms < target_ms * SHORT_IN_HAND).then(|| {
+            format!(
+                "cluster.in_hand_ms = {ms}, and slo.target_ms = {target_ms}: a server that works on a request for longer than {ms} ms is given as \
+                 few at a time as it was seen to work on, and the rest waits in the gateways; write milliseconds, about the target, or 0 for \
+                 no bound"
+            )
+        })
     }
 
     /// One capacity for all servers, where a law is given one.

@@ -329,10 +329,71 @@ fn what_a_law_needs_is_not_asked_of_the_default_where_the_law_s_name_is_misspelt
 }
 
 #[test]
+fn a_time_in_hand_that_is_short_beside_the_target_is_noted() {
+    for (ms, is_noted) in [("1.0", true), ("250.0", false), ("0", false)] {
+        let text = EXAMPLE.replacen("[cluster]\n", &format!("[cluster]\nin_hand_ms = {ms}\n"), 1);
+        assert_eq!(parse(&text).unwrap().0.in_hand_note().is_some(), is_noted, "{ms}");
+    }
+}
+
+#[test]
+fn a_password_that_is_written_into_the_file_is_in_no_message() {
+    let switch = "[nodes.web1.power]\nkind = \"ipmi\"\nhost = \"bmc\"\nuser = \"u\"\n";
+    let with_power = |power: &str| {
+        let text = format!(
+            "[law]\nname = \"static\"\n[slo]\ntarget_ms = 250\n[nodes.web1]\nmember = \"http://10.0.0.1\"\n{power}"
+        );
+        let line = |has: &str| text.lines().position(|line| line.contains(has)).unwrap() + 1;
+        (parse(&text).unwrap_err().to_string(), line("hunter2"))
+    };
+    for written in [
+        "password = \"hunter2\"",
+        "password = [\"hunter2\"]",
+        "password = { value = \"hunter2\" }",
+    ] {
+        let (error, line) = with_power(&format!("{switch}{written}\n"));
+        let said = format!("resize.toml:{line}: nodes.web1.power.password: write ");
+        assert!(error.contains(&said) && !error.contains("hunter2"), "{error}");
+        assert!(error.contains("{ file = \"...\" }"), "{error}");
+    }
+    for written in [
+        "password = hunter2",
+        "token = \"hunter2\"",
+        "pasword = \"hunter2\"",
+    ] {
+        let (error, _) = with_power(&format!("{switch}{written}\n"));
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    let inline = "power = { kind = \"ipmi\", host = \"bmc\", user = \"u\", password = \"hunter2\" }\n";
+    let (error, _) = with_power(inline);
+    assert!(
+        error.contains("power.password: write ") && !error.contains("hunter2"),
+        "{error}"
+    );
+    let error = with_power("power = \"ipmi\" # hunter2\n").0;
+    assert!(
+        error.contains("expected a table that says its kind, as { kind = \"ipmi\", host = "),
+        "{error}"
+    );
+}
+
+#[test]
 fn figures_that_cannot_be_of_a_server_are_refused() {
     let elastic = EXAMPLE.replace("name = \"static\"", "name = \"elastic\"");
     for (from, to, said) in [
         ("# boot_s = 120.0", "boot_s = 400.0", "power.boot_timeout_s: "),
+        (
+            "# boot_timeout_s = 300.0",
+            "boot_timeout_s = 60.0",
+            "power.boot_timeout_s: is 60, and a server boots in 120 s, so each of its boots would be given up: give more than 120, or \
+             write law.elastic.boot_s, which is that by default",
+        ),
+        (
+            "# day_s = 86400.0",
+            "day_s = 24.0",
+            "law.elastic.day_s: is 24 seconds, of which nothing is learned: a day has 288 parts of a period of the loop at least, so give \
+             288 or more",
+        ),
         (
             "[cluster]\n",
             "[cluster]\nin_hand_ms = 0.05\n",

@@ -2,6 +2,7 @@
 //! front of them.
 
 mod bmc;
+mod checked;
 mod come_back;
 mod gateway;
 mod haproxy;

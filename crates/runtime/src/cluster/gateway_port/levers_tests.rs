@@ -189,7 +189,7 @@ fn a_controller_whose_lever_another_holds_says_so_and_what_to_do() {
     let gateways = vec![("g1".to_owned(), served.control.clone())];
     let period = Duration::from_millis(200);
     let gateways = Gateways::start(gateways, &ClientOptions::default(), period).unwrap();
-    assert!(gateways.connect(PATIENCE).is_empty());
+    assert!(gateways.connect(PATIENCE, || false).is_empty());
     let mut levers = gateways.levers(LONG);
     let decided = Setting::from([(Lever::BatchInterval, 0.1)]);
     let said = || {

@@ -200,7 +200,7 @@ fn gateways_with_their_backends_in_another_order_add_up_and_are_placed_alike() {
         ("g2".to_owned(), two.control.clone()),
     ];
     let mut gateways = Gateways::start(named, &ClientOptions::default(), PERIOD).unwrap();
-    assert!(gateways.connect(PATIENCE).is_empty());
+    assert!(gateways.connect(PATIENCE, || false).is_empty());
     let mut levers = gateways.levers(LONG);
     let ask = || {
         for at in [one.at, two.at] {
@@ -281,7 +281,7 @@ fn gateways_with_different_classes_tell_of_no_sizes() {
             ("g2".to_owned(), two.control.clone()),
         ];
         let mut gateways = Gateways::start(named, &ClientOptions::default(), PERIOD).unwrap();
-        assert!(gateways.connect(PATIENCE).is_empty());
+        assert!(gateways.connect(PATIENCE, || false).is_empty());
         let period = with_sizes(&mut gateways, || {
             who(one.at, "/small");
         });
@@ -295,7 +295,7 @@ fn what_was_placed_is_as_configured_when_the_controller_is_gone() {
     let served = served(&[&a, &b], &[4096]);
     let gateways = vec![("g1".to_owned(), served.control.clone())];
     let mut gateways = Gateways::start(gateways, &ClientOptions::default(), PERIOD).unwrap();
-    assert!(gateways.connect(PATIENCE).is_empty());
+    assert!(gateways.connect(PATIENCE, || false).is_empty());
     let mut levers = gateways.levers(LONG);
     with_sizes(&mut gateways, || {
         who(served.at, "/small");

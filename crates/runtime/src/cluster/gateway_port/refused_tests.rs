@@ -76,7 +76,7 @@ fn nor_is_what_one_elsewhere_does() {
     let served = served(&[&server("a")], &[4096]);
     let named = vec![("g".to_owned(), served.control.clone())];
     let mut gateways = Gateways::start(named, &ClientOptions::default(), PERIOD).unwrap();
-    assert!(gateways.connect(PATIENCE).is_empty());
+    assert!(gateways.connect(PATIENCE, || false).is_empty());
     flood(&served);
     let sum = add_up(&mut gateways);
     is_no_demand(&sum);

@@ -168,9 +168,9 @@ mod tests {
         let named = || vec![("g".to_owned(), served.control.clone())];
         let options = ClientOptions::default();
         let looks = Gateways::look(named(), &options, PERIOD).unwrap();
-        assert!(looks.connect(PATIENCE).is_empty());
+        assert!(looks.connect(PATIENCE, || false).is_empty());
         let commands = Gateways::start(named(), &options, PERIOD).unwrap();
-        assert!(commands.connect(PATIENCE).is_empty());
+        assert!(commands.connect(PATIENCE, || false).is_empty());
         let second = Gateways::look(named(), &options, PERIOD).unwrap();
         assert_eq!(second.connect(PERIOD).len(), 1);
     }

@@ -84,7 +84,7 @@ struct Run(Gateways);
 impl Run {
     fn of(named: Vec<(String, Address)>) -> Self {
         let gateways = Gateways::start(named, &ClientOptions::default(), PERIOD).unwrap();
-        assert!(gateways.connect(PATIENCE).is_empty());
+        assert!(gateways.connect(PATIENCE, || false).is_empty());
         let mut run = Self(gateways);
         run.until("a whole period", |run| run.period().is_some());
         run

@@ -138,7 +138,7 @@ impl Session {
         if found.processors.len() < site.servers.len() {
             bail!("not every node can be reached: {}", found.notes.join("; "));
         }
-        let missing = telemetry.connect(FOUND_WITHIN);
+        let missing = telemetry.connect(FOUND_WITHIN, || false);
         if !missing.is_empty() {
             bail!("the gateway cannot be reached: {}", missing.join("; "));
         }
