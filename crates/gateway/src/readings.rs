@@ -4,8 +4,11 @@
 const MOST_READINGS: usize = 32;
 const MOST_BYTES: usize = 16 * 1024;
 
-/// What servers do to a path before they go by it, each for all of the path and in any order.
-const STEPS: [fn(&[u8]) -> Vec<u8>; 7] = [
+/// What a server does to all of a path.
+type Step = fn(&[u8]) -> Vec<u8>;
+
+/// What servers do before they go by it, in any order.
+const STEPS: [Step; 7] = [
     |path| unescaped(path, is_unreserved),
     |path| unescaped(path, |byte| byte != b'/'),
     |path| unescaped(path, |_| true),
@@ -19,10 +22,10 @@ const STEPS: [fn(&[u8]) -> Vec<u8>; 7] = [
 pub(crate) fn is_plain(path: &[u8]) -> bool {
     let mut before = 0;
     path.iter().all(|byte| {
-        let is_plain =
-            !matches!(byte, b'%' | b';' | b'\\' | 0x80..) && !(before == b'/' && matches!(byte, b'/' | b'.'));
+        let is_other = matches!(byte, b'%' | b';' | b'\\' | 0x80..);
+        let begins_other = before == b'/' && matches!(byte, b'/' | b'.');
         before = *byte;
-        is_plain
+        !is_other && !begins_other
     })
 }
 

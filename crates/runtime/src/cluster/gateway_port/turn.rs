@@ -172,6 +172,6 @@ mod tests {
         let commands = Gateways::start(named(), &options, PERIOD).unwrap();
         assert!(commands.connect(PATIENCE, || false).is_empty());
         let second = Gateways::look(named(), &options, PERIOD).unwrap();
-        assert_eq!(second.connect(PERIOD).len(), 1);
+        assert_eq!(second.connect(PERIOD, || false).len(), 1);
     }
 }
