@@ -195,7 +195,7 @@ impl Balance {
         let mut waiter = Waiter(Some(core));
         let since = Instant::now();
         call.watch.enter(Phase::Untimed);
-        let (mut waited, patience) = Waited::begin(core);
+        let (mut waited, patience) = Waited::begin(core, &call.watch);
         let left = core.watches.left(&call.watch);
         let passed_over: &[usize] = match place.is_choosy() {
             true => &tries.unreachable,

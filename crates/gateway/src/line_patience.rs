@@ -3,7 +3,7 @@
 //! The line is first come, first served. Under an overload its first has waited for nearly as long as one may; where clients leave before
 //! they are answered after that, backends work for those that are about to leave, and nobody is answered for as long as the overload
 //! lasts. So fewer are let wait for long while clients leave that had waited for long, and who has waited is told in time that there is no
-//! room. That is forgotten in a few minutes.
+//! room. That is forgotten in a minute. A client that has closed its side is taken for one that left, though some that close it wait.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,22 +11,24 @@ use std::time::{Duration, Instant};
 
 use crate::config::ms;
 use crate::core::Core;
+use crate::watch::Watch;
 
 /// Who has waited for this part of what one may, and leaves, may have left for it.
-const LONG: f64 = 0.5;
+const LONG: f64 = 0.25;
 /// Who has waited for longer than this part of it came when one might: what becomes of it shows nothing of what one may now.
 const LONGER: f64 = 1.1;
 /// Clients leave because it takes too long where so large a share of those that waited for long did, and not only a few.
-const LEAVE: f64 = 0.1;
+const LEAVE: f64 = 0.2;
 const MORE_THAN_A_FEW: f64 = 3.0;
 /// The time over which they are counted, in seconds.
 const LEAVE_S: f64 = 3.0;
 /// By so much less is let wait each time.
 const LESS: f64 = 0.8;
 /// The time in which it is forgotten by a factor of e, in seconds.
-const FORGET_S: f64 = 300.0;
-/// Less than this part of what is configured is never learned: who leaves after that leaves for another reason.
-const LEAST: f64 = 0.02;
+const FORGET_S: f64 = 30.0;
+/// Less than this part of what is configured is never learned: who leaves after that leaves for another reason, or to have others turned
+/// away.
+const LEAST: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy)]
 struct Learned {
@@ -91,6 +93,7 @@ impl LinePatience {
 /// A request that waits for a backend, or did. Dropped before what became of it is said, its client has left.
 pub(crate) struct Waited {
     core: Option<Rc<Core>>,
+    watch: Rc<Watch>,
     since: Instant,
     /// For how long, where it waits no more.
     waited: Option<Duration>,
@@ -98,10 +101,11 @@ pub(crate) struct Waited {
 
 impl Waited {
     /// It begins to wait, for as long as it may.
-    pub(crate) fn begin(core: &Rc<Core>) -> (Self, Duration) {
+    pub(crate) fn begin(core: &Rc<Core>, watch: &Rc<Watch>) -> (Self, Duration) {
         let since = Instant::now();
         let waits = Self {
             core: Some(Rc::clone(core)),
+            watch: Rc::clone(watch),
             since,
             waited: None,
         };
@@ -115,7 +119,7 @@ impl Waited {
 
     /// It is answered.
     pub(crate) fn answered(mut self) {
-        self.ended(false);
+        self.ended(self.watch.is_half_closed());
     }
 
     /// What becomes of it says nothing of its client's patience.
@@ -155,30 +159,31 @@ mod tests {
         let limit = |after| patience.limit(SECOND, start + after).as_millis();
         assert_eq!(limit(Duration::ZERO), 1_000);
         // Those had not waited for long.
-        (0..50).for_each(|_| patience.ended(SECOND / 3, SECOND, true, start));
+        (0..50).for_each(|_| patience.ended(SECOND / 5, SECOND, true, start));
         assert_eq!(limit(Duration::ZERO), 1_000);
-        // A few of many, and then a tenth.
+        // A few of many, and then a fifth.
         (0..80).for_each(|_| patience.ended(SECOND / 2, SECOND, false, start));
-        (0..8).for_each(|_| patience.ended(SECOND / 2, SECOND, true, start));
+        (0..19).for_each(|_| patience.ended(SECOND / 2, SECOND, true, start));
         assert_eq!(limit(Duration::ZERO), 1_000);
         patience.ended(SECOND / 2, SECOND, true, start);
         assert_eq!(limit(Duration::ZERO), 800);
         // What is long is so by what may be waited now.
         (0..3).for_each(|_| patience.ended(SECOND * 2 / 5, SECOND, true, start));
         assert_eq!(limit(Duration::ZERO), 640);
-        assert!((limit(SECOND * 60) as f64 / 640.0 - 0.2_f64.exp()).abs() < 0.01);
-        assert_eq!(limit(SECOND * 600), 1_000);
+        assert!((limit(SECOND * 6) as f64 / 640.0 - 0.2_f64.exp()).abs() < 0.01);
+        assert_eq!(limit(SECOND * 60), 1_000);
         // Those came when one might wait for longer.
         (0..50).for_each(|_| patience.ended(SECOND, SECOND, true, start));
         assert_eq!(limit(Duration::ZERO), 640);
         for _ in 0..200 {
             patience.ended(patience.limit(SECOND, start), SECOND, true, start);
         }
-        assert_eq!(limit(Duration::ZERO), 20);
+        assert_eq!(limit(Duration::ZERO), 100);
     }
 
-    /// How many a second are answered of 60 that come to a server of 25, with four workers and as many more let in.
-    fn answered_per_s(patience_ms: u64, learns: bool) -> f64 {
+    /// How many a second are answered of 60 that come to a server of 25 with four workers. Clients that reset are seen to leave while they
+    /// wait; those that close are not, and known by their half-closed connection when they are answered.
+    fn answered_per_s(patience_ms: u64, learns: bool, resets: bool) -> f64 {
         let (patience, start) = (LinePatience::default(), Instant::now());
         let wait = Duration::from_millis(patience_ms);
         let (mut line, mut sent) = (
@@ -196,7 +201,13 @@ mod tests {
             if step_ms % 16 == 0 {
                 line.push_back(now);
             }
-            line.retain(|came| now - *came < limit);
+            line.retain(|came| {
+                let has_left = resets && now - *came >= wait;
+                if has_left {
+                    patience.ended(now - *came, SECOND, true, at);
+                }
+                !has_left && now - *came < limit
+            });
             for (came, _, waited) in &mut sent {
                 if now - *came >= wait
                     && let Some(waited) = waited.take()
@@ -226,11 +237,14 @@ mod tests {
 
     #[test]
     fn clients_that_wait_for_less_than_one_may_wait_here_are_answered() {
-        for patience_ms in [400, 600, 900] {
-            assert_eq!(answered_per_s(patience_ms, false), 0.0, "{patience_ms}");
-            let learned = answered_per_s(patience_ms, true);
+        for (patience_ms, resets) in [300, 400, 600, 900]
+            .into_iter()
+            .flat_map(|one| [(one, true), (one, false)])
+        {
+            assert_eq!(answered_per_s(patience_ms, false, resets), 0.0, "{patience_ms}");
+            let learned = answered_per_s(patience_ms, true, resets);
             assert!(learned > 20.0, "{patience_ms}: {learned}");
         }
-        assert!(answered_per_s(1_500, true) > 24.0);
+        assert!(answered_per_s(1_500, true, true) > 24.0);
     }
 }

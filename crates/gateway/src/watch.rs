@@ -58,6 +58,8 @@ pub(crate) struct Watch {
     seen: Cell<u32>,
     deadline: Cell<Option<Instant>>,
     expired: Cell<bool>,
+    /// The client has closed its side: it may have left.
+    half_closed: Cell<bool>,
     /// The next request has not come for a while.
     rests: Cell<bool>,
     /// The request in flight has taken longer than any may.
@@ -219,6 +221,16 @@ impl Watch {
         self.expired.get()
     }
 
+    /// The client has closed its side.
+    pub(crate) fn set_half_closed(&self) {
+        self.half_closed.set(true);
+    }
+
+    /// Whether the client has closed its side, as most do that leave, and few that wait for an answer.
+    pub(crate) fn is_half_closed(&self) -> bool {
+        self.half_closed.get()
+    }
+
     /// Notes when the head of the request in flight came, or that there is none.
     pub(crate) fn set_begun(&self, begun: Option<Instant>) {
         self.begun.set(begun);
@@ -369,6 +381,7 @@ impl Watches {
             seen: Cell::new(0),
             deadline: Cell::new(None),
             expired: Cell::new(false),
+            half_closed: Cell::new(false),
             rests: Cell::new(false),
             overdue: Cell::new(false),
             begun: Cell::new(None),

@@ -10,8 +10,8 @@
 // accepts in no time and for nothing; no list of connections has it any more. One that has sent a part of a request leaves
 // what the server reads in no time too, one that has sent all of it leaves a request to work on. The raw tracepoint
 // inet_sock_set_state fires when that happens, and these are counted: of the port, for the connection does not name its
-// listener. So are all whose clients closed or reset them and had asked nothing, accepted or not: what the server accepts of
-// these is no request.
+// listener. So are all whose clients closed or reset them and had asked nothing, accepted or not, or while they waited: what
+// the server accepts of these may be no request.
 //
 // No kernel header is needed: the few fields that are read are declared here, and the loader moves them to where the
 // running kernel has them (CO-RE, by the kernel's own BTF). The licence lets the program use bpf_probe_read_kernel.
@@ -111,7 +111,7 @@ struct {
 
 /* [WINDOW]: advanced by the reader at each sample, so that the longest length is that since the last one.
  * [LOST]: connections that no tally had room for. [RESETS]: connections that were reset in a queue and had asked nothing.
- * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing. */
+ * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing, or while they waited. */
 enum { WINDOW, LOST, RESETS, CANCELLED, UNASKED, CONTROLS };
 struct {
 	int (*type)[MAP_TYPE_ARRAY];
@@ -159,7 +159,10 @@ int client_left(u64 *context)
 	READ(socket, sk->sk_socket);
 	READ(received, ((struct tcp_sock *)sk)->bytes_received);
 	/* A close is counted as a byte (tcp_rcv_nxt_update). */
-	if (closes ? received <= 1 : !received)
+	if (received && (closes || before == CLOSE_WAIT))
+		received -= 1;
+	/* Each once: who resets what it has closed was counted then. */
+	if (before == ESTABLISHED && (!received || !socket))
 		count(UNASKED);
 	if (resets && !socket)
 		count(received ? CANCELLED : RESETS);

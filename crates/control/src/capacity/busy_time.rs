@@ -368,10 +368,10 @@ impl BusyTimeMonitor {
                     true => &mut self.evidence,
                     false => &mut self.held_evidence,
                 };
-                (
-                    evidence.interval(self.now_s, self.tuning.stale_s),
-                    evidence.last_s(),
-                )
+                let interval = evidence.interval(self.now_s, self.tuning.stale_s);
+                // What it was before clients hid it may be outside of what is seen now.
+                let with = |value: PerSecond| interval.map(|[low, high]| [low.min(value), high.max(value)]);
+                (capacity.value().and_then(with), evidence.last_s())
             }
             Capacity::LowerBound(_) => (None, self.served.shown_s()),
             Capacity::Presumed(_) | Capacity::Unknown => (None, None),
@@ -390,7 +390,17 @@ impl BusyTimeMonitor {
             .then(|| self.held_evidence.rate() * workers)
     }
 
+    /// What is known; no more than it was while clients leave what may be parts of requests, which a server is done with in no time.
     fn known(&mut self) -> Capacity {
+        let found = self.found();
+        match (found, self.clients.most()) {
+            (Capacity::About(found), Some(most)) => Capacity::About(found.min(most)),
+            (Capacity::LowerBound(found), Some(most)) => Capacity::LowerBound(found.min(most)),
+            (found, _) => found,
+        }
+    }
+
+    fn found(&mut self) -> Capacity {
         // One that has become slower meanwhile is not kept for what it was.
         if let Some(most) = self.left_of_held()
             && self.evidence.tells()

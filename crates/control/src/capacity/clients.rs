@@ -87,6 +87,8 @@ pub(super) struct Clients {
     gone: f64,
     cancelled: f64,
     doubt: Option<(f64, Doubt)>,
+    /// What it took before clients left what may be parts of requests, while they do.
+    most: Option<PerSecond>,
     kept: VecDeque<(f64, Evidence)>,
 }
 
@@ -147,6 +149,7 @@ impl Clients {
                 self.kept.pop_front();
             }
         }
+        let was_cancelled = matches!(self.doubt, Some((_, Doubt::Cancelled(_))));
         let found = match () {
             () if self.gone >= SHARE => Some(Doubt::Gone(self.gone)),
             () if self.cancelled >= SHARE => Some(Doubt::Cancelled(self.cancelled)),
@@ -157,6 +160,19 @@ impl Clients {
             // What was counted meanwhile is still among what is estimated from.
             None => self.doubt.filter(|(at_s, _)| now_s - at_s <= stale_s),
         };
+        self.most = match self.doubt {
+            Some((_, Doubt::Cancelled(_))) if was_cancelled => self.most,
+            Some((_, Doubt::Cancelled(_))) => self.before(now_s),
+            _ => None,
+        };
+    }
+
+    /// What it took before this doubt can have begun.
+    fn before(&self, now_s: f64) -> Option<PerSecond> {
+        let mut kept = self.kept.iter().rev();
+        let (_, evidence) = kept.find(|(at_s, _)| now_s - at_s > KEPT_EVERY_S)?;
+        let mut evidence = evidence.clone();
+        evidence.tells().then(|| evidence.rate())
     }
 
     fn unanswered(&self, rate: PerSecond) -> Option<Doubt> {
@@ -181,6 +197,11 @@ impl Clients {
     /// Why the estimate is not sure.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         self.doubt.map(|(_, doubt)| doubt)
+    }
+
+    /// What it takes at most while clients leave what may be parts of requests; `None` where none do, or nothing was known before.
+    pub(super) const fn most(&self) -> Option<PerSecond> {
+        self.most
     }
 
     /// The share of what is accepted that are requests.
@@ -376,6 +397,25 @@ mod tests {
             ("exact", 400.0, "busy-time"),
             "one in twelve"
         );
+        // It seems to take more than it did; that it takes less is seen.
+        let answers = watched.sees(20, 12, |_| Connections {
+            cancelled: 20,
+            ..EIGHT_WORK(0)
+        });
+        for answer in &answers[2..] {
+            let (kind, value, rule) = said(Some(answer));
+            assert!(
+                kind == "about" && value <= 400.0 && rule == "cancelled",
+                "{answer:?}"
+            );
+            let [low, high] = answer.interval.unwrap();
+            assert!(low.get() <= value && value <= high.get(), "{answer:?}");
+        }
+        let answers = watched.sees(20, 4, |_| Connections {
+            cancelled: 20,
+            ..EIGHT_WORK(0)
+        });
+        assert_eq!(said(answers.last()), ("about", 200.0, "cancelled"));
     }
 
     #[test]

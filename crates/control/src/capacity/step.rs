@@ -50,7 +50,8 @@ pub struct Listener {
     pub accepts: Option<u64>,
     /// Attempts that were dropped because the queue was full.
     pub drops: Option<u64>,
-    /// Connections whose client closed or reset them and had sent nothing, accepted or not; `None` where nobody counts them.
+    /// Connections whose client closed or reset them and had sent nothing, or while they waited: they may have been no requests. `None`
+    /// where nobody counts them.
     #[serde(default)]
     pub unasked: Option<u64>,
     /// The connections that the server has accepted and not closed; `None` where they are not exported, or nobody waits.
@@ -115,7 +116,7 @@ pub struct Step {
     pub accepts: f64,
     /// n_d, attempts dropped.
     pub drops: f64,
-    /// Connections whose clients left and had asked nothing; `None` where nobody counts them.
+    /// Connections whose clients left, which may have been no requests; `None` where nobody counts them.
     #[serde(default)]
     pub unasked: Option<f64>,
     /// The part of it for which somebody waited in the queue; `None` where nobody looked so closely.

@@ -65,6 +65,8 @@ impl Probe {
         }
         if now_s - since_s >= trial_s && is_usual {
             self.forget();
+            // What had trials fail before is no more.
+            self.wait_s = FIRST_WAIT_S;
             return Trial::Passed;
         }
         Trial::Running(now_s - since_s)

@@ -53,6 +53,9 @@ impl Takes {
                 _ => WEIGHTS.1,
             };
             match node.capacity {
+                // What was not sure contradicts what was met, and confirms no bound that does.
+                Capacity::About(value)
+                    if known.doubted.is_some_and(|met| value.get() > CONTRADICTS * met) => {}
                 Capacity::Exact(value) | Capacity::About(value) => {
                     let before = known.met.filter(|_| known.until_s.is_none());
                     let met = before.map_or(value.get(), |before| before + weight * (value.get() - before));

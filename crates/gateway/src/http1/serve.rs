@@ -19,7 +19,6 @@ use crate::admit::{Admit, Reply};
 use crate::chunked;
 use crate::client::read_ahead;
 use crate::conn::ClientConn;
-use crate::core::Core;
 use crate::headers::Refusal;
 use crate::layer::Layer;
 use crate::outgoing::Piece;
@@ -206,7 +205,6 @@ async fn exchange<L: Layer + 'static>(
     head: Head,
     half_closed: &mut HalfClosed,
 ) -> Option<End> {
-    let core = client.core();
     let asked = Asked {
         head_only: head.parts.method == http::Method::HEAD,
         http_1_0: head.parts.version == Version::HTTP_10,
@@ -234,7 +232,7 @@ async fn exchange<L: Layer + 'static>(
                 return Poll::Ready(Ok(reply));
             }
             // The request may be held for long: from here on its client's end wakes this task.
-            if answers(watch.phase()) && half_closed.is_gone(http1, core, cx) {
+            if answers(watch.phase()) && half_closed.is_gone(client, http1, cx) {
                 return Poll::Ready(Err(End::Gone));
             }
             // Interim answers.
@@ -296,7 +294,7 @@ async fn send(
                 watch.enter(Phase::Body);
                 watch.set_on_client(true);
             }
-            if answers(watch.phase()) && half_closed.is_gone(http1, core, cx) {
+            if answers(watch.phase()) && half_closed.is_gone(client, http1, cx) {
                 return Poll::Ready(Some(End::Gone));
             }
             read_ahead(core, watch, cx);
@@ -419,11 +417,15 @@ struct HalfClosed(Option<Pin<Box<tokio::time::Sleep>>>);
 
 impl HalfClosed {
     /// Whether the client has gone away, so that nobody is there to be answered.
-    fn is_gone(&mut self, http1: &Http1, core: &Core, cx: &mut Context<'_>) -> bool {
-        match http1.side(cx) {
+    fn is_gone(&mut self, client: &ClientConn, http1: &Http1, cx: &mut Context<'_>) -> bool {
+        let side = http1.side(cx);
+        if matches!(side, Side::Ended) {
+            client.watch.set_half_closed();
+        }
+        match side {
             Side::Open => false,
             Side::Gone => true,
-            Side::Ended if core.config.cancel_on_fin => true,
+            Side::Ended if client.core().config.cancel_on_fin => true,
             Side::Ended | Side::Unread => {
                 let pause = self
                     .0

@@ -241,8 +241,7 @@ impl Queue {
         };
         let shown = match &step {
             Ok(step) => Shown::Counted(Counted {
-                // Who asks for nothing is no demand.
-                arrivals: (step.arrivals - step.unasked.unwrap_or(0.0)).max(0.0),
+                arrivals: step.arrivals,
                 accepts: step.accepts,
                 drops: step.drops,
                 length_s: step.length.get(),
