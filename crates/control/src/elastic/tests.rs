@@ -477,6 +477,22 @@ fn a_bound_that_contradicts_a_limit_that_was_met_makes_none_go_but_on_trial() {
     }));
 }
 
+/// Clients that leave parts of requests: what is said then is not sure, and as much too high as the bound that it follows.
+#[test]
+fn what_is_not_sure_confirms_no_bound_that_contradicts_a_limit() {
+    let mut takes = Takes::default();
+    let tuning = wide();
+    let mut observe =
+        |at_s: f64, capacity| takes.observe(at_s, &[node(PowerState::Serving, capacity)], &tuning);
+    observe(0.0, exact(25.0));
+    observe(1.0, Capacity::LowerBound(PerSecond::new(60.0)));
+    observe(2.0, Capacity::About(PerSecond::new(69.5)));
+    assert!(takes.have_shown(24.0, &[0], &tuning));
+    assert!(!takes.have_shown(26.0, &[0], &tuning));
+    takes.observe(3.0, &[node(PowerState::Serving, exact(69.5))], &tuning);
+    assert!(takes.have_shown(60.0, &[0], &tuning));
+}
+
 #[test]
 fn lost_telemetry_costs_energy_and_never_latency() {
     let mut world = World::new(wide(), 2, 5, exact(100.0));
