@@ -328,20 +328,24 @@ impl Document {
     }
 }
 
-/// Whether a line gives a value to a key whose name, perhaps misspelt, is that of a secret: it is quoted in no message.
+/// Whether a secret may stand in a line, which is then quoted in no message: in an address before its host, or anywhere behind a word that
+/// is, or perhaps misspells, the name of a secret. The line may be no TOML, so that no sign between the two is relied on.
 fn has_secret(line: &str) -> bool {
-    let before_values = line.split('=').rev().skip(1);
-    let mut names = before_values.filter_map(|before| {
-        let is_of_name = |c: char| c.is_alphanumeric() || "_-".contains(c);
-        let before = before.trim_end().trim_end_matches(['"', '\'']);
-        before.rsplit(|c| !is_of_name(c)).next()
-    });
-    names.any(|name| {
-        let name = name.to_lowercase();
-        SECRETS
-            .iter()
-            .any(|secret| *secret == name || secret.len() > 5 && is_alike(secret, &name))
-    })
+    let has_user = line.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
+    let is_of_name = |c: char| c.is_alphanumeric() || "_-".contains(c);
+    // Behind the last word of a line there is nothing but what closes it.
+    let line = line.trim_end_matches(['"', '\'', ']', '}', ',', ' ', '\t']);
+    let mut words = line.split(|c| !is_of_name(c)).rev().skip(1);
+    has_user || words.any(names_a_secret)
+}
+
+/// Whether a word is the name of a secret, perhaps misspelt or with something before it (`bmc_password`).
+fn names_a_secret(word: &str) -> bool {
+    let word = word.to_lowercase();
+    let last = word.rsplit(['_', '-']).next().unwrap_or_default();
+    SECRETS
+        .iter()
+        .any(|secret| [word.as_str(), last].contains(secret) || secret.len() > 5 && is_alike(secret, &word))
 }
 
 #[cfg(test)]
@@ -358,8 +362,22 @@ mod tests {
                 false,
             ),
             ("secure_on = 1", false),
+            ("password : \"S3CRETx\"", false),
+            ("password \"S3CRETx\"", false),
+            ("password S3CRETx", false),
+            ("\"password\": \"S3CRETx\",", false),
+            ("password.file = \"/etc/hostname\" S3CRETx", false),
+            ("power = { password = { file = \"/p\" } } S3CRETx", false),
+            ("bmc-password = 'S3CRETx'", false),
+            ("[password] S3CRETx", false),
+            ("password = \"$%&\"", false),
+            ("url = \"https://admin:S3CRETx@127.0.0.1:22999\" x", false),
+            ("url = \"https://admin:S3/CRETx@127.0.0.1\" x", false),
+            ("url = \"https://127.0.0.1:22999\" x", true),
             ("password_file = \"x\"", true),
             ("user = \"password\"", true),
+            ("[nodes.web1.power.password]", true),
+            ("select = 3 # server", true),
             ("limit_s = 3", true),
         ] {
             let quoted = Document::shipped("a.toml", line).quote(&(0..1));
