@@ -313,14 +313,14 @@ impl Document {
 
     /// The line that a span begins in, to show beside the message.
     pub(crate) fn quote(&self, span: &Range<usize>) -> String {
-        let line = self
-            .text
-            .lines()
-            .nth(self.line_of(span) - 1)
-            .unwrap_or_default()
-            .trim();
+        let number = self.line_of(span);
+        let line = |number: usize| self.text.lines().nth(number).unwrap_or_default().trim();
+        // A value may stand in the line after its key's.
+        let before = number.checked_sub(2).map_or("", line);
+        let is_open = before.ends_with(['=', ':', '[', '{']);
+        let line = line(number - 1);
         match line.char_indices().nth(QUOTED) {
-            _ if has_secret(line) => String::new(),
+            _ if has_secret(line) || is_open && has_secret(before) => String::new(),
             Some((end, _)) => format!(", in `{}...`", &line[..end]),
             None if line.is_empty() => String::new(),
             None => format!(", in `{line}`"),
@@ -362,17 +362,17 @@ mod tests {
                 false,
             ),
             ("secure_on = 1", false),
-            ("password : \"S3CRETx\"", false),
-            ("password \"S3CRETx\"", false),
-            ("password S3CRETx", false),
-            ("\"password\": \"S3CRETx\",", false),
-            ("password.file = \"/etc/hostname\" S3CRETx", false),
-            ("power = { password = { file = \"/p\" } } S3CRETx", false),
-            ("bmc-password = 'S3CRETx'", false),
-            ("[password] S3CRETx", false),
+            ("password : \"hunter2\"", false),
+            ("password \"hunter2\"", false),
+            ("password hunter2", false),
+            ("\"password\": \"hunter2\",", false),
+            ("password.file = \"/etc/hostname\" hunter2", false),
+            ("power = { password = { file = \"/p\" } } hunter2", false),
+            ("bmc-password = 'hunter2'", false),
+            ("[password] hunter2", false),
             ("password = \"$%&\"", false),
-            ("url = \"https://admin:S3CRETx@127.0.0.1:22999\" x", false),
-            ("url = \"https://admin:S3/CRETx@127.0.0.1\" x", false),
+            ("url = \"https://admin:hunter2@127.0.0.1:22999\" x", false),
+            ("url = \"https://admin:hun/ter2@127.0.0.1\" x", false),
             ("url = \"https://127.0.0.1:22999\" x", true),
             ("password_file = \"x\"", true),
             ("user = \"password\"", true),
@@ -382,6 +382,16 @@ mod tests {
         ] {
             let quoted = Document::shipped("a.toml", line).quote(&(0..1));
             assert_eq!(!quoted.is_empty(), is_quoted, "{line}");
+        }
+        for (first, is_quoted) in [
+            ("password =", false),
+            ("password = [", false),
+            ("password = 1", true),
+        ] {
+            let text = format!("{first}\n\"hunter2\"\n");
+            let second = first.len() + 1;
+            let quoted = Document::shipped("a.toml", &text).quote(&(second..second + 1));
+            assert_eq!(!quoted.is_empty(), is_quoted, "{first}");
         }
     }
 
