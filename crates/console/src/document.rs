@@ -313,14 +313,14 @@ impl Document {
 
     /// The line that a span begins in, to show beside the message.
     pub(crate) fn quote(&self, span: &Range<usize>) -> String {
-        let line = self
-            .text
-            .lines()
-            .nth(self.line_of(span) - 1)
-            .unwrap_or_default()
-            .trim();
+        let number = self.line_of(span);
+        let line = |number: usize| self.text.lines().nth(number).unwrap_or_default().trim();
+        // A value may stand in the line after its key's.
+        let before = number.checked_sub(2).map_or("", line);
+        let is_open = before.ends_with(['=', ':', '[', '{']);
+        let line = line(number - 1);
         match line.char_indices().nth(QUOTED) {
-            _ if has_secret(line) => String::new(),
+            _ if has_secret(line) || is_open && has_secret(before) => String::new(),
             Some((end, _)) => format!(", in `{}...`", &line[..end]),
             None if line.is_empty() => String::new(),
             None => format!(", in `{line}`"),
@@ -328,20 +328,24 @@ impl Document {
     }
 }
 
-/// Whether a line gives a value to a key whose name, perhaps misspelt, is that of a secret: it is quoted in no message.
+/// Whether a secret may stand in a line, which is then quoted in no message: in an address before its host, or anywhere behind a word that
+/// is, or perhaps misspells, the name of a secret. The line may be no TOML, so that no sign between the two is relied on.
 fn has_secret(line: &str) -> bool {
-    let before_values = line.split('=').rev().skip(1);
-    let mut names = before_values.filter_map(|before| {
-        let is_of_name = |c: char| c.is_alphanumeric() || "_-".contains(c);
-        let before = before.trim_end().trim_end_matches(['"', '\'']);
-        before.rsplit(|c| !is_of_name(c)).next()
-    });
-    names.any(|name| {
-        let name = name.to_lowercase();
-        SECRETS
-            .iter()
-            .any(|secret| *secret == name || secret.len() > 5 && is_alike(secret, &name))
-    })
+    let has_user = line.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
+    let is_of_name = |c: char| c.is_alphanumeric() || "_-".contains(c);
+    // Behind the last word of a line there is nothing but what closes it.
+    let line = line.trim_end_matches(['"', '\'', ']', '}', ',', ' ', '\t']);
+    let mut words = line.split(|c| !is_of_name(c)).rev().skip(1);
+    has_user || words.any(names_a_secret)
+}
+
+/// Whether a word is the name of a secret, perhaps misspelt or with something before it (`bmc_password`).
+fn names_a_secret(word: &str) -> bool {
+    let word = word.to_lowercase();
+    let last = word.rsplit(['_', '-']).next().unwrap_or_default();
+    SECRETS
+        .iter()
+        .any(|secret| [word.as_str(), last].contains(secret) || secret.len() > 5 && is_alike(secret, &word))
 }
 
 #[cfg(test)]
@@ -358,12 +362,36 @@ mod tests {
                 false,
             ),
             ("secure_on = 1", false),
+            ("password : \"hunter2\"", false),
+            ("password \"hunter2\"", false),
+            ("password hunter2", false),
+            ("\"password\": \"hunter2\",", false),
+            ("password.file = \"/etc/hostname\" hunter2", false),
+            ("power = { password = { file = \"/p\" } } hunter2", false),
+            ("bmc-password = 'hunter2'", false),
+            ("[password] hunter2", false),
+            ("password = \"$%&\"", false),
+            ("url = \"https://admin:hunter2@127.0.0.1:22999\" x", false),
+            ("url = \"https://admin:hun/ter2@127.0.0.1\" x", false),
+            ("url = \"https://127.0.0.1:22999\" x", true),
             ("password_file = \"x\"", true),
             ("user = \"password\"", true),
+            ("[nodes.web1.power.password]", true),
+            ("select = 3 # server", true),
             ("limit_s = 3", true),
         ] {
             let quoted = Document::shipped("a.toml", line).quote(&(0..1));
             assert_eq!(!quoted.is_empty(), is_quoted, "{line}");
+        }
+        for (first, is_quoted) in [
+            ("password =", false),
+            ("password = [", false),
+            ("password = 1", true),
+        ] {
+            let text = format!("{first}\n\"hunter2\"\n");
+            let second = first.len() + 1;
+            let quoted = Document::shipped("a.toml", &text).quote(&(second..second + 1));
+            assert_eq!(!quoted.is_empty(), is_quoted, "{first}");
         }
     }
 

@@ -102,7 +102,8 @@ fn plain(line: &str) -> String {
     while let Some(character) = characters.next() {
         match character {
             '\u{1b}' => skip_sequence(&mut characters),
-            '\n' | '\t' => text.push(' '),
+            '\n' => end_message(&mut text),
+            '\t' => text.push(' '),
             character if character.is_control() => {}
             character => text.push(character),
         }
@@ -112,6 +113,15 @@ fn plain(line: &str) -> String {
     match is_time(first) {
         true => text[first.len()..].trim_start().to_owned(),
         false => text.to_owned(),
+    }
+}
+
+/// Where a line of a text ends, the next is another message: several mistakes of a file are one text.
+fn end_message(text: &mut String) {
+    text.truncate(text.trim_end().len());
+    match text.ends_with([':', ';', ',']) || text.is_empty() {
+        true => text.push(' '),
+        false => text.push_str("; "),
     }
 }
 
@@ -246,6 +256,11 @@ mod tests {
             ("\u{1b}]0;a title\u{1b}\\text", "text"),
             ("\u{1b}(Btext\u{1b}c", "text"),
             ("cut \u{1b}[2", "cut "),
+            (
+                "WARN a.toml:3: b: is 1\na.toml:4: c: is 2. Nothing changes\n",
+                "WARN a.toml:3: b: is 1; a.toml:4: c: is 2. Nothing changes",
+            ),
+            ("it says:\r\nno \n\nand more", "it says: no; and more"),
         ] {
             assert_eq!(plain(line), wanted, "{line:?}");
         }

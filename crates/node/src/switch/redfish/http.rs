@@ -10,6 +10,7 @@ use http_body_util::Full;
 use rustls::client::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The longest answer that is read: a system's resource takes some ten kilobytes.
@@ -32,7 +33,7 @@ impl Endpoint {
     pub(super) fn parse(url: &str) -> Result<Self, SwitchError> {
         let wrong = |expected: &str| SwitchError::Value {
             key: "url",
-            value: format!("{url:?}"),
+            value: format!("{:?}", without_user(url)),
             expected: expected.into(),
         };
         let uri: Uri = url
@@ -61,6 +62,17 @@ impl Endpoint {
             port: authority.port_u16().unwrap_or(443),
             authority: authority.to_string(),
         })
+    }
+}
+
+/// An address to name in a message: what stands before its host may be a password.
+fn without_user(url: &str) -> Cow<'_, str> {
+    let Some((before, host)) = url.rsplit_once('@') else {
+        return url.into();
+    };
+    match before.split_once("://") {
+        Some((scheme, _)) => format!("{scheme}://…@{host}").into(),
+        None => format!("…@{host}").into(),
     }
 }
 
@@ -288,6 +300,25 @@ mod tests {
             ("https://[::1]:8443/redfish/v1/", false),
         ] {
             assert_eq!(here.is_at(&target.parse().unwrap()), is_here, "{target}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_named_without_user_and_password() {
+        for (url, named) in [
+            (
+                "https://admin:S3CRETx@127.0.0.1:22999",
+                "https://…@127.0.0.1:22999",
+            ),
+            ("https://admin:S3 CRETx@bmc1", "https://…@bmc1"),
+            ("https://admin:S3/CRETx@bmc1", "https://…@bmc1"),
+            ("http://admin:S3@CRETx@bmc1", "http://…@bmc1"),
+            ("admin:S3CRETx@bmc1", "…@bmc1"),
+            ("http://bmc1", "http://bmc1"),
+        ] {
+            let error = Endpoint::parse(url).unwrap_err().to_string();
+            assert!(error.contains(&format!("{named:?}")), "{error}");
+            assert!(!error.contains("S3") && !error.contains("CRETx"), "{error}");
         }
     }
 
