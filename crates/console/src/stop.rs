@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// `timeout`, and a terminal with a shell between, send one wish to end twice: what comes so soon after the first is that.
+/// `timeout` sends one wish to end twice, to the process and to its group: the same signal so soon after the first is that.
 const SAME_WISH: Duration = Duration::from_millis(200);
 
 /// What is done before a second signal ends the program.
@@ -113,16 +113,16 @@ impl Stop {
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
-                let mut since: Option<Instant> = None;
+                let mut first: Option<(i32, Instant)> = None;
                 for signal in signals.forever() {
                     if let (SIGHUP, Some(hang_up)) = (signal, &hang_up) {
                         hang_up();
                         continue;
                     }
-                    if since.is_some_and(|since| since.elapsed() < SAME_WISH) {
+                    if first.is_some_and(|(one, since)| one == signal && since.elapsed() < SAME_WISH) {
                         continue;
                     }
-                    if since.replace(Instant::now()).is_some() {
+                    if first.replace((signal, Instant::now())).is_some() {
                         tracing::warn!(signal, "a second signal: everything is put back, and out");
                         let acts = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner).clone();
                         acts.iter().for_each(|act| act());
