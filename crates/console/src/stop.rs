@@ -3,10 +3,7 @@
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// `timeout` sends one wish to end twice, to the process and to its group: the same signal so soon after the first is that.
-const SAME_WISH: Duration = Duration::from_millis(200);
+use std::time::Instant;
 
 /// What is done before a second signal ends the program.
 static FORCED_END: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
@@ -113,16 +110,13 @@ impl Stop {
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
-                let mut first: Option<(i32, Instant)> = None;
+                let mut has_ended = false;
                 for signal in signals.forever() {
                     if let (SIGHUP, Some(hang_up)) = (signal, &hang_up) {
                         hang_up();
                         continue;
                     }
-                    if first.is_some_and(|(one, since)| one == signal && since.elapsed() < SAME_WISH) {
-                        continue;
-                    }
-                    if first.replace((signal, Instant::now())).is_some() {
+                    if std::mem::replace(&mut has_ended, true) {
                         tracing::warn!(signal, "a second signal: everything is put back, and out");
                         let acts = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner).clone();
                         acts.iter().for_each(|act| act());
@@ -140,6 +134,7 @@ impl Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn whoever_waits_is_woken_long_before_its_deadline() {
