@@ -162,6 +162,8 @@ impl Clients {
         };
         self.most = match self.doubt {
             Some((_, Doubt::Cancelled(_))) if was_cancelled => self.most,
+            // What was counted since they began is no more sure for those that ask for nothing at times.
+            Some(_) if self.most.is_some() => self.most,
             Some((_, Doubt::Cancelled(_))) => self.before(now_s),
             _ => None,
         };
@@ -410,6 +412,16 @@ mod tests {
             );
             let [low, high] = answer.interval.unwrap();
             assert!(low.get() <= value && value <= high.get(), "{answer:?}");
+        }
+        // So it stays while others ask for nothing at times.
+        let answers = watched.sees(20, 12, |at_ms| Connections {
+            cancelled: 20,
+            gone: if at_ms / 3_000 % 2 == 0 { 20 } else { 0 },
+            ..EIGHT_WORK(0)
+        });
+        for answer in &answers {
+            let (kind, value, _) = said(Some(answer));
+            assert!(kind == "about" && value <= 400.0, "{answer:?}");
         }
         let answers = watched.sees(20, 4, |_| Connections {
             cancelled: 20,
