@@ -3,7 +3,8 @@
 //! The line is first come, first served. Under an overload its first has waited for nearly as long as one may; where clients leave before
 //! they are answered after that, backends work for those that are about to leave, and nobody is answered for as long as the overload
 //! lasts. So fewer are let wait for long while clients leave that had waited for long, and who has waited is told in time that there is no
-//! room. That is forgotten in a minute. A client that has closed its side is taken for one that left, though some that close it wait.
+//! room. That is forgotten in a minute. Whether a client that has closed its side has left shows when it is sent its answer: its machine then
+//! resets the connection.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -117,9 +118,15 @@ impl Waited {
         self.waited = Some(self.since.elapsed());
     }
 
-    /// It is answered.
+    /// It is answered; where its client has closed its side it is yet to be seen whether it is there.
     pub(crate) fn answered(mut self) {
-        self.ended(self.watch.is_half_closed());
+        match self.waited.filter(|_| self.watch.is_half_closed()) {
+            Some(waited) => {
+                self.watch.set_waited(waited);
+                self.core = None;
+            }
+            None => self.ended(false),
+        }
     }
 
     /// What becomes of it says nothing of its client's patience.
@@ -129,9 +136,8 @@ impl Waited {
 
     fn ended(&mut self, left: bool) {
         if let Some(core) = self.core.take() {
-            let now = Instant::now();
-            let waited = self.waited.unwrap_or_else(|| now - self.since);
-            core.line_patience.ended(waited, configured(&core), left, now);
+            let waited = self.waited.unwrap_or_else(|| self.since.elapsed());
+            ended(&core, waited, left);
         }
     }
 }
@@ -140,6 +146,12 @@ impl Drop for Waited {
     fn drop(&mut self) {
         self.ended(true);
     }
+}
+
+/// A request that waited for so long was answered, or its client had left.
+pub(crate) fn ended(core: &Core, waited: Duration, left: bool) {
+    core.line_patience
+        .ended(waited, configured(core), left, Instant::now());
 }
 
 fn configured(core: &Core) -> Duration {

@@ -60,6 +60,8 @@ pub(crate) struct Watch {
     expired: Cell<bool>,
     /// The client has closed its side: it may have left.
     half_closed: Cell<bool>,
+    /// For how long its request waited for a backend, where it is yet to be seen whether it had left.
+    waited: Cell<Option<Duration>>,
     /// The next request has not come for a while.
     rests: Cell<bool>,
     /// The request in flight has taken longer than any may.
@@ -231,6 +233,16 @@ impl Watch {
         self.half_closed.get()
     }
 
+    /// Whether the client had left shows once it is sent its answer: for how long it waited until then.
+    pub(crate) fn set_waited(&self, waited: Duration) {
+        self.waited.set(Some(waited));
+    }
+
+    /// The same, once.
+    pub(crate) fn take_waited(&self) -> Option<Duration> {
+        self.waited.take()
+    }
+
     /// Notes when the head of the request in flight came, or that there is none.
     pub(crate) fn set_begun(&self, begun: Option<Instant>) {
         self.begun.set(begun);
@@ -382,6 +394,7 @@ impl Watches {
             deadline: Cell::new(None),
             expired: Cell::new(false),
             half_closed: Cell::new(false),
+            waited: Cell::new(None),
             rests: Cell::new(false),
             overdue: Cell::new(false),
             begun: Cell::new(None),

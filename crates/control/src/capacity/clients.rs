@@ -161,11 +161,10 @@ impl Clients {
             None => self.doubt.filter(|(at_s, _)| now_s - at_s <= stale_s),
         };
         self.most = match self.doubt {
-            Some((_, Doubt::Cancelled(_))) if was_cancelled => self.most,
+            Some((_, Doubt::Cancelled(_))) if !was_cancelled && self.most.is_none() => self.before(now_s),
             // What was counted since they began is no more sure for those that ask for nothing at times.
-            Some(_) if self.most.is_some() => self.most,
-            Some((_, Doubt::Cancelled(_))) => self.before(now_s),
-            _ => None,
+            Some(_) => self.most,
+            None => None,
         };
     }
 

@@ -64,7 +64,10 @@ impl Served {
             // Over as long a time as the last one took: what was accepted before may be closed.
             let over_s = self.service_s.unwrap_or(PRESUMED_SERVICE_S).max(1.0);
             let [length_s, accepts, _] = self.last(over_s);
-            self.service_s = Some(open as f64 * length_s / accepts);
+            // More may have left of what came before than came.
+            if accepts > 0.0 {
+                self.service_s = Some(open as f64 * length_s / accepts);
+            }
         }
         let window_s = self.window_s();
         if window_s > MAX_WINDOW_S {
@@ -88,7 +91,7 @@ impl Served {
     pub(super) fn rate(&self, last_s: f64) -> PerSecond {
         let [length_s, accepts, _] = self.last(last_s);
         match length_s > 0.0 {
-            true => PerSecond::new(accepts / length_s),
+            true => PerSecond::new((accepts / length_s).max(0.0)),
             false => PerSecond::ZERO,
         }
     }

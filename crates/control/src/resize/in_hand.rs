@@ -232,9 +232,11 @@ impl InHand {
             .map(|places| self.of_places * places + self.worked_on);
         let most = [by_capacity, by_places].into_iter().flatten().reduce(f64::min)?;
         let most = self.patience * most;
+        if self.patience < 1.0 && holds_vain(period) {
+            return Some(1);
+        }
         // Where clients leave because it takes too long, what waits beside what is worked on is worked on in vain.
         let beside = match self.patience < 1.0 {
-            true if self.holds_vain(period) => 1.0,
             // Nobody leaves for it, and it may be able to work on more than it was let.
             true if self.leaving.0 < MORE_THAN_A_FEW => self.usual_work() + 1.0,
             true => self.usual_work().max(1.0),
@@ -244,21 +246,7 @@ impl InHand {
         let least =
             beside.min(self.worked_on + (self.of_places * period.places.unwrap_or(f64::INFINITY)).max(1.0));
         self.is_least = most <= least;
-        let most = match self.patience < 1.0 && self.holds_vain(period) {
-            true => least,
-            false => most.max(least),
-        };
-        Some(most.ceil() as u32)
-    }
-
-    /// Whether it has more of what clients left than it works on at a time: who comes now waits behind that for longer than a request
-    /// takes, and leaves too.
-    fn holds_vain(&self, period: &InHandPeriod) -> bool {
-        let usual = self.usual_work();
-        period
-            .in_flight
-            .zip(period.waiting)
-            .is_some_and(|(in_flight, waiting)| usual > 0.0 && waiting + usual - in_flight > usual)
+        Some(most.max(least).ceil() as u32)
     }
 
     /// What it works on while somebody waits: the middle of the last periods, for one count may be taken while one of them ends.
@@ -337,6 +325,13 @@ impl InHand {
             self.of_places = (self.of_places * (length_s / FORGET_S).exp()).min(OF_PLACES);
         }
     }
+}
+
+/// Whether it has more of what clients left than it works on at a time: more wait in its queue than clients wait for all that it has. Who
+/// comes now waits behind that for longer than a request takes, and leaves too.
+fn holds_vain(period: &InHandPeriod) -> bool {
+    let known = period.in_flight.zip(period.waiting);
+    known.is_some_and(|(in_flight, waiting)| waiting > in_flight)
 }
 
 /// Whether connections were dropped that may be of what it is given.

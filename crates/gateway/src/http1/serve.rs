@@ -21,8 +21,10 @@ use crate::client::read_ahead;
 use crate::conn::ClientConn;
 use crate::headers::Refusal;
 use crate::layer::Layer;
+use crate::line_patience;
 use crate::outgoing::Piece;
 use crate::socket::Socket;
+use crate::tcp_info::{State, state};
 use crate::ticket::CountedBody;
 use crate::tunnel;
 use crate::upload::Incoming;
@@ -38,6 +40,8 @@ const LINGER_SILENCE: Duration = Duration::from_secs(5);
 /// A client that has ended its side, or has sent what is not read yet, and waits for an answer or not, is asked so often whether its
 /// connection still is: no event tells.
 const HALF_CLOSED_CHECK: Duration = Duration::from_millis(250);
+/// How often it is asked whether a client's machine has acknowledged its answer.
+const ACKNOWLEDGED_CHECK: Duration = Duration::from_millis(20);
 
 /// A head that is not there whole is looked at again as it comes, as long as it is this short...
 const SHORT_HEAD_BYTES: usize = 1024;
@@ -448,6 +452,15 @@ async fn finish(client: &ClientConn, http1: &Http1, end: End) {
         tunnel::run(client, socket, http1.received.take(), tunnel).await;
         return;
     }
+    if let Some(waited) = client.watch.take_waited() {
+        let left = match end {
+            End::Over if !client.reset.get() => had_left(&socket).await,
+            _ => Some(true),
+        };
+        if let Some(left) = left {
+            line_patience::ended(client.core(), waited, left);
+        }
+    }
     if client.reset.get() {
         socket.reset_on_close();
         return;
@@ -458,6 +471,20 @@ async fn finish(client: &ClientConn, http1: &Http1, end: End) {
         Ok(false) => {}
         Ok(true) => linger(client, &mut socket).await,
         Err(_) => socket.reset_on_close(),
+    }
+}
+
+/// Whether a client that had closed its side was gone when it was sent its answer: the machine of one that is gone resets the connection,
+/// that of one that waits acknowledges what it takes. `None` where it did neither in time.
+async fn had_left(socket: &Socket) -> Option<bool> {
+    let until = Instant::now() + LINGER;
+    loop {
+        match (state(socket.tcp()), socket.is_acknowledged()) {
+            (Some(State::Reset), _) => return Some(true),
+            (_, Some(true)) => return Some(false),
+            _ if Instant::now() >= until => return None,
+            _ => tokio::time::sleep(ACKNOWLEDGED_CHECK).await,
+        }
     }
 }
 

@@ -166,3 +166,68 @@ fn what_a_connection_died_with_goes_back_to_a_server_with_room_while_the_others_
     assert!(held.join().unwrap().contains(" 200 "));
     assert_eq!(of_status(&answers, " 200 "), 8, "{answers:?}");
 }
+
+/// How a client ends its side of the connection before it is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Not,
+    /// It sends no more, and waits.
+    Half,
+    /// It has left, with no more than an end, as most do.
+    Closed,
+}
+
+/// So many ask at once; how many of those that wait for it are answered by the server.
+fn burst(front: SocketAddr, count: usize, ending: Ending) -> usize {
+    let request = "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    let mut clients: Vec<_> = (0..count).map(|_| TcpStream::connect(front).unwrap()).collect();
+    for client in &mut clients {
+        client.write_all(request.as_bytes()).unwrap();
+    }
+    match ending {
+        Ending::Closed => clients.clear(),
+        Ending::Half => clients
+            .iter()
+            .for_each(|client| client.shutdown(std::net::Shutdown::Write).unwrap()),
+        Ending::Not => {}
+    }
+    let answers: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).map(|_| answer).unwrap()
+        })
+        .collect();
+    of_status(&answers, "HTTP/1.1 200")
+}
+
+#[test]
+fn who_closes_his_side_and_waits_is_patient_and_who_has_left_is_not() {
+    let backend = Backend::http(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        ok("ok")
+    });
+    let start = || {
+        let mut config = config(&[&backend]);
+        config.threads = 1;
+        config.limits.max_in_flight_per_backend = 1;
+        // Twice as long as ten take.
+        config.timeouts.queue_timeout_ms = 2_000;
+        start(config)
+    };
+    let (gateway, front) = start();
+    for _ in 0..3 {
+        assert_eq!(burst(front, 10, Ending::Half), 10);
+    }
+    assert_eq!(burst(front, 10, Ending::Not), 10);
+    // Its places are for those that wait for less.
+    drop(gateway);
+    let (gateway, front) = start();
+    for _ in 0..5 {
+        burst(front, 10, Ending::Closed);
+        eventually("all are over", || waiting(&gateway) == 0);
+    }
+    let answered = burst(front, 10, Ending::Not);
+    assert!((1..10).contains(&answered), "{answered}");
+}
