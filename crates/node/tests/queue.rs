@@ -320,12 +320,15 @@ fn connections_that_are_reset_in_the_queue_are_told_from_requests() {
     closing.clear();
     until(&mut ebpf, "three more", |sample| sample.port.unasked == Some(11));
     let accepted: Vec<_> = (0..15).map(|_| server.accept().unwrap()).collect();
-    let mut asked = connect(port, 1);
-    asked[0].write_all(b"GET").unwrap();
-    let working = server.accept().unwrap();
-    // Accepted ones that have asked are requests, however they end.
+    let mut asked = connect(port, 2);
+    for client in &mut asked {
+        client.write_all(b"GET").unwrap();
+    }
+    let mut working = [(); 2].map(|()| server.accept().unwrap().0);
+    // One that was sent something was a request, however it ends; of the other nobody knows.
+    working[0].write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
     reset(asked);
     reset(connect(port, 4));
-    until(&mut ebpf, "four more", |sample| sample.port.unasked == Some(15));
+    until(&mut ebpf, "five more", |sample| sample.port.unasked == Some(16));
     drop((accepted, working));
 }

@@ -10,7 +10,7 @@
 // accepts in no time and for nothing; no list of connections has it any more. One that has sent a part of a request leaves
 // what the server reads in no time too, one that has sent all of it leaves a request to work on. The raw tracepoint
 // inet_sock_set_state fires when that happens, and these are counted: of the port, for the connection does not name its
-// listener. So are all whose clients closed or reset them and had asked nothing, accepted or not, or while they waited: what
+// listener. So are all whose clients closed or reset them and had asked nothing, or were sent nothing, accepted or not: what
 // the server accepts of these may be no request.
 //
 // No kernel header is needed: the few fields that are read are declared here, and the loader moves them to where the
@@ -74,6 +74,7 @@ struct inet_sock {
 
 struct tcp_sock {
 	u64 bytes_received;
+	u64 bytes_sent;
 } KERNEL_TYPE;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -111,7 +112,7 @@ struct {
 
 /* [WINDOW]: advanced by the reader at each sample, so that the longest length is that since the last one.
  * [LOST]: connections that no tally had room for. [RESETS]: connections that were reset in a queue and had asked nothing.
- * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing, or while they waited. */
+ * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing, or were sent nothing. */
 enum { WINDOW, LOST, RESETS, CANCELLED, UNASKED, CONTROLS };
 struct {
 	int (*type)[MAP_TYPE_ARRAY];
@@ -146,7 +147,7 @@ int client_left(u64 *context)
 	int before = (int)context[1], after = (int)context[2];
 	struct socket *socket = 0;
 	u16 number = 0;
-	u64 received = 0;
+	u64 received = 0, sent = 0;
 	int closes = before == ESTABLISHED && after == CLOSE_WAIT;
 	int resets = after == CLOSE && (before == ESTABLISHED || before == CLOSE_WAIT);
 
@@ -158,11 +159,12 @@ int client_left(u64 *context)
 		return 0;
 	READ(socket, sk->sk_socket);
 	READ(received, ((struct tcp_sock *)sk)->bytes_received);
+	READ(sent, ((struct tcp_sock *)sk)->bytes_sent);
 	/* A close is counted as a byte (tcp_rcv_nxt_update). */
 	if (received && (closes || before == CLOSE_WAIT))
 		received -= 1;
 	/* Each once: who resets what it has closed was counted then. */
-	if (before == ESTABLISHED && (!received || !socket))
+	if (before == ESTABLISHED && (!received || !sent))
 		count(UNASKED);
 	if (resets && !socket)
 		count(received ? CANCELLED : RESETS);

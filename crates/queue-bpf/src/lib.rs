@@ -33,8 +33,8 @@ pub const LOST: u32 = 1;
 pub const RESETS: u32 = 2;
 /// The control in which those are counted that were reset in a queue and had sent something.
 pub const CANCELLED: u32 = 3;
-/// The control in which all are counted, accepted or not, that were closed or reset by clients that had asked nothing, or while they
-/// waited.
+/// The control in which all are counted, accepted or not, that were closed or reset by clients that had asked nothing, or were sent
+/// nothing.
 pub const UNASKED: u32 = 4;
 
 /// A tally of one listener on one processor, as the kernel side writes it: by [`field`].

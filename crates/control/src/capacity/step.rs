@@ -50,7 +50,7 @@ pub struct Listener {
     pub accepts: Option<u64>,
     /// Attempts that were dropped because the queue was full.
     pub drops: Option<u64>,
-    /// Connections whose client closed or reset them and had sent nothing, or while they waited: they may have been no requests. `None`
+    /// Connections whose client closed or reset them and had sent nothing, or was sent nothing: they may have been no requests. `None`
     /// where nobody counts them.
     #[serde(default)]
     pub unasked: Option<u64>,
