@@ -143,7 +143,9 @@ pub(crate) const EXPLAINED: &str = "--example` prints every key with its meaning
 fn plain(why: &str) -> String {
     let (before, kind) = why.rsplit_once("expected ").unwrap_or_default();
     let kind = match kind {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of 0 or more",
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" | "u64" | "usize" => "a whole number of 0 or more",
         "f32" | "f64" => "a number",
         "a sequence" => "a list",
         _ => return why.to_owned(),

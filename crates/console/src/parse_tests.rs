@@ -300,6 +300,10 @@ fn kinds_are_named_as_people_do_and_one_value_of_several_is_put_in_brackets() {
         plain("invalid type: string \"x\", expected f64"),
         "invalid type: string \"x\", expected a number"
     );
+    assert_eq!(
+        plain("invalid value: integer `70000`, expected u16"),
+        "invalid value: integer `70000`, expected a whole number from 0 to 65535"
+    );
     let why = plain("invalid type: string \"user:gold\", expected a sequence");
     let place = Place(vec![Step::Key("clients".to_owned())]);
     let remedy = list_remedy(&place, &why).unwrap();

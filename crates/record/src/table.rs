@@ -166,7 +166,8 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
                 figure.decimals,
             )
         };
-        let estimated = summaries.iter().any(|run| run.capacity.is_some());
+        let is_estimate = |run: &RunSummary| run.capacity.is_some() || !run.capacity_words().is_empty();
+        let estimated = summaries.iter().any(is_estimate);
         shown
             .map(|figure| match estimated && figure.name == CAPACITY {
                 true => metric(CAPACITY, "", summaries.iter().map(capacity_text).collect()),

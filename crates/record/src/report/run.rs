@@ -114,10 +114,15 @@ fn verdict(run: &RunData) -> String {
     let model = summary
         .always_on()
         .map_or_else(String::new, |(consumed, always_on, saved)| {
+            let percent = figure((saved.as_percent() * 10.0).round().abs() / 10.0);
+            let than = match saved.as_percent() >= 0.05 {
+                true => format!("{percent} % less than"),
+                false if saved.as_percent() <= -0.05 => format!("{percent} % more than"),
+                false => "as much as".to_owned(),
+            };
             format!(
-                " By the model it used {} J, {} % less than the {} J of every server on.",
+                " By the model it used {} J, {than} the {} J of every server on.",
                 figure(consumed.get()),
-                figure(saved.as_percent()),
                 figure(always_on.get())
             )
         });

@@ -400,6 +400,26 @@ fn what_is_unknown_at_the_end_is_said_to_be_and_its_key_is_null_where_it_never_w
 }
 
 #[test]
+fn the_table_says_of_what_kind_a_clusters_capacity_is() {
+    for (kind, shown) in [
+        ("lower-bound", "at least 202.9/s"),
+        ("about", "about 202.9/s"),
+        ("presumed", "presumably 202.9/s"),
+        ("exact", "202.9"),
+        ("given", "202.9"),
+    ] {
+        let whole = Part::new("cluster", Role::Cluster)
+            .with(Sensor::Capacity, Some(202.9))
+            .fact("capacity", kind);
+        let periods: Vec<_> = (0..3).map(|index| period(index, vec![whole.clone()])).collect();
+        let (_folder, _, _, summary) = recorded(meta("elastic"), &periods);
+        let table = summary_table(std::slice::from_ref(&summary));
+        let row = table.lines().find(|line| line.contains("capacity at the end"));
+        assert!(row.is_some_and(|row| row.contains(shown)), "{kind}: {table}");
+    }
+}
+
+#[test]
 fn a_run_that_estimates_a_capacity_says_it_and_has_no_row_without_a_value() {
     let mut estimate = meta("busy-time");
     (estimate.slo, estimate.name, estimate.trace) = (None, "first".to_owned(), "live traffic".to_owned());
