@@ -1,5 +1,6 @@
 //! Where an agent listens.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -32,7 +33,7 @@ impl FromStr for Address {
     type Err = AddressError;
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let no = |why| AddressError {
-            text: text.into(),
+            text: without_user(text).into_owned(),
             why,
         };
         if let Some(path) = text
@@ -46,6 +47,11 @@ impl FromStr for Address {
                 1..=107 => Err(no("the path must be absolute")),
                 _ => Err(no("a socket's path has at most 107 bytes")),
             };
+        }
+        if without_user(text) != text {
+            return Err(no(
+                "nobody logs in to an agent: leave out what stands before the @",
+            ));
         }
         if text.contains("://") {
             return Err(no("no scheme is needed"));
@@ -86,9 +92,32 @@ impl fmt::Display for Address {
     }
 }
 
+/// An address to name in a message: what stands before its host may be a password.
+pub fn without_user(text: &str) -> Cow<'_, str> {
+    let Some((before, host)) = text.rsplit_once('@') else {
+        return text.into();
+    };
+    match before.split_once("://") {
+        Some((scheme, _)) => format!("{scheme}://…@{host}").into(),
+        None => format!("…@{host}").into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_be_a_password_is_not_in_the_message() {
+        for (text, shown) in [
+            ("http://u:S3CRET@127.0.0.1:7443", "http://…@127.0.0.1:7443"),
+            ("u:S3C@RET@node1:7443", "…@node1:7443"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(shown) && error.contains("before the @"), "{error}");
+            assert!(!error.contains("S3C"), "{error}");
+        }
+    }
 
     #[test]
     fn an_address_reads_as_it_is_written() {
@@ -97,6 +126,7 @@ mod tests {
             "node1:7443",
             "10.0.0.3:1",
             "[fd00::3]:65535",
+            "unix:/run/agent@web1.sock",
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }

@@ -38,7 +38,7 @@ mod refusal;
 pub mod server;
 pub mod tls;
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, without_user};
 pub use check::Invalid;
 pub use refusal::{Refusal, Server, TRAILER};
 

@@ -1,6 +1,7 @@
 //! One page over HTTP, bounded in time and length.
 
 use headroom_client::ClientError;
+use headroom_wire::without_user;
 use http::Uri;
 use http::uri::InvalidUri;
 use std::fmt;
@@ -20,7 +21,8 @@ impl FromStr for StatusPage {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fail = |why: &str| format!("\"{text}\" is no address of a status page: {why}");
+        let shown = without_user(text);
+        let fail = |why: &str| format!("\"{shown}\" is no address of a status page: {why}");
         let uri: Uri = text
             .parse()
             .map_err(|error: InvalidUri| fail(&error.to_string()))?;
@@ -28,8 +30,11 @@ impl FromStr for StatusPage {
             return Err(fail("it starts with http://"));
         }
         match uri.authority() {
-            Some(authority) if !authority.as_str().contains('@') => Ok(Self(uri)),
-            _ => Err(fail("after http:// comes a host")),
+            Some(authority) if authority.as_str().contains('@') => {
+                Err(fail("nobody logs in to it: leave out what stands before the @"))
+            }
+            Some(_) => Ok(Self(uri)),
+            None => Err(fail("after http:// comes a host")),
         }
     }
 }

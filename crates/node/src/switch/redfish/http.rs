@@ -5,12 +5,12 @@ use super::tls;
 use base64::Engine;
 use bytes::Bytes;
 use headroom_client::{Client, ClientError};
+use headroom_wire::without_user;
 use http::{HeaderMap, HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use rustls::client::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
-use std::borrow::Cow;
 use std::time::Duration;
 
 /// The longest answer that is read: a system's resource takes some ten kilobytes.
@@ -62,17 +62,6 @@ impl Endpoint {
             port: authority.port_u16().unwrap_or(443),
             authority: authority.to_string(),
         })
-    }
-}
-
-/// An address to name in a message: what stands before its host may be a password.
-fn without_user(url: &str) -> Cow<'_, str> {
-    let Some((before, host)) = url.rsplit_once('@') else {
-        return url.into();
-    };
-    match before.split_once("://") {
-        Some((scheme, _)) => format!("{scheme}://…@{host}").into(),
-        None => format!("…@{host}").into(),
     }
 }
 
