@@ -1,23 +1,26 @@
 //! The live view in the terminal: latency against the target, each lever against what is used of it, the parts of the run, and the
 //! last reasons.
 
-use super::news::of_class;
+mod plots;
+mod rows;
+mod text;
+
 use super::tick::Tick;
 use headroom_console::Stop;
 use headroom_console::say::{self, HeldLine};
 use headroom_console::terminal::{Scene, Stage};
 use headroom_record::WARM_UP_PERIODS;
-use headroom_units::{CapacityKind, Fact, Lever, Part, Quantity, Role, Seconds, Sensor, Source};
+use headroom_units::{Lever, Quantity, Role, Seconds, Sensor, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Wrap};
+use ratatui::widgets::{Block, Paragraph, Wrap};
+use rows::foremost;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
+use text::{CUT, cut, fitting, log_rows, wrapped};
 
 /// Periods kept for the plots.
 const HISTORY: usize = 600;
@@ -30,16 +33,12 @@ const SMALL: u16 = 34;
 /// Rows of parts on a small screen at least, and what is left of its height for everything else.
 const SMALL_PARTS: usize = 3;
 const SMALL_REST: u16 = 18;
-/// A row narrower than this has its quantities in short words.
-const NARROW: usize = 110;
 /// For how long the newest line of the log, which nobody sees while the view has the terminal, stands in it; and the newest warning.
 const LOG_SHOWN: Duration = Duration::from_secs(20);
 const WARNING_SHOWN: Duration = Duration::from_secs(60);
 /// Rows of the log at most, and of how many rows of the screen each is one.
 const LOG_ROWS: usize = 4;
 const SCREEN_A_LOG_ROW: usize = 6;
-/// Stands where a text was cut.
-const CUT: char = '…';
 /// Periods that wait where drawing is slow: half an hour of half seconds. The view's totals lack those beyond.
 const WAITING: usize = 4_096;
 
@@ -324,60 +323,6 @@ impl Screen {
         (lines.into_iter().map(Line::from).collect(), 0)
     }
 
-    /// What the curve of the capacity is called, by what its number is now.
-    fn capacity_name(&self) -> &'static str {
-        let parts = self.latest.as_ref().map_or(&[][..], |tick| &tick.parts);
-        let mut wholes = parts.iter().filter(|part| part.role == Role::Cluster);
-        match wholes.find_map(CapacityKind::of) {
-            Some(CapacityKind::AtLeast) => "capacity, at least",
-            Some(CapacityKind::About) => "capacity, about",
-            Some(CapacityKind::Presumed) => "capacity, presumed",
-            Some(CapacityKind::Exact | CapacityKind::Given) | None => "capacity",
-        }
-    }
-
-    /// What the charts beside each other show: each lever that there is with what is used of it, power where no lever shows it, and
-    /// the requests.
-    fn charts(&self) -> Vec<Vec<(Quantity, &'static str, Color)>> {
-        let there = |quantity: &Quantity| self.series.contains_key(quantity);
-        let mut charts: Vec<Vec<(Quantity, &'static str, Color)>> = Vec::new();
-        for lever in Lever::ALL.into_iter().filter(|lever| there(&(*lever).into())) {
-            let mut series = vec![(lever.into(), "set", Color::Green)];
-            let used = lever.used().map(Quantity::from).filter(there);
-            series.extend(used.map(|used| (used, "used", Color::Blue)));
-            charts.push(series);
-        }
-        let power = Quantity::from(Sensor::Power);
-        let shown = |charts: &[Vec<(Quantity, &str, Color)>], one: Quantity| {
-            charts.iter().flatten().any(|(quantity, ..)| *quantity == one)
-        };
-        if there(&power) && !shown(&charts, power) {
-            let mut series = vec![(power, "consumed", Color::Yellow)];
-            let always = Quantity::from(Sensor::PowerAlwaysOn);
-            series.extend(there(&always).then_some((always, "all on", Color::DarkGray)));
-            charts.push(series);
-        }
-        let together = |all: &[(Sensor, &'static str, Color)]| {
-            let all = all
-                .iter()
-                .map(|(sensor, name, colour)| (Quantity::from(*sensor), *name, *colour));
-            all.filter(|(sensor, ..)| there(sensor)).collect::<Vec<_>>()
-        };
-        charts.push(together(&[
-            (Sensor::ArrivalRate, "arrivals", Color::White),
-            (Sensor::ServiceRate, "served", Color::Blue),
-            (Sensor::Capacity, self.capacity_name(), Color::Green),
-        ]));
-        charts.push(together(&[
-            (Sensor::QueueMean, "mean", Color::Cyan),
-            (Sensor::QueueThreshold, "threshold", Color::Yellow),
-            (Sensor::Backlog, "backlog", Color::Red),
-        ]));
-        charts.push(together(&[(Sensor::DropRatio, "dropped", Color::Red)]));
-        charts.retain(|chart| !chart.is_empty());
-        charts
-    }
-
     /// The run in a line, and below it what the log says now; else the notes that fit into a second one whole, others are in the log and in
     /// the report.
     fn first_lines(&self, area: Rect, log: &[HeldLine]) -> Vec<Line<'static>> {
@@ -443,151 +388,6 @@ impl Screen {
         std::iter::once(Line::from(first)).chain(below).collect()
     }
 
-    fn progress(&self, frame: &mut Frame<'_>, area: Rect) {
-        let at = self.latest.as_ref().map_or(0.0, |tick| tick.at.get());
-        let Some(length) = self.heading.as_ref().and_then(|heading| heading.length) else {
-            frame.render_widget(Paragraph::new(format!("{at:.0} s")), area);
-            return;
-        };
-        let share = (at / length.get()).clamp(0.0, 1.0);
-        // Beside the bar: on it the text could not be read where the bar ends in it.
-        let text = format!("{at:.0} of {:.0} s ", length.get());
-        let widths = [Constraint::Length(text.len() as u16), Constraint::Fill(1)];
-        let [before, bar] = Layout::horizontal(widths).areas(area);
-        frame.render_widget(Paragraph::new(text), before);
-        let gauge = Gauge::default()
-            .ratio(if share.is_finite() { share } else { 0.0 })
-            .gauge_style(Style::new().fg(Color::Cyan))
-            .label("");
-        frame.render_widget(gauge, bar);
-    }
-
-    fn chart(
-        &self,
-        frame: &mut Frame<'_>,
-        area: Rect,
-        series: &[(Quantity, &str, Color)],
-        levels: &[(&str, Color, Option<f64>)],
-    ) {
-        let none = VecDeque::new();
-        let points: Vec<Vec<(f64, f64)>> = series
-            .iter()
-            .map(|(quantity, ..)| self.series.get(quantity).unwrap_or(&none))
-            .map(|points| points.iter().copied().collect())
-            .collect();
-        let at = self.latest.as_ref().map(|tick| tick.at.get());
-        // What was known last is not what is.
-        let now = points.first().and_then(|points| points.last());
-        let mut title = self.title(series, now.filter(|(then, _)| Some(*then) == at));
-        let held_to = levels
-            .iter()
-            .find_map(|(name, _, level)| level.filter(|_| *name == "target"));
-        if let Some(target) = held_to {
-            let digits = if target < 1.0 { 3 } else { 0 };
-            let _ = write!(title, " of {target:.digits$} ms");
-        }
-        let values = || points.iter().flatten();
-        let first = values()
-            .map(|(at, _)| *at)
-            .fold(f64::INFINITY, f64::min)
-            .min(1e18);
-        let last = values().map(|(at, _)| *at).fold(first + 1.0, f64::max);
-        let levels: Vec<Level<'_>> = levels
-            .iter()
-            .filter_map(|(name, colour, level)| Some((*name, *colour, (*level)?)))
-            .map(|(name, colour, level)| (name, colour, [(first, level), (last, level)]))
-            .collect();
-        let level = levels.iter().map(|(_, _, line)| line[0].1).fold(0.0, f64::max);
-        let most = values().map(|(_, value)| *value).fold(level, f64::max);
-        // One value far off is not to press all others, and what they are held to, into one line.
-        let most = if level > 0.0 {
-            most.min(level * OFF_SCALE)
-        } else {
-            most
-        };
-        let top = most.max(1e-3) * 1.1;
-        let mut sets: Vec<Dataset<'_>> = series
-            .iter()
-            .zip(&points)
-            .map(|((_, name, colour), points)| line(name, *colour, points))
-            .collect();
-        sets.extend(
-            levels
-                .iter()
-                .map(|(name, colour, points)| line(name, *colour, points)),
-        );
-        let label = |value: f64| {
-            if top < 20.0 {
-                format!("{value:.1}")
-            } else {
-                format!("{value:.0}")
-            }
-        };
-        let chart = Chart::new(sets)
-            .block(Block::bordered().title(format!(" {title} ")))
-            .x_axis(Axis::default().bounds([first, last]))
-            .y_axis(
-                Axis::default()
-                    .bounds([0.0, top])
-                    .labels([label(0.0), label(top / 2.0), label(top)]),
-            );
-        frame.render_widget(chart, area);
-    }
-
-    /// A part of the run in a line of this width: its state, what is wrong with it, and its values; what has no room ends in a sign.
-    fn row<'a>(&self, part: &'a Part, width: usize) -> Line<'a> {
-        let state = part.state.as_deref().unwrap_or_default();
-        let colour = if part.trouble.is_empty() {
-            Color::Green
-        } else {
-            Color::Red
-        };
-        let (name, state) = (format!("{:<14} ", part.name), format!("{state:<14} "));
-        let room = width.saturating_sub(name.chars().count() + state.chars().count());
-        let mut trouble = part.trouble.join("; ");
-        if !trouble.is_empty() {
-            trouble = cut(&format!("{trouble}  "), room);
-        }
-        let values = match part.role {
-            Role::Class => of_class(part, "; all "),
-            _ => {
-                // An estimate is no number alone.
-                let capacity = match part.facts.get("capacity") {
-                    Some(Fact::Words(words)) if self.is_estimate() => Some(words.clone()),
-                    _ => None,
-                };
-                let said = |quantity: &Quantity| capacity.is_some() && *quantity == Sensor::Capacity.into();
-                let values = part.values.iter().filter(|(quantity, _)| !said(quantity));
-                let values = values.map(|(quantity, value)| {
-                    let info = quantity.info();
-                    // A line has room for few: of levers the letters by which laws and docs call them.
-                    let name = match quantity {
-                        Quantity::Lever(lever) if !lever.in_short().is_empty() => lever.in_short().to_owned(),
-                        Quantity::Sensor(sensor) if width < NARROW && in_short(*sensor).is_some() => {
-                            in_short(*sensor).unwrap_or_default().to_owned()
-                        }
-                        _ => self.name(*quantity),
-                    };
-                    let kind = CapacityKind::of(part).filter(|_| *quantity == Sensor::Capacity.into());
-                    let kind = kind.map_or("", |kind| match width < NARROW {
-                        true => kind.sign(),
-                        false => kind.words(),
-                    });
-                    format!("{name} {kind}{}", info.read(*value))
-                });
-                let capacity = capacity.clone();
-                capacity.into_iter().chain(values).collect::<Vec<_>>().join("  ")
-            }
-        };
-        let values = cut(&values, room - trouble.chars().count());
-        Line::from(vec![
-            Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
-            Span::styled(state, Style::new().fg(colour)),
-            Span::styled(trouble, Style::new().fg(Color::Red)),
-            Span::raw(values),
-        ])
-    }
-
     /// What a quantity is called, with the SLO's percentile by its name.
     fn name(&self, quantity: Quantity) -> String {
         if self.is_estimate() && quantity == Sensor::ArrivalRate.into() {
@@ -602,115 +402,6 @@ impl Screen {
             |percentile| format!("Latency at {percentile}"),
         )
     }
-
-    /// What a chart shows, in which unit, and what it is now.
-    fn title(&self, series: &[(Quantity, &str, Color)], now: Option<&(f64, f64)>) -> String {
-        let Some(info) = series.first().map(|(quantity, ..)| quantity.info()) else {
-            return String::new();
-        };
-        let watts = series
-            .iter()
-            .any(|(quantity, ..)| quantity.info().unit == "watts");
-        let source = self.source.filter(|_| watts);
-        let source = source.map_or(String::new(), |source| format!(" ({source})"));
-        let now = now.map_or("-".to_owned(), |(_, now)| info.read(now * info.shown.1));
-        let now = format!(": now {now}");
-        let title = series.first().map(|(quantity, ..)| self.name(*quantity));
-        format!("{}{source}{now}", title.unwrap_or_default())
-    }
-}
-
-/// As many of the parts as there is room for: those with which something is wrong before others, in the order of the parts.
-fn foremost(parts: &[Part], rows: usize) -> Vec<&Part> {
-    let well = |part: &Part| part.trouble.is_empty();
-    let troubled = parts.iter().filter(|part| !well(part)).count().min(rows);
-    let (mut bad, mut good) = (troubled, rows - troubled);
-    let mut has_room = |part: &&Part| {
-        let left = if well(part) { &mut good } else { &mut bad };
-        let is_left = *left > 0;
-        *left -= usize::from(is_left);
-        is_left
-    };
-    parts.iter().filter(|part| has_room(part)).collect()
-}
-
-/// What a quantity of a server is called where there is little room.
-const fn in_short(sensor: Sensor) -> Option<&'static str> {
-    Some(match sensor {
-        Sensor::ArrivalRate => "arrive",
-        Sensor::ServiceRate => "served",
-        Sensor::InFlight => "in flight",
-        Sensor::Capacity => "takes",
-        Sensor::QueueMean => "queue",
-        Sensor::DropRatio => "dropped",
-        Sensor::FailureRate => "fail",
-        _ => return None,
-    })
-}
-
-/// A text in lines of at most so many characters, broken between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let options = textwrap::Options::new(width).subsequent_indent("  ");
-    let lines = textwrap::wrap(text, options);
-    lines.iter().map(|line| cut(line, width)).collect()
-}
-
-/// Lines of the log in at most so many rows, the last line in one at least; what has no room ends in a sign.
-fn log_rows(log: &[HeldLine], width: usize, rows: usize) -> Vec<String> {
-    let mut all = Vec::new();
-    for (at, line) in log.iter().enumerate() {
-        let left = rows.saturating_sub(all.len());
-        let room = left.saturating_sub(log.len() - 1 - at);
-        let mut lines = wrapped(&line.text, width);
-        if lines.len() > room {
-            lines.truncate(room);
-            if let Some(last) = lines.last_mut() {
-                *last = cut(&format!("{last}{CUT}"), width);
-            }
-        }
-        all.extend(lines);
-    }
-    all
-}
-
-/// Those of the notes that have room beside each other in a line of this width, each of them whole.
-fn fitting(notes: &[String], width: usize) -> String {
-    let with = |line: String, note: &String| {
-        let longer = match line.is_empty() {
-            true => note.clone(),
-            false => format!("{line}; {note}"),
-        };
-        if longer.chars().count() <= width {
-            longer
-        } else {
-            line
-        }
-    };
-    notes.iter().fold(String::new(), with)
-}
-
-/// At most so many characters of a text; one that is longer ends in a sign.
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let kept = text.chars().take(width.saturating_sub(1));
-    kept.chain([CUT]).collect()
-}
-
-/// What is held to a level is drawn up to so many times that.
-const OFF_SCALE: f64 = 5.0;
-
-/// A name, a colour and a horizontal line's two ends.
-type Level<'a> = (&'a str, Color, [(f64, f64); 2]);
-
-fn line<'a>(name: &'a str, colour: Color, points: &'a [(f64, f64)]) -> Dataset<'a> {
-    Dataset::default()
-        .name(name)
-        .marker(Marker::Braille)
-        .graph_type(GraphType::Line)
-        .style(Style::new().fg(colour))
-        .data(points)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use headroom_control::Reason;
+use headroom_units::Part;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -372,4 +373,27 @@ fn a_capacity_is_never_shown_without_what_kind_of_number_it_is() {
         assert!(row(kind, 78).ends_with(narrow), "{}", row(kind, 78));
         assert!(row(kind, 158).ends_with(wide), "{}", row(kind, 158));
     }
+}
+
+#[test]
+fn a_percentile_among_those_that_failed_is_said_to_be_there() {
+    let mut screen = Screen::default();
+    let mut tick = late(1, 4.0, 120);
+    tick.observation.traffic = Some(headroom_control::observation::Traffic {
+        arrivals: 100,
+        completions: 60,
+        failures: 40,
+        latency: Some(headroom_control::observation::Latency {
+            at_slo: Seconds::from_millis(200.0),
+            missed: true,
+            distribution: None,
+        }),
+        ..Default::default()
+    });
+    screen.keep(tick);
+    let lines = drawn(&screen, 110, 40).join("\n");
+    assert!(
+        lines.contains(": now among those that failed, of 100 ms"),
+        "{lines}"
+    );
 }

@@ -1,0 +1,95 @@
+//! The parts of a run, a line each.
+
+use super::Screen;
+use super::text::cut;
+use crate::live::news::of_class;
+use headroom_units::{CapacityKind, Fact, Part, Quantity, Role, Sensor};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+/// A row narrower than this has its quantities in short words.
+const NARROW: usize = 110;
+
+impl Screen {
+    /// A part of the run in a line of this width: its state, what is wrong with it, and its values; what has no room ends in a sign.
+    pub(super) fn row<'a>(&self, part: &'a Part, width: usize) -> Line<'a> {
+        let state = part.state.as_deref().unwrap_or_default();
+        let colour = if part.trouble.is_empty() {
+            Color::Green
+        } else {
+            Color::Red
+        };
+        let (name, state) = (format!("{:<14} ", part.name), format!("{state:<14} "));
+        let room = width.saturating_sub(name.chars().count() + state.chars().count());
+        let mut trouble = part.trouble.join("; ");
+        if !trouble.is_empty() {
+            trouble = cut(&format!("{trouble}  "), room);
+        }
+        let values = match part.role {
+            Role::Class => of_class(part, "; all "),
+            _ => {
+                // An estimate is no number alone.
+                let capacity = match part.facts.get("capacity") {
+                    Some(Fact::Words(words)) if self.is_estimate() => Some(words.clone()),
+                    _ => None,
+                };
+                let said = |quantity: &Quantity| capacity.is_some() && *quantity == Sensor::Capacity.into();
+                let values = part.values.iter().filter(|(quantity, _)| !said(quantity));
+                let values = values.map(|(quantity, value)| {
+                    let info = quantity.info();
+                    // A line has room for few: of levers the letters by which laws and docs call them.
+                    let name = match quantity {
+                        Quantity::Lever(lever) if !lever.in_short().is_empty() => lever.in_short().to_owned(),
+                        Quantity::Sensor(sensor) if width < NARROW && in_short(*sensor).is_some() => {
+                            in_short(*sensor).unwrap_or_default().to_owned()
+                        }
+                        _ => self.name(*quantity),
+                    };
+                    let kind = CapacityKind::of(part).filter(|_| *quantity == Sensor::Capacity.into());
+                    let kind = kind.map_or("", |kind| match width < NARROW {
+                        true => kind.sign(),
+                        false => kind.words(),
+                    });
+                    format!("{name} {kind}{}", info.read(*value))
+                });
+                let capacity = capacity.clone();
+                capacity.into_iter().chain(values).collect::<Vec<_>>().join("  ")
+            }
+        };
+        let values = cut(&values, room - trouble.chars().count());
+        Line::from(vec![
+            Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
+            Span::styled(state, Style::new().fg(colour)),
+            Span::styled(trouble, Style::new().fg(Color::Red)),
+            Span::raw(values),
+        ])
+    }
+}
+
+/// As many of the parts as there is room for: those with which something is wrong before others, in the order of the parts.
+pub(super) fn foremost(parts: &[Part], rows: usize) -> Vec<&Part> {
+    let well = |part: &Part| part.trouble.is_empty();
+    let troubled = parts.iter().filter(|part| !well(part)).count().min(rows);
+    let (mut bad, mut good) = (troubled, rows - troubled);
+    let mut has_room = |part: &&Part| {
+        let left = if well(part) { &mut good } else { &mut bad };
+        let is_left = *left > 0;
+        *left -= usize::from(is_left);
+        is_left
+    };
+    parts.iter().filter(|part| has_room(part)).collect()
+}
+
+/// What a quantity of a server is called where there is little room.
+const fn in_short(sensor: Sensor) -> Option<&'static str> {
+    Some(match sensor {
+        Sensor::ArrivalRate => "arrive",
+        Sensor::ServiceRate => "served",
+        Sensor::InFlight => "in flight",
+        Sensor::Capacity => "takes",
+        Sensor::QueueMean => "queue",
+        Sensor::DropRatio => "dropped",
+        Sensor::FailureRate => "fail",
+        _ => return None,
+    })
+}
