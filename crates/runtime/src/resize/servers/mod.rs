@@ -93,12 +93,13 @@ impl Parts {
         each.map(|server| self.taken_out.of(&server.name)).collect()
     }
 
-    /// How a server is found. One that is to be taken out and gets no requests was taken out by another run of this file, or by
-    /// somebody's hand: that it answers is no reason to give it any.
+    /// How a server is found. One that is to be taken out and gets nothing was handed over by another run of this file, or taken out by
+    /// somebody's hand: that it answers is no reason to give it any. One that only gets nothing new was still being drained, perhaps on
+    /// trial: whether the others do without it nobody knows, so it is taken out anew.
     fn found(&self, at: usize, health: &Health, admission: Option<Admission>) -> Found {
         let is_out = self.taken_out.of(&self.servers[at].name).is_some();
         match admission {
-            Some(Admission::Drain | Admission::Out) if is_out => Found::Maintenance,
+            Some(Admission::Out) if is_out => Found::Maintenance,
             _ => Found::from(health),
         }
     }
