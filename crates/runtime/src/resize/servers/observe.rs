@@ -185,7 +185,8 @@ impl Servers {
             let accepts = counted.is_some_and(|counted| counted.accepts > 0.0);
             let answers = self.parts.checks.answers(at);
             let heard = match &shown[at] {
-                Some(Shown::Nobody) if states[at].takes_requests() && answers.is_ok() => Heard::Nobody,
+                _ if !states[at].takes_requests() => Heard::Gone,
+                Some(Shown::Nobody) if answers.is_ok() => Heard::Nobody,
                 Some(Shown::Counted(_)) => Heard::Counted,
                 _ => Heard::Unknown,
             };

@@ -13,8 +13,10 @@ pub(super) enum Heard {
     Counted,
     /// Nobody listens, and the server takes requests and answers.
     Nobody,
-    /// Neither.
+    /// Nothing is known of it.
     Unknown,
+    /// The server takes no requests.
+    Gone,
 }
 
 /// Whether that is so of one server.
@@ -28,9 +30,13 @@ pub(super) struct Unheard {
 impl Unheard {
     /// Takes what was found; whether it is so, where that is news: once it was so for this long, and once it is counted.
     pub(super) fn observe(&mut self, heard: Heard, now: Instant, after: Duration) -> Option<bool> {
-        if heard != Heard::Nobody {
-            let was_said = std::mem::take(self).is_said;
-            return (was_said && heard == Heard::Counted).then_some(false);
+        match heard {
+            Heard::Nobody => {}
+            Heard::Unknown => return None,
+            Heard::Counted | Heard::Gone => {
+                let was_said = std::mem::take(self).is_said;
+                return (was_said && heard == Heard::Counted).then_some(false);
+            }
         }
         let since = *self.since.get_or_insert(now);
         let is_news = !self.is_said && now.duration_since(since) >= after;
@@ -68,12 +74,14 @@ mod tests {
         assert_eq!(at(3, Heard::Nobody), (None, true, false));
         assert_eq!(at(4, Heard::Nobody), (Some(true), true, true));
         assert_eq!(at(5, Heard::Nobody), (None, true, true));
+        // Its first sample is compared with nothing.
+        assert_eq!(at(6, Heard::Unknown), (None, true, true));
         assert_eq!(at(6, Heard::Counted), (Some(false), false, false));
         // One that starts anew, and one that goes.
         assert_eq!(at(7, Heard::Nobody), (None, true, false));
         assert_eq!(at(8, Heard::Counted), (None, false, false));
         at(9, Heard::Nobody);
         at(19, Heard::Nobody);
-        assert_eq!(at(20, Heard::Unknown), (None, false, false));
+        assert_eq!(at(20, Heard::Gone), (None, false, false));
     }
 }
