@@ -46,6 +46,30 @@ pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option
     }
 }
 
+/// Gives each server that takes requests, and whose accept queue says nothing, what the balancer counted there, in requests a second: as many
+/// attempts to connect as those come to at the servers of which both are known, and one for each where they are known of none.
+pub fn fill_in(servers: &mut [(PowerState, Counts)], requests: &[Option<PerSecond>]) {
+    let requests = |at: usize| requests.get(at).copied().flatten().map(PerSecond::get);
+    let both = servers
+        .iter()
+        .enumerate()
+        .filter_map(|(at, server)| match server {
+            (state, Counts::Attempts(rate)) if state.takes_requests() => Some((rate.get(), requests(at)?)),
+            _ => None,
+        });
+    let (attempts, of_requests) = both.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let each = if of_requests > 0.0 {
+        attempts / of_requests
+    } else {
+        1.0
+    };
+    for (at, (state, counts)) in servers.iter_mut().enumerate() {
+        if let (true, Counts::Unknown, Some(rate)) = (state.takes_requests(), &counts, requests(at)) {
+            *counts = Counts::Attempts(PerSecond::new(rate * each));
+        }
+    }
+}
+
 /// The mean of what is known exactly of the servers that take requests: what the published estimator of one that joins them starts with,
 /// for all have the same hardware and serve the same requests (Section 3).
 pub fn exact_mean<'a>(servers: impl IntoIterator<Item = &'a NodeObservation>) -> Option<PerSecond> {
@@ -104,6 +128,34 @@ mod tests {
             Some(20.0)
         );
         assert_eq!(of(&[(Off, Counts::Unknown)]), Some(0.0));
+    }
+
+    #[test]
+    fn one_whose_queue_says_nothing_has_what_the_balancer_counted_there() {
+        use PowerState::{Draining, Serving};
+        let filled = |mut servers: Vec<(PowerState, Counts)>, requests: &[f64]| {
+            let requests: Vec<_> = requests.iter().map(|rate| Some(PerSecond::new(*rate))).collect();
+            fill_in(&mut servers, &requests);
+            demand(servers).map(PerSecond::get)
+        };
+        let unread = (Serving, Counts::Unknown);
+        assert_eq!(
+            filled(vec![(Serving, attempts(60.0)), unread], &[60.0, 140.0]),
+            Some(200.0)
+        );
+        // Where connections carry four requests each, there too.
+        assert_eq!(
+            filled(vec![(Serving, attempts(15.0)), unread], &[60.0, 140.0]),
+            Some(50.0)
+        );
+        assert_eq!(filled(vec![unread, unread], &[60.0, 140.0]), Some(200.0));
+        // Whom the balancer counts nothing of has what the others have, and one that drains makes nobody's share.
+        assert_eq!(
+            filled(vec![(Serving, attempts(60.0)), unread], &[60.0]),
+            Some(120.0)
+        );
+        let draining = vec![(Serving, attempts(60.0)), (Draining, Counts::Unknown)];
+        assert_eq!(filled(draining, &[60.0, 5.0]), Some(60.0));
     }
 
     #[test]

@@ -190,6 +190,8 @@ pub struct Server {
     retry_s: f64,
     /// How an operator takes it out.
     maintenance: Option<Maintenance>,
+    /// Whether he asked for it to be shut down, and that was not done yet.
+    is_to_stop: bool,
 }
 
 impl Server {
@@ -209,6 +211,7 @@ impl Server {
             failures: 0,
             retry_s: f64::NEG_INFINITY,
             maintenance: None,
+            is_to_stop: false,
         }
     }
 

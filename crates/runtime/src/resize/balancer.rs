@@ -29,8 +29,8 @@ impl Admission {
 /// What is wanted of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// What it gets.
-    pub admission: Admission,
+    /// What it gets; `None` leaves it with what it has.
+    pub admission: Option<Admission>,
     /// Whether it warms up: where the balancer can, it gets fewer requests than the others then.
     pub warming: bool,
     /// How many requests it is to have in hand at most, of all that are on their way there or worked on; `None` for as many as the

@@ -151,9 +151,10 @@ impl Balancer for HaproxyServers {
         let until = Instant::now() + patience;
         for (row, wanted) in self.rows.iter_mut().zip(wanted) {
             let state = match wanted.admission {
-                Admission::Ready => ServerState::Ready,
-                Admission::Drain => ServerState::Drain,
-                Admission::Out => ServerState::Maintenance,
+                None => row.state,
+                Some(Admission::Ready) => ServerState::Ready,
+                Some(Admission::Drain) => ServerState::Drain,
+                Some(Admission::Out) => ServerState::Maintenance,
             };
             let percent = if wanted.warming && state == ServerState::Ready {
                 self.warm_up_weight_percent

@@ -4,7 +4,7 @@ use super::balancer::{Admission, Wanted};
 use super::servers::{Parts, Servers};
 use super::switch_worker::PowerOrder;
 use headroom_console::say;
-use headroom_control::resize::PowerState;
+use headroom_control::resize::{Maintenance, PowerState};
 use std::time::{Duration, Instant};
 
 /// A check or a switch that has not answered once in this time is not waited for before the servers are started.
@@ -76,8 +76,8 @@ fn bring_up(
     let count = parts.servers.len();
     // What an operator has is his: it is not started, and gets what it has.
     let names = parts.servers.iter().map(|server| &server.name);
-    let is_out: Vec<bool> = names.map(|name| parts.taken_out.of(name).is_some()).collect();
-    let mut admitted_before = vec![Admission::Out; count];
+    let out: Vec<Option<Maintenance>> = names.map(|name| parts.taken_out.of(name)).collect();
+    let (mut is_drained, mut is_back) = (vec![false; count], vec![false; count]);
     let mut ordered = vec![false; count];
     let mut starts = vec![Start::at(Instant::now()); count];
     let boots_within = Duration::from_secs_f64(parts.tuning.boot_timeout_s);
@@ -85,13 +85,13 @@ fn bring_up(
         .iter()
         .map(|silent| Hang::after(Instant::now(), *silent))
         .collect();
-    let wanted = |ready: &[bool], before: &[Admission]| -> Vec<Wanted> {
+    let wanted = |ready: &[bool], is_back: &[bool]| -> Vec<Wanted> {
         let one = |at: usize| Wanted {
             most_in_flight: None,
             admission: match ready[at] {
-                _ if is_out[at] => before[at],
-                true => Admission::Ready,
-                false => Admission::Out,
+                _ if out[at].is_some() => is_back[at].then_some(Admission::Ready),
+                true => Some(Admission::Ready),
+                false => Some(Admission::Out),
             },
             warming: false,
         };
@@ -108,8 +108,9 @@ fn bring_up(
         let mut answering: Vec<bool> = (0..count).map(|at| parts.checks.answers(at).is_ok()).collect();
         // Where nobody answers it is perhaps this machine that is cut off, and they serve.
         let others = answering.contains(&true);
+        let serves = answering.clone();
         for (at, server) in parts.servers.iter().enumerate() {
-            if is_out[at] {
+            if out[at].is_some() {
                 answering[at] = true;
                 continue;
             }
@@ -166,16 +167,26 @@ fn bring_up(
                 .iter()
                 .map(|member| member.well == Some(true))
                 .collect();
-            admitted_before = look.members.iter().map(|member| member.admission).collect();
+            for ((member, out), is_drained) in look.members.iter().zip(&out).zip(&mut is_drained) {
+                *is_drained |= out.is_some_and(|out| !out.at_once) && member.admission == Admission::Drain;
+            }
         }
-        let reported = parts
-            .balancer
-            .want(&wanted(&ready, &admitted_before), parts.period);
+        // One that was still being drained, perhaps on trial, was not handed over: nobody sees any more whether the others do without it.
+        for (at, server) in parts.servers.iter().enumerate() {
+            if is_drained[at] && serves[at] && !std::mem::replace(&mut is_back[at], true) {
+                say::note!(
+                    "{} was to be taken out and was still being drained: it gets requests again until a controller drains it anew",
+                    server.name
+                );
+            }
+        }
+        let wanted = wanted(&ready, &is_back);
+        let reported = parts.balancer.want(&wanted, parts.period);
         let admitted = look.as_ref().is_ok_and(|look| {
-            let members = look.members.iter().zip(&ready).zip(&is_out);
-            members
-                .into_iter()
-                .all(|((member, ready), is_out)| *is_out || !ready || member.admission == Admission::Ready)
+            let mut members = look.members.iter().zip(&wanted);
+            members.all(|(member, wanted)| {
+                wanted.admission != Some(Admission::Ready) || member.admission == Admission::Ready
+            })
         });
         let served = answering.iter().all(|answers| *answers);
         let enough = match over {
@@ -328,7 +339,68 @@ fn left(parts: &Parts, answering: &[bool]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::balancer::{Balancer, Look};
+    use super::super::servers::TakenOut;
+    use super::super::testing::{Obedient, parts, told};
     use super::*;
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
+
+    /// A balancer that is not reached at first, and takes then what it was told meanwhile.
+    struct Late(Obedient, u32);
+
+    impl Balancer for Late {
+        fn name(&self) -> String {
+            self.0.name()
+        }
+
+        fn look(&mut self, patience: Duration) -> Result<Look, String> {
+            self.1 = self.1.saturating_sub(1);
+            match self.1 {
+                0 => self.0.look(patience),
+                _ => Err("it is not reached".to_owned()),
+            }
+        }
+
+        fn want(&mut self, wanted: &[Wanted], patience: Duration) -> Result<(), String> {
+            self.0.want(wanted, patience)
+        }
+
+        fn notes(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    /// What a server that is to be taken out gets after the end of a run, by what it got before.
+    fn after_the_end(at_once: bool, gets: Admission) -> Option<Admission> {
+        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let wanted = Arc::new(Mutex::new(vec![told(Admission::Out), told(gets)]));
+        let taken_out = TakenOut::default();
+        let how = Maintenance {
+            at_once,
+            ..Maintenance::default()
+        };
+        taken_out.replace([("web2".to_owned(), how)].into());
+        let mut parts = parts(&listeners, &wanted, &taken_out);
+        parts.tuning.stop_timeout_s = 0.5;
+        parts.balancer = Box::new(Late(Obedient(Arc::clone(&wanted)), 3));
+        assert!(restore(&mut parts, Duration::from_secs(20), &mut || false));
+        let wanted = wanted.lock().unwrap();
+        assert_eq!(wanted[0].admission, Some(Admission::Ready));
+        wanted[1].admission
+    }
+
+    #[test]
+    fn one_that_is_handed_over_or_forced_stays_as_it_is_and_one_that_was_being_drained_serves_again() {
+        for (at_once, gets, wanted) in [
+            (false, Admission::Drain, Admission::Ready),
+            (true, Admission::Drain, Admission::Drain),
+            (false, Admission::Out, Admission::Out),
+            (false, Admission::Ready, Admission::Ready),
+        ] {
+            assert_eq!(after_the_end(at_once, gets), Some(wanted), "{at_once} {gets:?}");
+        }
+    }
 
     /// Looks at a server each second, and tells it where that is due; the seconds at which it was commanded.
     fn reported(start: &mut Start, from: Instant, powered: &[Option<bool>]) -> Vec<u64> {

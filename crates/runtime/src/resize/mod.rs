@@ -23,6 +23,8 @@ mod queue_sampler;
 mod queues;
 mod servers;
 mod switch_worker;
+#[cfg(test)]
+mod testing;
 
 pub use check::{CheckTarget, Checks};
 pub use haproxy::HaproxyServers;

@@ -188,15 +188,23 @@ impl Queue {
         })
     }
 
-    /// Why the queue cannot be measured at all, where that is known: what a start says. An agent that says nothing is
-    /// waited for a moment.
-    pub fn obstacle(&mut self) -> Option<String> {
-        let seen = match (&self.place, &mut self.sampling) {
+    /// What is heard of it first. An agent that says nothing is waited for a moment.
+    fn first_word(&mut self) -> Option<Result<(), QueueError>> {
+        Some(match (&self.place, &mut self.sampling) {
             (Place::Elsewhere(queue), _) => queue.first_word(FIRST_WORD).map(|_| ()),
             (Place::Here(_), Sampling::Period { source, .. }) => source.sample().map(|_| ()),
             (Place::Here(_), Sampling::Many { sampler, .. }) => sampler.first(FIRST_WORD)?.map(|_| ()),
-        };
-        match seen {
+        })
+    }
+
+    /// Whether nobody listens there.
+    pub fn is_unheard(&mut self) -> bool {
+        matches!(self.first_word(), Some(Err(QueueError::NobodyListens { .. })))
+    }
+
+    /// Why the queue cannot be measured at all, where that is known: what a start says.
+    pub fn obstacle(&mut self) -> Option<String> {
+        match self.first_word()? {
             Err(error @ (QueueError::Unavailable { .. } | QueueError::Elsewhere { .. })) => {
                 Some(error.to_string())
             }

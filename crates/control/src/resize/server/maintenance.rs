@@ -9,6 +9,7 @@
 //!
 //! A law that does not know whether the others take its load has it drained on trial: then it stays drained, and as it is, until the law
 //! says what came of it. In maintenance it is not switched, counts neither as capacity nor as lost, and is given back as what it is found as.
+//! Only where it is found there, or is there already, when its operator asks for it to be shut down, it is, once: what he starts then is his.
 
 use super::{Command, Health, PowerState, Server};
 use serde::{Deserialize, Serialize};
@@ -68,12 +69,15 @@ impl Default for Others {
 }
 
 impl Server {
-    /// Takes it out, or gives it back where `None`.
+    /// Takes it out, or gives it back where `None`. One that is in maintenance and now to be off is shut down where it is on.
     pub fn take_out(&mut self, maintenance: Option<Maintenance>) {
         if maintenance.is_none() && self.maintenance.is_some() {
             // Whatever was wrong with it, somebody has looked after it.
             (self.failures, self.retry_s) = (0, f64::NEG_INFINITY);
         }
+        let goes_off = |out: Option<Maintenance>| out.is_some_and(|out| out.power_off);
+        let is_asked = self.is_to_stop || !goes_off(self.maintenance);
+        self.is_to_stop = goes_off(maintenance) && is_asked;
         self.maintenance = maintenance;
         // It serves as before, and for as long.
         self.state = match (self.state, maintenance) {
@@ -105,7 +109,12 @@ impl Server {
         others: Others,
     ) -> Option<Command> {
         match self.state {
-            PowerState::Maintenance => None,
+            PowerState::Maintenance => {
+                let is_on = health.powered.unwrap_or(health.answering);
+                (std::mem::take(&mut self.is_to_stop) && is_on)
+                    .then(|| self.stop(now_s))
+                    .flatten()
+            }
             PowerState::Warming | PowerState::Serving | PowerState::Leaving => {
                 let is_gone = !health.answering && health.powered == Some(false);
                 if is_gone || others.take_requests && self.is_silent() {

@@ -186,6 +186,59 @@ fn a_controller_that_starts_leaves_a_server_in_maintenance_alone() {
     assert_eq!(states(&fleet), ["maintenance", "serving"]);
 }
 
+#[test]
+fn one_in_maintenance_that_is_to_be_off_now_is_shut_down_once() {
+    let start = |how| {
+        let found = [Found::Maintenance, Found::Answering];
+        let mut fleet = Fleet::found(PowerTuning::default(), &found, Seconds::ZERO).unwrap();
+        fleet.take_out(&[Some(how)]);
+        fleet
+    };
+    let mut fleet = start(OUT);
+    assert_eq!(second(&mut fleet, 1, 1, &[UP, UP]), []);
+    fleet.take_out(&[Some(OUT_AND_OFF)]);
+    fleet.take_out(&[Some(OUT_AND_OFF)]);
+    assert_eq!(second(&mut fleet, 2, 1, &[UP, UP]), [(0, Command::PowerOff)]);
+    assert_eq!(states(&fleet), ["stopping", "serving"]);
+    second(&mut fleet, 3, 1, &[DOWN, UP]);
+    second(&mut fleet, 4, 1, &[DOWN, UP]);
+    assert_eq!(states(&fleet), ["maintenance", "serving"]);
+    // What its operator starts is his, whatever is read again.
+    second(&mut fleet, 5, 1, &[DOWN, UP]);
+    fleet.take_out(&[Some(OUT_AND_OFF)]);
+    assert_eq!(second(&mut fleet, 6, 1, &[UP, UP]), []);
+    // It is off, and to be left on: nobody starts it, and that it is to be off again changes nothing.
+    for how in [OUT, OUT_AND_OFF] {
+        fleet.take_out(&[Some(how)]);
+        assert_eq!(second(&mut fleet, 7, 1, &[DOWN, UP]), []);
+    }
+    assert_eq!(second(&mut fleet, 8, 1, &[UP, UP]), []);
+    assert_eq!(states(&fleet), ["maintenance", "serving"]);
+    // One that a start finds so, and that is on; of one of which nobody can say it, whether it answers says so.
+    let unsaid = |health| Health {
+        powered: None,
+        ..health
+    };
+    for (health, orders) in [
+        (UP, vec![(0, Command::PowerOff)]),
+        (unsaid(UP), vec![(0, Command::PowerOff)]),
+        (DOWN, vec![]),
+        (unsaid(DOWN), vec![]),
+    ] {
+        assert_eq!(second(&mut start(OUT_AND_OFF), 1, 1, &[health, UP]), orders);
+    }
+    // One that fell silent before it was drained is shut down, too.
+    let mut fleet = taken_out(&[true, true], OUT_AND_OFF);
+    let silent = Health {
+        answering: false,
+        ..UP
+    };
+    let orders: Vec<_> = (1..60)
+        .flat_map(|at_s| second(&mut fleet, at_s, 2, &[silent, UP]))
+        .collect();
+    assert_eq!(orders[..2], [(0, Command::Disable), (0, Command::PowerOff)]);
+}
+
 proptest! {
     /// Whatever is asked for and whenever: as many of those that are not taken out end on as can, and each that is taken out ends in
     /// maintenance wherever the others are enough.
@@ -206,7 +259,9 @@ proptest! {
                 let seen: Vec<Health> = powered.iter().map(|on| if *on { UP } else { DOWN }).collect();
                 let before: Vec<PowerState> = fleet.servers().iter().map(Server::state).collect();
                 for (server, command) in second(&mut fleet, at_s, target, &seen) {
-                    prop_assert!(before[server] != PowerState::Maintenance || maintenance[server].is_none());
+                    let goes_off = maintenance[server] == Some(OUT_AND_OFF) && command == Command::PowerOff;
+                    let is_its_operators = before[server] == PowerState::Maintenance && maintenance[server].is_some();
+                    prop_assert!(!is_its_operators || goes_off);
                     match command {
                         Command::PowerOn => powered[server] = true,
                         Command::PowerOff => powered[server] = false,

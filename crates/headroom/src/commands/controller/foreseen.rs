@@ -52,6 +52,13 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
     report.gateway_levers(&cluster.plant);
     report.oncall_levers(&cluster.plant);
     if let Some(found) = &mut cluster.servers {
+        if let Some(name) = found.unheard().first() {
+            let why = format!(
+                "nobody listens there, and {name} answers at its check: what comes to it would not be counted, and too few servers be on; give the \
+                 port at which it serves"
+            );
+            return Err(document.error(&format!("nodes.{name}.accept_queue"), why).into());
+        }
         servers::describe(&config, found, &mut report);
     }
     if let Some(telemetry) = &config.telemetry {

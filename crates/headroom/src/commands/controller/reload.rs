@@ -242,7 +242,13 @@ fn wanted(taken_out: &TakenOut, config: &ControllerFile) -> BTreeMap<String, Mai
 /// Takes these out, and gives the others back; a line each.
 fn take_out(taken_out: &TakenOut, wanted: BTreeMap<String, Maintenance>) -> Vec<String> {
     let change = taken_out.replace(wanted);
-    let out = change.out.iter().map(|(name, how)| {
+    let out = change.out.iter().map(|(name, how, was)| {
+        if let Some(was) = was {
+            return match how.power_off && !was.power_off {
+                true => format!("server {name} is in maintenance already: it is shut down where it is on"),
+                false => format!("server {name} is in maintenance already: it stays as it is, on or off"),
+            };
+        }
         let when = match how.at_once {
             true => "drained at once, whatever the others take",
             false => "drained when the others take the load, which are started where they have to be",

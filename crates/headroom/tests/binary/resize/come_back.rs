@@ -31,6 +31,11 @@ impl Cluster {
     pub(super) fn with(law: &str, running: usize) -> Self {
         let site = Site::new(2, Service::Wiki);
         (1..=running).for_each(|server| site.boot(server));
+        Self::of(site, law)
+    }
+
+    /// Of these servers.
+    pub(super) fn of(site: Site, law: &str) -> Self {
         let gateway = site.gateway();
         let config = site.behind_gateway(law);
         let load = Load::to(site.front, CAPACITY_PER_S / 3);

@@ -1,8 +1,9 @@
 //! An operator takes a server out and gives it back while the run goes on.
 
+use super::come_back::{Cluster, guard};
 use super::{CAPACITY_PER_S, fixed, resize};
 use crate::common::site::{Service, Site};
-use crate::common::{Load, assert_has, get, until, wait};
+use crate::common::{Load, assert_has, get, is_alive, program_or_skipped, until, wait};
 use rustix::process::{Signal, kill_process};
 use std::fs;
 use std::net::SocketAddr;
@@ -93,4 +94,82 @@ fn a_server_is_taken_out_once_another_has_its_load_and_stays_out_over_a_restart(
     assert_eq!(load.counts().1, 0);
     controller.stop();
     assert!(!site.runs(1) && site.runs(2) && site.runs(3));
+}
+
+#[test]
+fn a_server_that_was_not_handed_over_before_a_kill_serves_again() {
+    if !program_or_skipped("python3 --version", "the server with slow answers needs it") {
+        return;
+    }
+    for with_guard in [true, false] {
+        // Requests take long enough for a drain to be seen.
+        let site = Site::new(2, Service::Workers(200, 2.0));
+        (1..=2).for_each(|server| site.boot(server));
+        let mut cluster = Cluster::of(site, &fixed());
+        let config = cluster.config.clone();
+        cluster.site.until_states(&["serving", "off"]);
+        let whole = fs::read_to_string(&config).unwrap();
+        let out = "[nodes.web1]\nmaintenance = { power_off = true }\n";
+        fs::write(&config, whole.replace("[nodes.web1]\n", out)).unwrap();
+        cluster.controller.signal(Signal::HUP);
+        cluster.site.until_states(&["draining", "serving"]);
+        match with_guard {
+            false => cluster.kill_both(),
+            true => {
+                let last = guard(&cluster.controller);
+                cluster.controller.kill();
+                wait("the guard is done", || !is_alive(last));
+            }
+        }
+        // A law that lets no other go than who is forced.
+        let drained = fs::read_to_string(&config).unwrap();
+        fs::write(&config, drained.replace(&fixed(), "name = \"always-on\"")).unwrap();
+        fs::remove_file(cluster.site.path("runs.db")).unwrap();
+        let mut next = resize(&config);
+        cluster.site.until_states(&["leaving", "serving"]);
+        let seen = cluster.site.periods().len();
+        wait("ten more periods", || cluster.site.periods().len() > seen + 10);
+        for period in cluster.site.periods() {
+            assert_eq!(period["servers"][0]["state"], "leaving", "{with_guard} {period}");
+        }
+        assert!(cluster.site.runs(1));
+        next.stop();
+    }
+}
+
+#[test]
+fn a_server_in_maintenance_is_shut_down_once_where_that_is_asked_for_then_or_before_a_start() {
+    let mut cluster = Cluster::with("name = \"always-on\"", 2);
+    cluster.site.until_states(&["serving", "serving"]);
+    let whole = fs::read_to_string(&cluster.config).unwrap();
+    let with = |how: &str| {
+        let out = format!("[nodes.web2]\nmaintenance = {{ at_once = true{how} }}\n");
+        fs::write(&cluster.config, whole.replace("[nodes.web2]\n", &out)).unwrap();
+    };
+    with("");
+    cluster.controller.signal(Signal::HUP);
+    cluster.site.until_states(&["serving", "maintenance"]);
+    assert!(cluster.site.runs(2));
+    with(", power_off = true");
+    cluster.controller.signal(Signal::HUP);
+    wait("it is shut down", || !cluster.site.runs(2));
+    cluster
+        .controller
+        .said("web2 is in maintenance already: it is shut down");
+    cluster.site.until_states(&["serving", "maintenance"]);
+    // Its operator starts it: that is his affair.
+    cluster.site.boot(2);
+    let seen = cluster.site.periods().len();
+    wait("ten more periods", || cluster.site.periods().len() > seen + 10);
+    assert!(cluster.site.runs(2));
+    with("");
+    cluster.controller.signal(Signal::HUP);
+    cluster.controller.said("it stays as it is, on or off");
+    cluster.controller.stop();
+    // Asked for while no controller ran.
+    with(", power_off = true");
+    let mut next = resize(&cluster.config);
+    wait("it is shut down", || !cluster.site.runs(2));
+    next.stop();
+    assert!(!cluster.site.runs(2) && cluster.site.runs(1));
 }

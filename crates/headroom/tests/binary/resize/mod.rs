@@ -10,6 +10,7 @@ mod importance;
 mod maintenance;
 mod power;
 mod read_again;
+mod unheard;
 mod view;
 
 use crate::common::Program;

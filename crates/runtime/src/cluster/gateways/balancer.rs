@@ -127,9 +127,10 @@ impl Balancer for GatewayBalancer {
                         .map(|most| part(most, state.going_on, all, busy));
                     state.bounds.insert(member(url).to_owned(), part);
                     let wanted = match wanted.admission {
-                        Admission::Ready => BackendState::Up,
-                        Admission::Drain => BackendState::Drain,
-                        Admission::Out => BackendState::Down,
+                        None => continue,
+                        Some(Admission::Ready) => BackendState::Up,
+                        Some(Admission::Drain) => BackendState::Drain,
+                        Some(Admission::Out) => BackendState::Down,
                     };
                     state.wanted.insert(member(url).to_owned(), wanted);
                 }

@@ -47,10 +47,20 @@ impl Servers {
         self.fleet.rank(&decision.server_ranks);
         self.fleet.let_go(&decision.leave);
         self.orders = self.fleet.steer(now, servers, &self.health);
+        self.hand_over();
         if !self.dry {
             self.carry_out(&before);
             self.unreported = self.tell_balancer().err();
         }
+    }
+
+    /// Says which servers their operators have.
+    fn hand_over(&self) {
+        let servers = self.parts.servers.iter().zip(self.fleet.servers());
+        let theirs = servers.filter(|(_, power)| power.state() == PowerState::Maintenance);
+        self.parts
+            .taken_out
+            .hand_over(theirs.map(|(server, _)| server.name.as_str()));
     }
 
     /// Why no server may be switched off now, and the rule of that.
@@ -154,7 +164,7 @@ impl Servers {
             .zip(&self.most_in_flight)
             .map(|(server, most)| Wanted {
                 most_in_flight: most.filter(|_| server.state().takes_requests()),
-                admission: match server.state() {
+                admission: Some(match server.state() {
                     PowerState::Warming | PowerState::Serving | PowerState::Leaving => Admission::Ready,
                     PowerState::Draining => Admission::Drain,
                     PowerState::Off
@@ -162,7 +172,7 @@ impl Servers {
                     | PowerState::Stopping
                     | PowerState::Maintenance
                     | PowerState::Failed(_) => Admission::Out,
-                },
+                }),
                 warming: server.state() == PowerState::Warming,
             })
             .collect();

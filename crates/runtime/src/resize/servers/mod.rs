@@ -4,6 +4,7 @@ mod apply;
 mod capacity;
 mod maintenance;
 mod observe;
+mod unheard;
 
 pub use maintenance::{MaintenanceChange, TakenOut};
 
@@ -24,6 +25,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+use unheard::Unheard;
 
 /// How often the servers are looked at while they are being found.
 const FIND_AGAIN: Duration = Duration::from_millis(20);
@@ -93,12 +95,13 @@ impl Parts {
         each.map(|server| self.taken_out.of(&server.name)).collect()
     }
 
-    /// How a server is found. One that is to be taken out and gets no requests was taken out by another run of this file, or by
-    /// somebody's hand: that it answers is no reason to give it any.
+    /// How a server is found. One that is to be taken out and gets nothing was handed over by another run of this file, or taken out by
+    /// somebody's hand: that it answers is no reason to give it any. One that only gets nothing new was still being drained, perhaps on
+    /// trial: whether the others do without it nobody knows, so it is taken out anew.
     fn found(&self, at: usize, health: &Health, admission: Option<Admission>) -> Found {
         let is_out = self.taken_out.of(&self.servers[at].name).is_some();
         match admission {
-            Some(Admission::Drain | Admission::Out) if is_out => Found::Maintenance,
+            Some(Admission::Out) if is_out => Found::Maintenance,
             _ => Found::from(health),
         }
     }
@@ -124,6 +127,8 @@ pub struct Servers {
     before: Vec<PerSecond>,
     /// What came to each in the step before, and how long that was in seconds.
     step_before: Vec<(f64, f64)>,
+    /// Whether nobody listens where what comes to each is counted.
+    unheard: Vec<Unheard>,
     /// What the gateways hold back.
     held_back: HeldBack,
     /// What was met of each, and what each that joined is presumed to take until it shows it.
@@ -201,6 +206,7 @@ impl Servers {
             first: vec![FirstAttempts::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
             step_before: vec![(0.0, 0.0); parts.servers.len()],
+            unheard: vec![Unheard::default(); parts.servers.len()],
             held_back: HeldBack::default(),
             in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],
             most_in_flight: vec![None; parts.servers.len()],
@@ -271,6 +277,17 @@ impl Servers {
         self.parts.servers.iter().filter_map(watched).collect()
     }
 
+    /// The servers that answer while nobody listens at their accept queues.
+    pub fn unheard(&mut self) -> Vec<String> {
+        let checks = &self.parts.checks;
+        let servers = self.parts.servers.iter_mut().enumerate();
+        let unheard = servers.filter_map(|(at, server)| {
+            let queue = server.queue.as_mut().filter(|_| checks.answers(at).is_ok())?;
+            queue.is_unheard().then(|| server.name.clone())
+        });
+        unheard.collect()
+    }
+
     /// What a user should know at the start.
     pub fn notes(&mut self) -> Vec<String> {
         let mut notes = self.parts.balancer.notes();
@@ -283,6 +300,15 @@ impl Servers {
                     .trouble()
                     .map(|why| format!("{}: {why}", server.name)),
             );
+        }
+        for (at, server) in self.parts.servers.iter().enumerate() {
+            if server.switch_worker.powered() == Some(false) && self.parts.checks.answers(at).is_ok() {
+                notes.push(format!(
+                    "{0}: its switch says that it is off, and it answers at its check: nodes.{0}.power asks another machine, or nodes.{0}.check is \
+                     another's address",
+                    server.name
+                ));
+            }
         }
         notes
     }

@@ -5,11 +5,13 @@ use crate::live::{BackendTick, Device, DevicePeriod};
 use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Counted, Queue, Shown};
+use crate::resize::servers::unheard::{Heard, UNHEARD};
+use headroom_console::say;
 use headroom_control::NodeObservation;
 use headroom_control::capacity::{Capacity, QueueKind};
-use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, Work, demand};
+use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, Work, demand, fill_in};
 use headroom_units::{CapacityKind, Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is said of a slow server.
 const SLOW: &str = "its requests take longer than those of its equals: it is the first to be switched off, and the last to be switched on";
@@ -58,18 +60,18 @@ impl Servers {
         let states = self.power_states();
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
-                let counts = self.counts(&shown);
+                let mut counts: Vec<_> = states.iter().copied().zip(self.counts(&shown)).collect();
+                fill_in(&mut counts, &self.request_rates(&period.backends, length));
                 let told = period
                     .queue
                     .map(|queue| (queue.full + queue.expired + queue.left, queue.waiting));
                 let held_back = self.held_back.observe(length.get(), told);
-                demand(states.iter().copied().zip(counts))
+                let of_balancer = || self.rate_at_balancer(&look);
+                demand(counts)
+                    .or_else(of_balancer)
                     .map(|counted| PerSecond::new((counted.get() + held_back).max(0.0)))
             }
-            Demand::Balancer => look
-                .as_ref()
-                .ok()
-                .and_then(|look| look.traffic.as_ref()?.rate(self.parts.period)),
+            Demand::Balancer => self.rate_at_balancer(&look),
         };
         period.demand = arrival_rate;
         let work = self.work(&look, &period.backends);
@@ -83,12 +85,9 @@ impl Servers {
         period
             .switched
             .extend(switched.map(|(name, state)| (name.clone(), *state)));
+        let requests = self.request_rates(&period.backends, length);
         for (at, seen) in seen.iter().enumerate() {
-            let requests = self
-                .requests(at, &period.backends)
-                .filter(|_| length > Seconds::ZERO)
-                .map(|(requests, _)| PerSecond::new(requests as f64 / length.get()));
-            period.add(self.part(at, seen, &look, now, requests));
+            period.add(self.part(at, seen, &look, now, requests[at]));
         }
         period.add(self.whole(&states, arrival_rate));
         self.draw(length, &states, &seen, arrival_rate, period);
@@ -107,6 +106,20 @@ impl Servers {
         self.orders.clear();
     }
 
+    /// What the balancer itself says of the demand.
+    fn rate_at_balancer(&self, look: &Result<Look, String>) -> Option<PerSecond> {
+        look.as_ref().ok()?.traffic.as_ref()?.rate(self.parts.period)
+    }
+
+    /// The requests that the telemetry counted of each server, a second.
+    fn request_rates(&self, backends: &[BackendTick], length: Seconds) -> Vec<Option<PerSecond>> {
+        let of = |at: usize| {
+            let (requests, _) = self.requests(at, backends).filter(|_| length > Seconds::ZERO)?;
+            Some(PerSecond::new(requests as f64 / length.get()))
+        };
+        (0..self.parts.servers.len()).map(of).collect()
+    }
+
     /// What each accept queue says of the demand.
     fn counts(&mut self, shown: &[Option<Shown>]) -> Vec<Counts> {
         let each = shown.iter().enumerate().map(|(at, shown)| match shown {
@@ -122,7 +135,11 @@ impl Servers {
             }
             Some(Shown::Nobody) => {
                 self.first[at].forget();
-                Counts::Nobody(self.before[at])
+                // What comes to one that serves elsewhere is not counted here.
+                match self.unheard[at].is_uncounted(self.before[at] == PerSecond::ZERO) {
+                    true => Counts::Unknown,
+                    false => Counts::Nobody(self.before[at]),
+                }
             }
             Some(Shown::Unknown(_)) | None => {
                 self.first[at].forget();
@@ -156,6 +173,7 @@ impl Servers {
     fn check(&mut self, shown: &[Option<Shown>], look: &Result<Look, String>) -> Vec<Seen> {
         self.health.clear();
         let states = self.power_states();
+        let lost_after = Duration::from_secs_f64(self.parts.tuning.lost_s);
         let mut all = Vec::new();
         for (at, server) in self.parts.servers.iter().enumerate() {
             let (counted, unknown) = match &shown[at] {
@@ -166,6 +184,18 @@ impl Servers {
             // An overloaded server lets a check wait, and is not lost: it accepts connections.
             let accepts = counted.is_some_and(|counted| counted.accepts > 0.0);
             let answers = self.parts.checks.answers(at);
+            let heard = match &shown[at] {
+                _ if !states[at].takes_requests() => Heard::Gone,
+                Some(Shown::Nobody) if answers.is_ok() => Heard::Nobody,
+                Some(Shown::Counted(_)) => Heard::Counted,
+                _ => Heard::Unknown,
+            };
+            if let Some(news) = self.unheard[at].observe(heard, Instant::now(), lost_after) {
+                match news {
+                    true => say::note!("warning: {}: {UNHEARD}", server.name),
+                    false => say::note!("{}: somebody listens at its accept_queue again", server.name),
+                }
+            }
             let member = look.as_ref().ok().map(|look| look.members[at]);
             let failure = server.switch_worker.take_failure();
             self.health.push(Health {
@@ -190,6 +220,7 @@ impl Servers {
                 trouble.push("the balancer's own check finds it down".to_owned());
             }
             trouble.extend(unknown);
+            trouble.extend(self.unheard[at].is_said().then(|| UNHEARD.to_owned()));
             all.push(Seen { counted, trouble });
         }
         all
