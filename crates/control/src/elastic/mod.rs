@@ -268,6 +268,9 @@ impl Elastic {
             (at_once, foreseen) = (at_once.min(committed), foreseen.min(committed));
         }
         let away_s = self.patience.away_s(now_s, self.tuning.break_even_s(self.boot_s));
+        if self.difficult_s >= now_s {
+            self.patience.was_late(now_s, away_s);
+        }
         let away = (away_s / length_s).min(1e15) as u64;
         self.load.remember(observation.period, away);
         // What helps against lateness is kept as long as what the load asks for.
