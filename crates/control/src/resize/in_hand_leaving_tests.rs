@@ -5,7 +5,7 @@ use crate::capacity::Capacity;
 use headroom_units::{PerSecond, Seconds};
 use std::collections::VecDeque;
 
-/// What is counted begins then, unless the rate changes later.
+/// What is counted begins then.
 const FROM: u32 = 30;
 const STEPS: u32 = 100;
 
@@ -41,8 +41,6 @@ struct Outcome {
     longest_s: f64,
     /// Seconds without a bound.
     unbounded: usize,
-    /// The last one.
-    bound: Option<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -174,7 +172,6 @@ impl Server {
             answered_per_s: sum / f64::from(seconds - FROM),
             longest_s,
             unbounded,
-            bound,
         }
     }
 }
