@@ -2,7 +2,7 @@
 //!
 //! A client that has closed its side waits for its answer, or has left: its machine acknowledges the answer, or resets the connection. Behind
 //! a proxy that passes TCP it is the proxy's machine that acknowledges, whoever is behind it, and the proxy passes on no reset once both
-//! sides have ended. Then the line keeps those that have left as long as the others. What remains is to say so, where most of those
+//! sides have ended. Then the line keeps those that have left as long as the others. What remains is to say so, where many of those
 //! that have closed their side are turned away, and all of the others take their answers.
 
 use std::cell::Cell;
@@ -15,6 +15,9 @@ const COUNTED_S: f64 = 10.0;
 const MANY: f64 = 20.0;
 /// So large a share of those that were answered resets the connection where that is to be seen.
 const LEAVE: f64 = 0.1;
+
+/// So many for each of those are turned away where there is no room for all.
+const TURNED_AWAY: f64 = 0.3;
 
 /// It is said once, whichever core finds it.
 static IS_SAID: AtomicBool = AtomicBool::new(false);
@@ -60,7 +63,7 @@ impl Relayed {
     fn note(&self, outcome: Outcome) {
         if !IS_SAID.load(Relaxed) && self.is_likely(outcome, Instant::now()) && !IS_SAID.swap(true, Relaxed) {
             tracing::warn!(
-                "most clients that close their side are turned away, and the others take their answers: if a proxy that passes TCP is in \
+                "many clients that close their side are turned away, and the others take their answers: if a proxy that passes TCP is in \
                  front, they may have left all the same, and their requests wait in vain; cancel_on_fin = true takes them for gone"
             );
         }
@@ -82,7 +85,7 @@ impl Relayed {
         };
         self.0.set(Some(counted));
         let is_unseen = counted.left < LEAVE * counted.took;
-        counted.took >= MANY && is_unseen && counted.turned_away > counted.took
+        counted.took >= MANY && is_unseen && counted.turned_away >= TURNED_AWAY * counted.took
     }
 }
 
@@ -110,11 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn clients_may_have_left_unseen_where_many_take_their_answers_and_more_are_turned_away() {
+    fn clients_may_have_left_unseen_where_many_take_their_answers_and_many_are_turned_away() {
         let soon = Duration::from_millis(1);
         assert!(is_likely(30, 0, 40, soon));
         assert!(!is_likely(10, 0, 40, soon), "few");
-        assert!(!is_likely(30, 0, 20, soon), "most are answered");
+        assert!(!is_likely(30, 0, 5, soon), "most are answered");
         assert!(!is_likely(30, 10, 40, soon), "who leaves is seen");
         assert!(!is_likely(30, 0, 40, Duration::from_secs(5)), "long ago");
     }
