@@ -160,6 +160,9 @@ impl Account {
     /// The answer begins, with this status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         self.status = Some(status);
+        if let Some(backend) = self.backend {
+            self.watch.set_answered_by(backend);
+        }
         let waits_us = in_micros(self.watch.upload_waits());
         self.head_us = micros(self.arrived).saturating_sub(waits_us);
     }

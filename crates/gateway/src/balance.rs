@@ -230,11 +230,18 @@ impl Balance {
                     "every backend is at its limit of requests in flight, and what is more important has the places to wait",
                 ))
             }
-            Err(_) if left.is_some_and(|left| left < patience) => Err(OVERDUE),
+            Err(_) if left.is_some_and(|left| left < patience) => {
+                // It was the gateway that had it wait for no longer.
+                waited.says_nothing();
+                Err(OVERDUE)
+            }
             Err(_) => {
                 place.gave_up(patience);
                 waiter.settle();
                 waited.says_nothing();
+                if call.watch.is_half_closed() {
+                    core.relayed.note_turned_away();
+                }
                 let stats = &mut *core.stats.borrow_mut();
                 stats.queue.expired += 1;
                 stats.ranks[rank].turned_away += 1;

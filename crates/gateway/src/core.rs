@@ -21,6 +21,7 @@ use crate::failing::{Observed, may_eject};
 use crate::line_patience::LinePatience;
 use crate::names::Names;
 use crate::queue::Queue;
+use crate::relayed::Relayed;
 use crate::shortage::Shortage;
 use crate::signs::Signs;
 use crate::sizes::{SharedRoutes, Sizes};
@@ -87,6 +88,8 @@ pub(crate) struct Core {
     pub queue: Queue,
     /// How long they may, by what their clients were seen to bear.
     pub line_patience: LinePatience,
+    /// Whether some of them may have left unseen.
+    pub relayed: Relayed,
     /// Requests that wait for a descriptor.
     pub shortage: Shortage,
     /// Requests that the batcher holds.
@@ -153,6 +156,7 @@ impl Core {
             stores: cache.is_some(),
             ranking: Ranking::new(&config.admission),
             line_patience: LinePatience::default(),
+            relayed: Relayed::default(),
             queue: Queue::new(Arc::clone(&waiting), index),
             waiting,
             shortage: Shortage::default(),

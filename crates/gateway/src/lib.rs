@@ -92,6 +92,7 @@ mod queue;
 mod readings;
 mod received;
 mod refusals;
+mod relayed;
 mod request_head;
 mod resolve;
 mod response_head;

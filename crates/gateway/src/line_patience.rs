@@ -4,7 +4,7 @@
 //! they are answered after that, backends work for those that are about to leave, and nobody is answered for as long as the overload
 //! lasts. So fewer are let wait for long while clients leave that had waited for long, and who has waited is told in time that there is no
 //! room. That is forgotten in a minute. Whether a client that has closed its side has left shows when it is sent its answer: its machine then
-//! resets the connection.
+//! resets the connection, and acknowledges nothing.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -144,6 +144,10 @@ impl Waited {
 
 impl Drop for Waited {
     fn drop(&mut self) {
+        // One that the gateway gave up had to go.
+        if self.watch.expired() {
+            self.core = None;
+        }
         self.ended(true);
     }
 }

@@ -79,6 +79,9 @@ pub struct Counts {
     pub aborted_by_client: u64,
     /// Failures: a backend's answer was handed over whole and its status was a failed one.
     pub failed_answers: u64,
+    /// Answers whose clients had only closed their side, and were found to have left when they were sent them; of a backend alone, which
+    /// counted them as answered before.
+    pub answered_to_nobody: u64,
     /// Answers by the class of their status, 1xx to 5xx: a backend's that were handed over whole, and the gateway's own.
     pub statuses: [u64; 5],
     /// Requests repeated after a kept-alive connection had died or a connection had failed.
@@ -107,6 +110,7 @@ impl Counts {
         self.aborted_by_backend += other.aborted_by_backend;
         self.aborted_by_client += other.aborted_by_client;
         self.failed_answers += other.failed_answers;
+        self.answered_to_nobody += other.answered_to_nobody;
         for (sum, count) in self.statuses.iter_mut().zip(other.statuses) {
             *sum += count;
         }

@@ -50,6 +50,14 @@ pub(crate) enum Phase {
 
 const PHASES: usize = 8;
 
+/// What answered the request of a client that had closed its side.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answered {
+    /// For how long it waited for a backend in the line.
+    pub waited: Option<Duration>,
+    pub backend: Option<u16>,
+}
+
 /// The state of one connection or stream.
 pub(crate) struct Watch {
     phase: Cell<Phase>,
@@ -60,8 +68,8 @@ pub(crate) struct Watch {
     expired: Cell<bool>,
     /// The client has closed its side: it may have left.
     half_closed: Cell<bool>,
-    /// For how long its request waited for a backend, where it is yet to be seen whether it had left.
-    waited: Cell<Option<Duration>>,
+    /// What answered its request, where it is yet to be seen whether it had left.
+    answered: Cell<Option<Answered>>,
     /// The next request has not come for a while.
     rests: Cell<bool>,
     /// The request in flight has taken longer than any may.
@@ -233,14 +241,35 @@ impl Watch {
         self.half_closed.get()
     }
 
-    /// Whether the client had left shows once it is sent its answer: for how long it waited until then.
+    /// A client that has closed its side is answered after it waited for so long for a backend: whether it had left shows once it is sent
+    /// the answer.
     pub(crate) fn set_waited(&self, waited: Duration) {
-        self.waited.set(Some(waited));
+        let answered = self.answered.get().unwrap_or_default();
+        self.answered.set(Some(Answered {
+            waited: Some(waited),
+            ..answered
+        }));
     }
 
-    /// The same, once.
-    pub(crate) fn take_waited(&self) -> Option<Duration> {
-        self.waited.take()
+    /// A backend answers it; the same holds then.
+    pub(crate) fn set_answered_by(&self, backend: u16) {
+        if self.is_half_closed() {
+            let answered = self.answered.get().unwrap_or_default();
+            self.answered.set(Some(Answered {
+                backend: Some(backend),
+                ..answered
+            }));
+        }
+    }
+
+    /// Whether it is to be seen whether the client had left.
+    pub(crate) fn is_to_be_judged(&self) -> bool {
+        self.answered.get().is_some()
+    }
+
+    /// What answered it then, once.
+    pub(crate) fn take_answered(&self) -> Option<Answered> {
+        self.answered.take()
     }
 
     /// Notes when the head of the request in flight came, or that there is none.
@@ -394,7 +423,7 @@ impl Watches {
             deadline: Cell::new(None),
             expired: Cell::new(false),
             half_closed: Cell::new(false),
-            waited: Cell::new(None),
+            answered: Cell::new(None),
             rests: Cell::new(false),
             overdue: Cell::new(false),
             begun: Cell::new(None),

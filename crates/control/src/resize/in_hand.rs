@@ -12,8 +12,10 @@
 //! * a request whose client left while it waited there stays in the queue, and costs the server as much as any other: the gateway has it in
 //!   flight no more, and sends another. Clients that wait for `p` make the queue grow as long as more than `C p` are in flight, and then
 //!   nobody is answered. So fewer are let in while clients leave, until few do; that is forgotten in a few minutes. While the queue holds more
-//!   of what they left than the server works on at a time it is given one at a time: what comes behind that is left too. Where clients wait
+//!   of what they left than the server works on at a time it is given one at a time: what comes behind that is left too. How much that is
+//!   follows from who left and how far the queue has gone on since, for others' connections may wait there too. Where clients wait
 //!   for less than two services, or the gateway lets them wait for longer than they do less a service, no bound has them answered;
+//! * a client that only closes its side is seen to have left once it is answered. Its request is in flight until then, as if it waited;
 //! * where its limit is known, or its queue dropped connections, it is given no more than it works on and nine tenths of the places in
 //!   its queue, and fewer while that still drops, until a few minutes have gone by without; drops while it has few of these requests are
 //!   of somebody else's connections, and no reason to give it fewer;
@@ -63,6 +65,8 @@ const LEAVE_S: f64 = 3.0;
 const DRAINS: f64 = 0.5;
 /// By so much less is let in each time.
 const LESS_FOR_LEAVING: f64 = 0.8;
+/// Clients wait for no less than this part of the time given: with less let in the bound would take minutes to grow to what is of use.
+const LEAST_PATIENCE: f64 = 0.01;
 
 /// What a server did in one period.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +89,8 @@ pub struct InHandPeriod {
     pub sent: f64,
     /// Requests whose clients left, whenever they were sent.
     pub left: f64,
+    /// Requests that it answered, whose clients were found to have left when they were sent the answer.
+    pub gone: f64,
     /// Requests that it has whose clients wait, in its accept queue or worked on; `None` where that is not known.
     pub in_flight: Option<f64>,
 }
@@ -101,6 +107,8 @@ pub struct InHand {
     worked_on: f64,
     /// How many waited in the period before.
     waited: Option<f64>,
+    /// What clients left there.
+    vain: Vain,
     /// The part of the time given for which clients wait.
     patience: f64,
     /// Requests whose clients left, and those that were answered, in the last seconds.
@@ -132,6 +140,9 @@ impl InHand {
             busy: VecDeque::new(),
             worked_on: 0.0,
             waited: None,
+            vain: Vain {
+                left: VecDeque::new(),
+            },
             patience: 1.0,
             leaving: (0.0, 0.0),
             of_places: OF_PLACES,
@@ -203,6 +214,7 @@ impl InHand {
             self.dropped_ago_s = 0.0;
         }
         self.learn_work(period, length_s);
+        self.vain.observe(period);
         self.learn_places(period, length_s, drops);
         self.learn_patience(period, length_s, answered.max(0.0));
         self.in_flight = period.in_flight;
@@ -232,9 +244,6 @@ impl InHand {
             .map(|places| self.of_places * places + self.worked_on);
         let most = [by_capacity, by_places].into_iter().flatten().reduce(f64::min)?;
         let most = self.patience * most;
-        if self.patience < 1.0 && holds_vain(period) {
-            return Some(1);
-        }
         // Where clients leave because it takes too long, what waits beside what is worked on is worked on in vain.
         let beside = match self.patience < 1.0 {
             // Nobody leaves for it, and it may be able to work on more than it was let.
@@ -246,6 +255,11 @@ impl InHand {
         let least =
             beside.min(self.worked_on + (self.of_places * period.places.unwrap_or(f64::INFINITY)).max(1.0));
         self.is_least = most <= least;
+        // Who comes now waits behind what clients left for longer than a request takes, and leaves too.
+        if self.patience < 1.0 && self.vain.in_queue(period) > self.usual_work().max(1.0) {
+            self.is_least = true;
+            return Some(1);
+        }
         Some(most.max(least).ceil() as u32)
     }
 
@@ -294,8 +308,8 @@ impl InHand {
 
     fn learn_patience(&mut self, period: &InHandPeriod, length_s: f64, answered: f64) {
         let kept = (-length_s / LEAVE_S).exp();
-        self.leaving.0 = self.leaving.0 * kept + period.left;
-        self.leaving.1 = self.leaving.1 * kept + answered;
+        self.leaving.0 = self.leaving.0 * kept + period.left + period.gone;
+        self.leaving.1 = self.leaving.1 * kept + (answered - period.gone).max(0.0);
         let (left, answered) = self.leaving;
         let do_leave = left >= MORE_THAN_A_FEW && left >= LEAVE * (left + answered);
         // Who leaves a server with an empty queue does so for another reason.
@@ -307,7 +321,7 @@ impl InHand {
         self.waited = period.waiting;
         let drains = is_less && period.sent + period.left <= DRAINS * period.accepts;
         if do_leave && is_busy && !drains && self.most.is_some() && !self.is_least {
-            self.patience *= LESS_FOR_LEAVING;
+            self.patience = (self.patience * LESS_FOR_LEAVING).max(LEAST_PATIENCE);
             self.leaving = (0.0, 0.0);
         } else {
             self.patience = (self.patience * (length_s / FORGET_S).exp()).min(1.0);
@@ -327,11 +341,30 @@ impl InHand {
     }
 }
 
-/// Whether it has more of what clients left than it works on at a time: more wait in its queue than clients wait for all that it has. Who
-/// comes now waits behind that for longer than a request takes, and leaves too.
-fn holds_vain(period: &InHandPeriod) -> bool {
-    let known = period.in_flight.zip(period.waiting);
-    known.is_some_and(|(in_flight, waiting)| waiting > in_flight)
+/// What clients left in a server's queue: first come, first served, it is there until so many were accepted as waited then.
+#[derive(Clone, Debug)]
+struct Vain {
+    /// How many were left in a period, and how many are to be accepted until none of them is there.
+    left: VecDeque<(f64, f64)>,
+}
+
+impl Vain {
+    fn observe(&mut self, period: &InHandPeriod) {
+        for (_, before) in &mut self.left {
+            *before -= period.accepts;
+        }
+        self.left.retain(|(_, before)| *before > 0.0);
+        let waiting = period.waiting.unwrap_or(0.0);
+        if period.left > 0.0 && waiting > 0.0 {
+            self.left.push_back((period.left, waiting));
+        }
+    }
+
+    /// How many of those that wait there now may be such.
+    fn in_queue(&self, period: &InHandPeriod) -> f64 {
+        let left: f64 = self.left.iter().map(|(left, _)| left).sum();
+        left.min(period.waiting.unwrap_or(0.0))
+    }
 }
 
 /// Whether connections were dropped that may be of what it is given.

@@ -20,6 +20,13 @@ struct Server {
     patience_s: f64,
     queue_timeout_s: f64,
     within_s: f64,
+    /// A client that leaves only closes its side: that it has left is seen when it is answered.
+    closes: bool,
+    /// Others' connections, of which so many are always there.
+    others: usize,
+    /// Clients come at this rate until then, and at `rate_after` after it.
+    until_s: u32,
+    rate_after: f64,
     /// Whether it tells what it works on.
     tells: bool,
     /// In one period of so many it tells one more, for what is counted is not of one moment.
@@ -40,7 +47,11 @@ struct Outcome {
 struct Request {
     came: f64,
     sent: f64,
+    /// For its answer, as far as is seen.
     waits: bool,
+    has_left: bool,
+    /// It is of others.
+    is_other: bool,
 }
 
 impl Server {
@@ -57,25 +68,39 @@ impl Server {
         for second in 0..seconds {
             let workers = (self.workers)(second);
             let (mut sent, mut left, mut accepts, mut drops, mut answered) = (0.0, 0.0, 0.0, 0.0, 0.0);
+            let mut gone = 0.0;
+            let rate = if second < self.until_s {
+                self.rate
+            } else {
+                self.rate_after
+            };
             let mut waiting = 0.0;
             for step in 0..STEPS {
                 let now = f64::from(second) + f64::from(step) / f64::from(STEPS);
-                coming += self.rate / f64::from(STEPS);
+                coming += rate / f64::from(STEPS);
                 while coming >= 1.0 {
                     coming -= 1.0;
                     held.push_back(now);
                 }
-                held.retain(|came| now - came < self.patience_s.min(self.queue_timeout_s));
+                let held_s = match self.closes {
+                    true => self.queue_timeout_s,
+                    false => self.patience_s.min(self.queue_timeout_s),
+                };
+                held.retain(|came| now - came < held_s);
                 let done = working.extract_if(.., |(until, _)| *until <= now);
                 for (_, request) in done.filter(|(_, request)| request.waits) {
                     answered += 1.0;
+                    gone += f64::from(u32::from(request.has_left));
                     longest_s = longest_s.max(if second >= FROM { now - request.sent } else { 0.0 });
                 }
                 let here = working.iter_mut().map(|(_, request)| request);
                 for request in here.chain(&mut queue) {
                     if request.waits && now - request.came >= self.patience_s {
-                        request.waits = false;
-                        left += 1.0;
+                        request.has_left = true;
+                        if !self.closes {
+                            request.waits = false;
+                            left += 1.0;
+                        }
                     }
                 }
                 while bound.is_none_or(|most| in_flight(&working, &queue) < f64::from(most))
@@ -91,6 +116,19 @@ impl Server {
                         came,
                         sent: now,
                         waits: true,
+                        has_left: false,
+                        is_other: false,
+                    });
+                }
+                let there = working.iter().map(|(_, request)| request).chain(&queue);
+                let others = there.filter(|request| request.is_other).count();
+                for _ in others..self.others.min(others + self.places.saturating_sub(queue.len())) {
+                    queue.push_back(Request {
+                        came: f64::INFINITY,
+                        sent: now,
+                        waits: false,
+                        has_left: false,
+                        is_other: true,
                     });
                 }
                 while working.len() < workers
@@ -120,12 +158,13 @@ impl Server {
                     .then_some(working.len() as f64 + f64::from(u32::from(second % self.one_more_each == 0))),
                 sent: sent - left,
                 left,
+                gone,
                 in_flight: Some(now),
             });
             was_met |= waiting >= 1.0;
             bound = fixed.or(told);
             if second >= FROM {
-                sum += answered;
+                sum += answered - gone;
                 unbounded += usize::from(bound.is_none());
             }
         }
@@ -152,6 +191,10 @@ const OVERLOADED: Server = Server {
     patience_s: 0.7,
     queue_timeout_s: 0.15,
     within_s: 1.0,
+    closes: false,
+    others: 0,
+    until_s: u32::MAX,
+    rate_after: 0.0,
     tells: true,
     one_more_each: u32::MAX,
 };
@@ -230,4 +273,91 @@ fn what_a_server_works_on_is_learned_anew_when_it_loses_workers() {
         assert!(after.answered_per_s > 19.0, "{after:?}");
         assert!(after.longest_s < 0.3, "{after:?}");
     }
+}
+
+#[test]
+fn clients_that_only_close_their_side_keep_nobody_from_being_answered() {
+    let fixed = Server {
+        closes: true,
+        ..OVERLOADED
+    }
+    .run(Some(12), 150);
+    assert!(fixed.answered_per_s > 20.0, "{fixed:?}");
+    for (within_s, places, tells, patience_s) in [
+        (1.0, 32, true, 0.7),
+        (1.0, 32, false, 0.7),
+        (1.0, 128, true, 0.7),
+        (10.0, 512, true, 1.0),
+        (1.0, 32, true, 0.5),
+    ] {
+        let learned = Server {
+            closes: true,
+            within_s,
+            places,
+            tells,
+            patience_s,
+            ..OVERLOADED
+        }
+        .run(None, 150);
+        assert!(
+            learned.answered_per_s > 0.9 * fixed.answered_per_s,
+            "{within_s} {places} {tells} {patience_s}: {learned:?}"
+        );
+    }
+}
+
+/// Eight workers of a tenth of a second, of which ten connections of others' take most, and clients that come three times as often as it
+/// takes until then.
+fn shared(until_s: u32, others: usize) -> Server {
+    Server {
+        workers: |_| 8,
+        service_s: 0.1,
+        places: 128,
+        rate: 200.0,
+        patience_s: 0.5,
+        queue_timeout_s: 0.25,
+        others,
+        until_s,
+        rate_after: 12.0,
+        ..OVERLOADED
+    }
+}
+
+#[test]
+fn others_connections_in_the_queue_are_none_that_clients_left() {
+    for others in [0, 9, 10, 12] {
+        // What is counted begins three seconds after the overload.
+        let after = shared(FROM - 3, others).run(None, FROM + 30);
+        assert!(after.answered_per_s > 11.5, "{others}: {after:?}");
+    }
+}
+
+#[test]
+fn it_is_given_as_many_again_soon_after_an_overload_however_long_that_was() {
+    let bound_after = |overloaded: u32| {
+        let mut learned = InHand::new(Seconds::new(1.0));
+        let mut bound = None;
+        for second in 0..overloaded + 30 {
+            let (left, waiting, in_flight) = match second < overloaded {
+                true => (10.0, 40.0, 1.0),
+                false => (0.0, 2.0, 10.0),
+            };
+            bound = learned.observe(&InHandPeriod {
+                length: Seconds::new(1.0),
+                capacity: Capacity::Exact(PerSecond::new(80.0)),
+                accepts: 80.0,
+                drops: 0.0,
+                waiting: Some(waiting),
+                places: None,
+                working: Some(8.0),
+                sent: 80.0,
+                left,
+                gone: 0.0,
+                in_flight: Some(in_flight),
+            });
+        }
+        bound
+    };
+    let (short, long) = (bound_after(20), bound_after(2_000));
+    assert!(short == long && short > Some(20), "{short:?} {long:?}");
 }

@@ -19,6 +19,7 @@ fn period(capacity: Capacity, in_flight: f64, waiting: f64) -> InHandPeriod {
         working: None,
         sent: 80.0,
         left: 0.0,
+        gone: 0.0,
         in_flight: Some(in_flight),
     }
 }
@@ -232,6 +233,7 @@ fn run(workers: f64, places: f64, service_s: f64, within_s: f64, told: f64) -> (
             working: None,
             sent: rate + has - had,
             left: 0.0,
+            gone: 0.0,
             in_flight: Some(has),
         });
         had = has;

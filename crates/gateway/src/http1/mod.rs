@@ -5,6 +5,7 @@
 //! socket is kept.
 
 mod answer;
+mod finish;
 mod head;
 mod inbound;
 mod serve;
@@ -56,6 +57,8 @@ pub(crate) struct Http1 {
     /// The number of the request in hand, and whether its final answer has begun.
     request: Cell<u64>,
     answered: Cell<bool>,
+    /// What the client's machine had acknowledged before an answer whose taking shows whether the client had left.
+    acknowledged_before: Cell<Option<u64>>,
 }
 
 impl Http1 {
@@ -68,6 +71,7 @@ impl Http1 {
             has_rest: Cell::new(false),
             request: Cell::new(0),
             answered: Cell::new(true),
+            acknowledged_before: Cell::new(None),
         }
     }
 

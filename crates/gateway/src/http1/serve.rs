@@ -4,14 +4,14 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode, Version};
 use http_body::Body as _;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::answer::{self, Asked, Ending};
+use super::finish::finish;
 use super::head::{self, Bounds, Head};
 use super::inbound::Inbound;
 use super::{Http1, Side};
@@ -21,33 +21,20 @@ use crate::client::read_ahead;
 use crate::conn::ClientConn;
 use crate::headers::Refusal;
 use crate::layer::Layer;
-use crate::line_patience;
 use crate::outgoing::Piece;
-use crate::socket::Socket;
-use crate::tcp_info::{State, state};
 use crate::ticket::CountedBody;
-use crate::tunnel;
 use crate::upload::Incoming;
 use crate::watch::Phase;
-
-/// After an answer that did not wait for the whole request, the rest is read and discarded for this long and
-/// this much; a socket closed with unread bytes would be reset, and the answer lost on its way.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 1 << 20;
-/// The longest that a client is lingered for which takes nothing of what it was sent.
-const LINGER_SILENCE: Duration = Duration::from_secs(5);
 
 /// A client that has ended its side, or has sent what is not read yet, and waits for an answer or not, is asked so often whether its
 /// connection still is: no event tells.
 const HALF_CLOSED_CHECK: Duration = Duration::from_millis(250);
-/// How often it is asked whether a client's machine has acknowledged its answer.
-const ACKNOWLEDGED_CHECK: Duration = Duration::from_millis(20);
 
 /// A head that is not there whole is looked at again as it comes, as long as it is this short...
 const SHORT_HEAD_BYTES: usize = 1024;
 
 /// How a connection ended.
-enum End {
+pub(super) enum End {
     /// There is to be no other request.
     Over,
     /// The client let a request head, or itself, be waited for too long.
@@ -271,6 +258,9 @@ async fn send(
 ) -> Option<End> {
     let core = client.core();
     let watch = &client.watch;
+    if watch.is_to_be_judged() {
+        http1.acknowledged_before.set(http1.acknowledged());
+    }
     let written = answer::write(&mut reply, asked, &mut http1.outgoing.borrow_mut().framed);
     let switches = reply.status == StatusCode::SWITCHING_PROTOCOLS;
     drop(reply.fields);
@@ -439,116 +429,6 @@ impl HalfClosed {
                 }
                 false
             }
-        }
-    }
-}
-
-/// Ends a connection.
-async fn finish(client: &ClientConn, http1: &Http1, end: End) {
-    let Some(mut socket) = http1.socket.take() else {
-        return;
-    };
-    if let Some(tunnel) = client.tunnel.take() {
-        tunnel::run(client, socket, http1.received.take(), tunnel).await;
-        return;
-    }
-    if let Some(waited) = client.watch.take_waited() {
-        let left = match end {
-            End::Over if !client.reset.get() => had_left(&socket).await,
-            _ => Some(true),
-        };
-        if let Some(left) = left {
-            line_patience::ended(client.core(), waited, left);
-        }
-    }
-    if client.reset.get() {
-        socket.reset_on_close();
-        return;
-    }
-    // Whoever does not read takes neither a refusal nor the goodbye of TLS.
-    let has_unread = !http1.received.borrow().is_empty();
-    match tokio::time::timeout(LINGER, part(client, &mut socket, has_unread, end)).await {
-        Ok(false) => {}
-        Ok(true) => linger(client, &mut socket).await,
-        Err(_) => socket.reset_on_close(),
-    }
-}
-
-/// Whether a client that had closed its side was gone when it was sent its answer: the machine of one that is gone resets the connection,
-/// that of one that waits acknowledges what it takes. `None` where it did neither in time.
-async fn had_left(socket: &Socket) -> Option<bool> {
-    let until = Instant::now() + LINGER;
-    loop {
-        match (state(socket.tcp()), socket.is_acknowledged()) {
-            (Some(State::Reset), _) => return Some(true),
-            (_, Some(true)) => return Some(false),
-            _ if Instant::now() >= until => return None,
-            _ => tokio::time::sleep(ACKNOWLEDGED_CHECK).await,
-        }
-    }
-}
-
-/// Reads what the client still sends, so that it does not cost it what it was sent: for a second, and as long as it takes that, if in lumps,
-/// at the least rate that it must keep anywhere, unless it sends too much.
-async fn linger(client: &ClientConn, socket: &mut Socket) {
-    let rate = client.core().config.timeouts.min_client_rate_bytes_per_s;
-    let mut left = LINGER_BYTES;
-    let (mut before, mut silent) = (socket.acknowledged(), Duration::ZERO);
-    let (first, begun) = (before.unwrap_or(0), Instant::now());
-    loop {
-        if tokio::time::timeout(LINGER, discard(socket, &mut left))
-            .await
-            .is_ok()
-        {
-            return;
-        }
-        let now = socket.acknowledged();
-        silent = match now > before {
-            true => Duration::ZERO,
-            false => silent + LINGER,
-        };
-        before = now;
-        let lingered = begun.elapsed();
-        let least = rate as f64 * lingered.saturating_sub(LINGER_SILENCE).as_secs_f64();
-        let is_too_slow = (now.unwrap_or(0).saturating_sub(first) as f64) < least;
-        if silent >= LINGER_SILENCE || is_too_slow || socket.is_acknowledged() != Some(false) {
-            return;
-        }
-    }
-}
-
-/// Says why, where that is to be said, and ends our side; whether what the client still sends is to be read.
-async fn part(client: &ClientConn, socket: &mut Socket, has_unread: bool, end: End) -> bool {
-    let refusal = match end {
-        End::Malformed(refusal) => Some(refusal),
-        End::Silent(Phase::Head) => Some(Refusal {
-            status: StatusCode::REQUEST_TIMEOUT,
-            reason: "the request head did not come in time",
-        }),
-        _ => None,
-    };
-    let lingers = match (refusal, end) {
-        (Some(Refusal { status, reason }), _) => {
-            let mut answer = Vec::new();
-            answer::write_refusal(status, reason, &mut answer);
-            socket.write_all(&answer).await.is_ok()
-        }
-        // What the client sends while its answer is on its way, the kernel would answer with a reset, and throw the answer away
-        // (RFC 9112 section 9.6).
-        (None, End::Over) => client.linger.get() || has_unread || socket.is_acknowledged() == Some(false),
-        (None, _) => false,
-    };
-    let _ = socket.shutdown().await;
-    lingers
-}
-
-/// Reads to the end of what the client sends, or so many bytes of it.
-async fn discard(socket: &mut Socket, left: &mut usize) {
-    let mut buffer = [0; 4096];
-    while *left > 0 {
-        match socket.read(&mut buffer).await {
-            Ok(read) if read > 0 => *left = left.saturating_sub(read),
-            _ => return,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::common::{Backend, Message, PATIENCE, config, eventually, ok, start, take};
 use headroom_gateway::{AdmissionClass, AdmissionConfig, BackendConfig, BackendState, GatewayConfig, Handle};
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -173,12 +173,14 @@ enum Ending {
     Not,
     /// It sends no more, and waits.
     Half,
+    /// The same, and resets the connection once it has read its answer.
+    HalfAndReset,
     /// It has left, with no more than an end, as most do.
     Closed,
 }
 
-/// So many ask at once; how many of those that wait for it are answered by the server.
-fn burst(front: SocketAddr, count: usize, ending: Ending) -> usize {
+/// So many ask at once; the answers of those that wait for them.
+fn ask_at_once(front: SocketAddr, count: usize, ending: Ending) -> Vec<String> {
     let request = "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
     let mut clients: Vec<_> = (0..count).map(|_| TcpStream::connect(front).unwrap()).collect();
     for client in &mut clients {
@@ -186,20 +188,36 @@ fn burst(front: SocketAddr, count: usize, ending: Ending) -> usize {
     }
     match ending {
         Ending::Closed => clients.clear(),
-        Ending::Half => clients
+        Ending::Half | Ending::HalfAndReset => clients
             .iter()
             .for_each(|client| client.shutdown(std::net::Shutdown::Write).unwrap()),
         Ending::Not => {}
     }
-    let answers: Vec<_> = clients
-        .into_iter()
-        .map(|mut client| {
+    // Each reads as its answer comes.
+    let reading = clients.into_iter().map(|client| {
+        std::thread::spawn(move || {
             client.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut answer = String::new();
-            client.read_to_string(&mut answer).map(|_| answer).unwrap()
+            let (mut answer, mut reader) = (Vec::new(), BufReader::new(client));
+            match ending {
+                Ending::HalfAndReset => {
+                    while !answer.ends_with(b"\r\n\r\nok")
+                        && reader.read_until(b'k', &mut answer).unwrap() > 0
+                    {}
+                    let socket = socket2::SockRef::from(reader.get_ref());
+                    socket.set_linger(Some(Duration::ZERO)).unwrap();
+                }
+                // One that is cut short may be reset.
+                _ => drop(reader.read_to_end(&mut answer)),
+            }
+            String::from_utf8(answer).unwrap()
         })
-        .collect();
-    of_status(&answers, "HTTP/1.1 200")
+    });
+    joined(reading.collect())
+}
+
+/// So many ask at once; how many of those that wait for it are answered by the server.
+fn burst(front: SocketAddr, count: usize, ending: Ending) -> usize {
+    of_status(&ask_at_once(front, count, ending), "HTTP/1.1 200")
 }
 
 #[test]
@@ -230,4 +248,72 @@ fn who_closes_his_side_and_waits_is_patient_and_who_has_left_is_not() {
     }
     let answered = burst(front, 10, Ending::Not);
     assert!((1..10).contains(&answered), "{answered}");
+}
+
+#[test]
+fn who_took_its_answer_has_not_left_however_the_connection_ends() {
+    let is_cut = Arc::<AtomicBool>::default();
+    let cuts = is_cut.clone();
+    let backend = Backend::raw(move |stream, _| {
+        let mut reader = BufReader::new(stream);
+        if Message::read(&mut reader, false).is_some() {
+            std::thread::sleep(Duration::from_millis(100));
+            let length = if cuts.load(SeqCst) { 100 } else { 2 };
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\nok");
+            let _ = reader.get_mut().write_all(answer.as_bytes());
+        }
+    });
+    for (ending, is_cut_short) in [(Ending::HalfAndReset, false), (Ending::Half, true)] {
+        let mut config = config(&[&backend]);
+        config.threads = 1;
+        config.limits.max_in_flight_per_backend = 1;
+        config.timeouts.queue_timeout_ms = 2_000;
+        let (_gateway, front) = start(config);
+        is_cut.store(is_cut_short, SeqCst);
+        for _ in 0..5 {
+            ask_at_once(front, 10, ending);
+        }
+        is_cut.store(false, SeqCst);
+        assert_eq!(burst(front, 10, Ending::Not), 10, "cut short: {is_cut_short}");
+    }
+}
+
+#[test]
+fn whose_time_is_up_in_the_line_has_not_left() {
+    let backend = Backend::http(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        ok("ok")
+    });
+    let mut config = config(&[&backend]);
+    config.threads = 1;
+    config.limits.max_in_flight_per_backend = 1;
+    config.timeouts.queue_timeout_ms = 1_500;
+    config.timeouts.request_timeout_ms = 500;
+    let (_gateway, front) = start(config);
+    for _ in 0..8 {
+        let answers = ask_at_once(front, 12, Ending::Not);
+        assert_eq!(of_status(&answers, "HTTP/1.1 503"), 0, "{answers:?}");
+        assert!(of_status(&answers, "HTTP/1.1 504") >= 4, "{answers:?}");
+    }
+}
+
+#[test]
+fn an_answer_to_a_client_that_only_closed_its_side_and_left_is_one_to_nobody() {
+    let backend = Backend::http(|_| {
+        std::thread::sleep(Duration::from_millis(200));
+        ok("ok")
+    });
+    let (gateway, front) = start(config(&[&backend]));
+    for (ending, to_nobody) in [(Ending::Half, 0), (Ending::HalfAndReset, 0), (Ending::Closed, 10)] {
+        ask_at_once(front, 10, ending);
+        let (mut answered, mut found) = (0, 0);
+        eventually("all are over", || {
+            let counts = take(&gateway).backends[0].counts;
+            answered += counts.completions;
+            found += counts.answered_to_nobody;
+            answered == 10 && found >= to_nobody
+        });
+        assert_eq!(found, to_nobody);
+    }
 }

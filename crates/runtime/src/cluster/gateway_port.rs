@@ -324,6 +324,7 @@ impl Control {
                         ejected_failing: backend.connects.ejected_failing,
                     }),
                     left_by_clients: Some(backend.counts.aborted_by_client),
+                    answered_to_nobody: Some(backend.counts.answered_to_nobody),
                 })
                 .collect(),
             cores_missing: u32::try_from(stats.cores_missing).unwrap_or(u32::MAX),

@@ -205,6 +205,7 @@ fn what_a_service_cannot_rely_on_is_named() {
         healthy: true,
         connects: None,
         left_by_clients: None,
+        answered_to_nobody: None,
     });
     status.tick(&unlimited);
     let ready = readiness(&status);

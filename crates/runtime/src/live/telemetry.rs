@@ -113,6 +113,9 @@ impl TrafficPeriod {
                     if let Some(left) = backend.left_by_clients {
                         *known.left_by_clients.get_or_insert_default() += left;
                     }
+                    if let Some(gone) = backend.answered_to_nobody {
+                        *known.answered_to_nobody.get_or_insert_default() += gone;
+                    }
                 }
                 None => self.backends.push(backend.clone()),
             }
@@ -194,6 +197,7 @@ impl Telemetry for GatewayTelemetry<'_> {
                 healthy: health.healthy,
                 connects: Some(backend.connects),
                 left_by_clients: Some(backend.counts.aborted_by_client),
+                answered_to_nobody: Some(backend.counts.answered_to_nobody),
             })
             .collect();
         let counts = &stats.service;
@@ -340,6 +344,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         healthy: backend.healthy.unwrap_or(true),
         connects: None,
         left_by_clients: None,
+        answered_to_nobody: None,
     });
     Some(TrafficPeriod {
         arrivals: period.arrivals,

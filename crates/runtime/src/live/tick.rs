@@ -195,6 +195,8 @@ pub struct BackendTick {
     pub connects: Option<ConnectCounts>,
     /// Requests whose clients left before they were answered, which are none of its failures; `None` where the telemetry does not tell.
     pub left_by_clients: Option<u64>,
+    /// Requests that it answered and whose clients were found to have left then; `None` where the telemetry does not tell.
+    pub answered_to_nobody: Option<u64>,
 }
 
 #[cfg(test)]

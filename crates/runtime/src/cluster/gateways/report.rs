@@ -42,6 +42,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
         healthy: period.healthy,
         connects: period.connects.map(connects),
         left_by_clients: period.left_by_clients,
+        answered_to_nobody: period.answered_to_nobody,
     };
     TrafficPeriod {
         arrivals: demand(period.arrivals, period.refused),

@@ -77,7 +77,7 @@ impl Servers {
                 }
             };
             let member = look.as_ref().ok().map(|look| look.members[at]);
-            let (sent, left) = self.sent(at, backends);
+            let (sent, left, gone) = self.sent(at, backends);
             let seen = InHandPeriod {
                 length: Seconds::new(counted.length_s),
                 capacity: self.capacity(at),
@@ -88,6 +88,7 @@ impl Servers {
                 working: counted.working,
                 sent,
                 left,
+                gone,
                 in_flight: member
                     .and_then(|member| member.in_flight)
                     .map(|count| count as f64),

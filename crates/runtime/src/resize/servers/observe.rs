@@ -282,19 +282,22 @@ impl Servers {
             .reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Requests that were sent to a server, less those whose clients left and those that failed or came to no connection; and those whose
-    /// clients left. Of those that came to no connection some failed too, where no other server had room.
-    pub(super) fn sent(&self, at: usize, backends: &[BackendTick]) -> (f64, f64) {
+    /// Requests that were sent to a server, less those whose clients left and those that failed or came to no connection; those whose
+    /// clients left, and those whose clients were found to have left when they were answered. Of those that came to no connection some failed too, where no other server had room.
+    pub(super) fn sent(&self, at: usize, backends: &[BackendTick]) -> (f64, f64, f64) {
         let of_one = |tick: &BackendTick| {
             let unconnected = tick
                 .connects
                 .map_or(0, |connects| connects.refused + connects.timed_out);
             let left = tick.left_by_clients.unwrap_or(0);
             let unanswered = tick.failures.max(unconnected) + left;
-            (tick.requests as f64 - unanswered as f64, left as f64)
+            let gone = tick.answered_to_nobody.unwrap_or(0);
+            (tick.requests as f64 - unanswered as f64, left as f64, gone as f64)
         };
         let each = self.of_server(at, backends).map(of_one);
-        each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        each.fold((0.0, 0.0, 0.0), |sum, one| {
+            (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
+        })
     }
 
     /// What each server did, by the telemetry and the balancer. Nothing is known of one that fails requests: it may do so
