@@ -207,6 +207,7 @@ mod tests {
                 accepts: Some(accepts),
                 drops: Some(0),
                 unasked: None,
+                answered: None,
                 connections: None,
             }),
         }
@@ -310,6 +311,7 @@ mod tests {
                 accepts: None,
                 drops: Some(drops),
                 unasked: None,
+                answered: None,
                 connections: None,
             }),
         };
