@@ -156,7 +156,7 @@ impl Kind {
                             accepts: Some(accepts),
                             drops: Some(drops),
                             unasked: None,
-                            answered: None,
+                            answered: Some(accepts - (working.len() + waiting) as u64),
                             connections: None,
                         });
                         let length = Seconds::new(look_s);
