@@ -1,4 +1,4 @@
-//! Our own queue monitoring: the rate of accepts while somebody waits.
+//! Our own queue monitoring: the rate of answers while somebody waits, or of accepts where answers do not tell it.
 //!
 //! The published estimator sets its estimate to the service rate of the period in which 1 % were dropped (Equation 5).
 //! That is the capacity where the server was busy for the whole period. Where a burst came and went within it, the server
