@@ -8,8 +8,11 @@
 //! A client that sends a part of its request and then nothing cannot be told from one whose request takes the server long. Where
 //! requests take far longer than most do the estimate is *doubted*: nothing is set aside, and nothing is exact. The same where clients close
 //! connections while they wait in the queue and have asked nothing: a server accepts these too, and in no time. One that sends something
-//! and closes has left a request to work on, or a part of one that the server is done with in no time: nothing tells which.
+//! and closes has left a request to work on, or a part of one that the server is done with in no time: nothing tells which. Where answers
+//! are counted (see [`super::answers`]) neither is taken for service, and what is doubted is what was done for those who left; where
+//! connections are kept open after the answer, accepts are counted and doubted.
 
+use super::answers::Answers;
 use super::evidence::Evidence;
 use super::step::{Connections, Listener, ListenerSample, QueueObservation};
 use headroom_units::PerSecond;
@@ -40,6 +43,10 @@ pub(super) enum Doubt {
     Gone(f64),
     /// The share of those who wait whose clients have sent something and closed.
     Cancelled(f64),
+    /// The share of those accepted whose clients have left unanswered, where answers are counted.
+    Left(f64),
+    /// The share of those accepted that are kept open after the answer, so that answers are not counted.
+    KeptOpen(f64),
 }
 
 impl Doubt {
@@ -47,7 +54,8 @@ impl Doubt {
         match self {
             Self::Unanswered { .. } => "unanswered",
             Self::Gone(_) => "gone",
-            Self::Cancelled(_) => "cancelled",
+            Self::Cancelled(_) | Self::Left(_) => "cancelled",
+            Self::KeptOpen(_) => "kept-open",
         }
     }
 }
@@ -74,6 +82,16 @@ impl fmt::Display for Doubt {
                 "the clients of {:.0} % of those who wait have sent something and closed: what it accepts may not all be whole requests",
                 share * 100.0
             ),
+            Self::Left(share) => write!(
+                f,
+                "the clients of {:.0} % of those it accepted have left unanswered: it may have worked for them in vain",
+                share * 100.0
+            ),
+            Self::KeptOpen(share) => write!(
+                f,
+                "{:.0} % of those it accepted are kept open: accepts are counted, whether they are answered or not",
+                share * 100.0
+            ),
         }
     }
 }
@@ -86,6 +104,9 @@ pub(super) struct Clients {
     /// Of those who wait now.
     gone: f64,
     cancelled: f64,
+    /// What answers say where they are counted, and why they are not.
+    answers: Option<f64>,
+    kept_open: f64,
     doubt: Option<(f64, Doubt)>,
     /// What it took before clients left what may be parts of requests, while they do.
     most: Option<PerSecond>,
@@ -114,7 +135,14 @@ impl Connections {
 
 impl Clients {
     /// Takes an observation, before which this was found; the evidence from before clients began to hold workers, where they do from now on.
-    pub(super) fn take(&mut self, now_s: f64, observation: &QueueObservation) -> Option<Evidence> {
+    pub(super) fn take(
+        &mut self,
+        now_s: f64,
+        observation: &QueueObservation,
+        answers: &Answers,
+    ) -> Option<Evidence> {
+        self.answers = answers.count().then(|| answers.left());
+        self.kept_open = answers.kept_open();
         let ListenerSample::Listening(Listener {
             connections, length, ..
         }) = observation.sample
@@ -150,10 +178,13 @@ impl Clients {
             }
         }
         let was_cancelled = matches!(self.doubt, Some((_, Doubt::Cancelled(_))));
-        let found = match () {
-            () if self.gone >= SHARE => Some(Doubt::Gone(self.gone)),
-            () if self.cancelled >= SHARE => Some(Doubt::Cancelled(self.cancelled)),
-            () => self.unanswered(rate),
+        let found = match self.answers {
+            Some(left) if left >= SHARE => Some(Doubt::Left(left)),
+            Some(_) => self.unanswered(rate),
+            None if self.gone >= SHARE => Some(Doubt::Gone(self.gone)),
+            None if self.cancelled >= SHARE => Some(Doubt::Cancelled(self.cancelled)),
+            None if self.kept_open >= SHARE => Some(Doubt::KeptOpen(self.kept_open)),
+            None => self.unanswered(rate),
         };
         self.doubt = match found {
             Some(doubt) => Some((now_s, doubt)),
@@ -205,6 +236,20 @@ impl Clients {
         self.most
     }
 
+    /// How many times as many workers the server has as clients leave it.
+    pub(super) fn without_held(&self) -> f64 {
+        let times = |found: Connections| found.on_hand() as f64 / found.working.max(1) as f64;
+        self.held.map_or(1.0, times)
+    }
+
+    /// How many times as many it may have worked for as were answered.
+    pub(super) fn with_those_who_left(&self) -> f64 {
+        match self.doubt {
+            Some((_, Doubt::Left(share))) => 1.0 / (1.0 - share).max(SHARE),
+            _ => 1.0,
+        }
+    }
+
     /// The share of what is accepted that are requests.
     pub(super) const fn asking(&self) -> f64 {
         1.0 - self.gone
@@ -212,284 +257,5 @@ impl Clients {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{BusyTimeMonitor, Estimate, QueueTuning};
-    use super::*;
-    use headroom_units::Seconds;
-
-    /// An estimator that is told of connections, and of so many accepts in each 20 ms with 60 waiting.
-    struct Watched {
-        monitor: BusyTimeMonitor,
-        accepts: u64,
-        /// Of these, and of those in each step, the ones that ask for nothing.
-        unasked: u64,
-        unasked_by: u64,
-    }
-
-    impl Watched {
-        fn new() -> Self {
-            Self {
-                monitor: BusyTimeMonitor::new(QueueTuning::default()).unwrap(),
-                accepts: 0,
-                unasked: 0,
-                unasked_by: 0,
-            }
-        }
-
-        /// For so many seconds; the answer of each, and the last.
-        fn sees(&mut self, seconds: u64, by: u64, connections: impl Fn(u64) -> Connections) -> Vec<Estimate> {
-            self.sees_waiting(60, seconds, by, connections)
-        }
-
-        /// The same with so many waiting.
-        fn sees_waiting(
-            &mut self,
-            waiting: u32,
-            seconds: u64,
-            by: u64,
-            connections: impl Fn(u64) -> Connections,
-        ) -> Vec<Estimate> {
-            let mut answers = Vec::new();
-            for at in 0..seconds * 50 {
-                self.accepts += by;
-                self.unasked += self.unasked_by;
-                let listener = Listener {
-                    identity: 1,
-                    limit: Some(65),
-                    length: Some(waiting),
-                    shortest: Some(waiting),
-                    lengths_seen: None,
-                    arrivals: Some(u64::from(waiting) + self.accepts),
-                    accepts: Some(self.accepts),
-                    drops: Some(0),
-                    unasked: Some(self.unasked),
-                    connections: Some(connections(at * 20)),
-                };
-                let answer = self.monitor.observe(&QueueObservation {
-                    length: Seconds::new(0.02),
-                    sample: ListenerSample::Listening(listener),
-                });
-                if at % 50 == 49 {
-                    answers.push(answer);
-                }
-            }
-            answers
-        }
-    }
-
-    /// What is said, the number and the rule.
-    fn said(estimate: Option<&Estimate>) -> (&str, f64, &str) {
-        estimate.map_or(("", f64::NAN, ""), |one| {
-            let value = one.capacity.value().map_or(f64::NAN, PerSecond::get);
-            (one.capacity.name(), value.round(), one.reason.rule.as_ref())
-        })
-    }
-
-    const EIGHT_WORK: fn(u64) -> Connections = |_| Connections {
-        open: 108,
-        working: 8,
-        longest_ms: 20,
-        ..Connections::default()
-    };
-
-    #[test]
-    fn clients_that_send_piece_by_piece_hide_a_server_which_is_kept_as_it_was_before_they_began() {
-        for parked in [0, 100] {
-            let mut watched = Watched::new();
-            let answers = watched.sees(20, 8, EIGHT_WORK);
-            assert_eq!(said(answers.last()), ("exact", 400.0, "busy-time"));
-            // Half of its workers: for three seconds nothing tells them from those that work.
-            let answers = watched.sees(20, 4, |at_ms| Connections {
-                open: 8 + parked,
-                slow: if at_ms < 3_000 { 0 } else { 4 },
-                working: if at_ms < 3_000 { 8 } else { 4 },
-                longest_ms: at_ms,
-                ..Connections::default()
-            });
-            for (second, answer) in answers.iter().enumerate().skip(3) {
-                assert_eq!(
-                    said(Some(answer)),
-                    ("about", 400.0, "held"),
-                    "{second} s: {answer:?}"
-                );
-            }
-            // They have gone, and it is as before.
-            let answers = watched.sees(5, 8, EIGHT_WORK);
-            assert_eq!(said(answers.last()), ("exact", 400.0, "busy-time"));
-        }
-    }
-
-    #[test]
-    fn parked_connections_hide_no_client_that_sends_nothing() {
-        let mut watched = Watched::new();
-        watched.sees(20, 8, EIGHT_WORK);
-        let answers = watched.sees(10, 4, |at_ms| Connections {
-            open: 108,
-            silent: 4,
-            working: 4,
-            longest_ms: at_ms,
-            ..Connections::default()
-        });
-        assert_eq!(said(answers.last()), ("about", 400.0, "held"));
-    }
-
-    #[test]
-    fn requests_that_take_far_longer_than_most_make_an_estimate_doubtful_and_nothing_is_set_aside() {
-        let mut watched = Watched::new();
-        watched.sees(20, 8, EIGHT_WORK);
-        let half_hang = |at_ms| Connections {
-            open: 8,
-            working: 8,
-            longest_ms: at_ms,
-            ..Connections::default()
-        };
-        let answers = watched.sees(10, 4, half_hang);
-        for (second, answer) in answers.iter().enumerate() {
-            let (kind, value, rule) = said(Some(answer));
-            let is_right = kind == "exact" && value == 400.0;
-            assert!(
-                kind == "about" || is_right && second < 2,
-                "{second} s: {answer:?}"
-            );
-            let is_near = (value / 200.0 - 1.0).abs() < 0.02;
-            assert!(second < 4 || is_near && rule == "unanswered", "{answer:?}");
-        }
-        // Where all requests take as long, it is none.
-        let mut slow = Watched::new();
-        let answers = slow.sees(60, 1, |at_ms| Connections {
-            open: 200,
-            working: 200,
-            longest_ms: at_ms.min(4_000),
-            ..Connections::default()
-        });
-        assert!(
-            answers.iter().all(|answer| said(Some(answer)).2 != "unanswered"),
-            "{answers:?}"
-        );
-    }
-
-    #[test]
-    fn connections_that_clients_have_closed_without_asking_are_no_requests() {
-        let mut watched = Watched::new();
-        let answers = watched.sees(20, 8, |_| Connections {
-            gone: 30,
-            ..EIGHT_WORK(0)
-        });
-        assert_eq!(said(answers.last()), ("about", 200.0, "gone"));
-    }
-
-    #[test]
-    fn who_sends_something_and_closes_may_have_asked_for_nothing_whole() {
-        let mut watched = Watched::new();
-        let answers = watched.sees(20, 8, |_| Connections {
-            cancelled: 20,
-            ..EIGHT_WORK(0)
-        });
-        assert_eq!(said(answers.last()), ("about", 400.0, "cancelled"));
-        // None has for as long as an estimate stays fresh.
-        let answers = watched.sees(11, 8, EIGHT_WORK);
-        assert_eq!(said(answers.last()), ("exact", 400.0, "busy-time"));
-        let answers = watched.sees(5, 8, |_| Connections {
-            cancelled: 5,
-            ..EIGHT_WORK(0)
-        });
-        assert_eq!(
-            said(answers.last()),
-            ("exact", 400.0, "busy-time"),
-            "one in twelve"
-        );
-        // It seems to take more than it did; that it takes less is seen.
-        let answers = watched.sees(20, 12, |_| Connections {
-            cancelled: 20,
-            ..EIGHT_WORK(0)
-        });
-        for answer in &answers[2..] {
-            let (kind, value, rule) = said(Some(answer));
-            assert!(
-                kind == "about" && value <= 400.0 && rule == "cancelled",
-                "{answer:?}"
-            );
-            let [low, high] = answer.interval.unwrap();
-            assert!(low.get() <= value && value <= high.get(), "{answer:?}");
-        }
-        // So it stays while others ask for nothing at times.
-        let answers = watched.sees(20, 12, |at_ms| Connections {
-            cancelled: 20,
-            gone: if at_ms / 3_000 % 2 == 0 { 20 } else { 0 },
-            ..EIGHT_WORK(0)
-        });
-        for answer in &answers {
-            let (kind, value, _) = said(Some(answer));
-            assert!(kind == "about" && value <= 400.0, "{answer:?}");
-        }
-        let answers = watched.sees(20, 4, |_| Connections {
-            cancelled: 20,
-            ..EIGHT_WORK(0)
-        });
-        assert_eq!(said(answers.last()), ("about", 200.0, "cancelled"));
-    }
-
-    #[test]
-    fn a_check_that_connects_and_closes_is_no_client_that_has_gone() {
-        let mut watched = Watched::new();
-        let answers = watched.sees_waiting(8, 20, 4, |at_ms| Connections {
-            gone: 1 + at_ms / 200 % 2,
-            ..EIGHT_WORK(0)
-        });
-        assert_eq!(said(answers.last()), ("exact", 200.0, "busy-time"));
-        let answers = watched.sees_waiting(8, 20, 4, |_| Connections {
-            gone: 4,
-            ..EIGHT_WORK(0)
-        });
-        assert_eq!(said(answers.last()).2, "gone");
-    }
-
-    #[test]
-    fn connections_that_ask_for_nothing_are_not_what_a_server_serves_at_least() {
-        // 100 a second are requests, and nobody waits.
-        let mut watched = Watched {
-            unasked_by: 4,
-            ..Watched::new()
-        };
-        let answers = watched.sees_waiting(0, 60, 6, |_| Connections::default());
-        let (kind, value, _) = said(answers.last());
-        assert_eq!(kind, "lower-bound");
-        assert!((70.0..=100.0).contains(&value), "{value}");
-    }
-
-    #[test]
-    fn what_is_gone_back_to_is_older_than_the_time_for_which_they_were_held() {
-        let mut clients = Clients::default();
-        let observation = |connections| QueueObservation {
-            length: Seconds::new(0.02),
-            sample: ListenerSample::Listening(Listener {
-                identity: 1,
-                limit: Some(65),
-                length: Some(60),
-                shortest: Some(60),
-                lengths_seen: None,
-                arrivals: None,
-                accepts: None,
-                drops: None,
-                unasked: None,
-                connections: Some(connections),
-            }),
-        };
-        let held = Connections {
-            open: 8,
-            slow: 4,
-            working: 4,
-            longest_ms: 3_000,
-            ..Connections::default()
-        };
-        for at in 0..20 {
-            clients.keep(f64::from(at), &Evidence::default(), PerSecond::ZERO, 5.0);
-        }
-        assert!(clients.take(20.0, &observation(held)).is_some());
-        assert!(
-            clients.take(20.5, &observation(held)).is_none(),
-            "it is held already"
-        );
-        assert!(clients.kept.iter().all(|(at_s, _)| *at_s <= 16.0));
-    }
-}
+#[path = "clients_tests.rs"]
+mod tests;

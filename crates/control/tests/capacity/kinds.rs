@@ -53,6 +53,20 @@ pub const SLEEP: Kind = Kind {
     seconds: 60,
     changed_s: STEADY,
     shows: true,
+    in_bunches: false,
+    parts: (0.0, 0.0),
+};
+
+/// An event loop on one core.
+const LOOP: Kind = Kind {
+    workers: |_| 1,
+    cores: 1.0,
+    takes: |random, _| (random.exponential(0.005), 0.0),
+    truth: |_| 200.0,
+    seconds: 120,
+    backlog: 511,
+    in_bunches: true,
+    ..SLEEP
 };
 
 const EIGHT_TO_FOUR: fn(f64) -> usize = |at_s| if at_s < CHANGE_S { 8 } else { 4 };
@@ -436,6 +450,47 @@ pub const KINDS: &[Kind] = &[
         load: |_| 700.0,
         most: 700.0,
         truth: |_| 595.0,
+        ..SLEEP
+    },
+    Kind {
+        name: "event loop that accepts all who wait, then serves in turn, CPU 5 ms",
+        load: |_| 250.0,
+        most: 250.0,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop that accepts all who wait, then serves in turn, 30 % load",
+        load: |_| 60.0,
+        shows: false,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop that accepts all who wait, then serves in turn, 90 % load",
+        load: |_| 180.0,
+        most: 180.0,
+        shows: false,
+        ..LOOP
+    },
+    Kind {
+        name: "backlog 8, and from 15 s on 40/s that reset after a part of a request",
+        backlog: 8,
+        parts: (40.0, 15.0),
+        ..SLEEP
+    },
+    Kind {
+        name: "8 to 4 workers, and from 15 s on 40/s that reset after a part of a request",
+        workers: EIGHT_TO_FOUR,
+        truth: |at_s| if at_s < CHANGE_S { 80.0 } else { 40.0 },
+        changed_s: &[CHANGE_S],
+        parts: (40.0, 15.0),
+        ..SLEEP
+    },
+    Kind {
+        name: "4 to 8 workers, and from 15 s on 40/s that reset after a part of a request",
+        workers: FOUR_TO_EIGHT,
+        truth: |at_s| if at_s < CHANGE_S { 40.0 } else { 80.0 },
+        changed_s: &[CHANGE_S],
+        parts: (40.0, 15.0),
         ..SLEEP
     },
 ];

@@ -37,6 +37,10 @@ pub struct Kind {
     pub changed_s: &'static [f64],
     /// Whether its accept queue shows an overload at all.
     pub shows: bool,
+    /// Whether it accepts all who wait when it has served those that it had, and is done with all of these at once.
+    pub in_bunches: bool,
+    /// Clients a second that send a part of a request and reset, from a time on.
+    pub parts: (f64, f64),
 }
 
 /// An event, at a time in nanoseconds: a kind, then a number that it needs.
@@ -46,6 +50,7 @@ const ATTEMPT: u8 = 1;
 const SECOND: u8 = 2;
 const LOOK: u8 = 3;
 const WORKERS: u8 = 4;
+const PART: u8 = 5;
 
 fn event(at_s: f64, kind: u8, number: u32) -> Event {
     Reverse(((at_s * 1e9) as u64, kind, number))
@@ -75,7 +80,13 @@ impl Kind {
         for change in self.changed_s {
             events.push(event(*change, WORKERS, 0));
         }
-        let mut queue: VecDeque<()> = VecDeque::new();
+        if self.parts.0 > 0.0 {
+            events.push(event(self.parts.1, PART, 0));
+        }
+        // Whether each is a whole request.
+        let mut queue: VecDeque<bool> = VecDeque::new();
+        // Accepted and not begun, and those that the server was done with.
+        let (mut inside, mut answered, mut unasked, mut parts) = (0usize, 0u64, 0u64, 0u64);
         // Work left of those that have or share a core, and the time it was counted at.
         let (mut working, mut counted_s): (Vec<(f64, f64)>, f64) = (Vec::new(), 0.0);
         let mut waiting = 0usize;
@@ -136,7 +147,7 @@ impl Kind {
                             arrivals += 1;
                             lengths_seen += queue.len() as u64;
                             if queue.len() <= self.backlog {
-                                queue.push_back(());
+                                queue.push_back(true);
                             } else {
                                 drops += 1;
                                 if number < 6 {
@@ -155,7 +166,8 @@ impl Kind {
                             arrivals: Some(arrivals),
                             accepts: Some(accepts),
                             drops: Some(drops),
-                            unasked: None,
+                            unasked: Some(unasked),
+                            answered: Some(answered),
                             connections: None,
                         });
                         let length = Seconds::new(look_s);
@@ -184,19 +196,43 @@ impl Kind {
                         }
                         events.push(event(f64::from(number + 1), SECOND, number + 1));
                     }
+                    PART => {
+                        if queue.len() <= self.backlog {
+                            arrivals += 1;
+                            unasked += 1;
+                            lengths_seen += queue.len() as u64;
+                            queue.push_back(false);
+                        }
+                        events.push(event(at_s + random.exponential(1.0 / self.parts.0), PART, 0));
+                    }
                     _ => {}
                 }
             }
             let workers = (self.workers)(at_s);
-            while self.pauses(at_s).is_none()
-                && working.len() + waiting < workers
-                && queue.pop_front().is_some()
-            {
+            let is_idle = working.len() + waiting + inside == 0;
+            if self.in_bunches && is_idle {
+                inside = queue.len();
+                accepts += inside as u64;
+                queue.clear();
+            }
+            while self.pauses(at_s).is_none() && working.len() + waiting < workers {
+                if self.in_bunches && inside > 0 {
+                    inside -= 1;
+                } else if !self.in_bunches
+                    && let Some(is_whole) = queue.pop_front()
+                {
+                    accepts += 1;
+                    if !is_whole {
+                        parts += 1;
+                        continue;
+                    }
+                } else {
+                    break;
+                }
                 let taken = Taken {
                     at_s,
-                    number: accepts,
+                    number: accepts - 1,
                 };
-                accepts += 1;
                 let (cpu_s, wait_s) = (self.takes)(&mut random, taken);
                 if cpu_s > 0.0 {
                     working.push((cpu_s, wait_s));
@@ -204,6 +240,10 @@ impl Kind {
                     waiting += 1;
                     events.push(event(at_s + wait_s, WAITED, 0));
                 }
+            }
+            let on_hand = (working.len() + waiting + inside) as u64;
+            if !self.in_bunches || on_hand == 0 || is_idle {
+                answered = accepts - on_hand - parts;
             }
         }
     }
