@@ -208,6 +208,7 @@ mod tests {
                 drops: Some(0),
                 unasked: None,
                 connections: None,
+                loops_busy: None,
             }),
         }
     }
@@ -311,6 +312,7 @@ mod tests {
                 drops: Some(drops),
                 unasked: None,
                 connections: None,
+                loops_busy: None,
             }),
         };
         meter.take(&by_arrivals(50, 1_000, 10), Capacity::Unknown);

@@ -170,6 +170,7 @@ fn of_a_queue_too_short_for_anybody_to_be_seen_waiting_only_what_was_served_is_k
                 drops: Some(at * 4),
                 unasked: None,
                 connections: None,
+                loops_busy: None,
             }),
         });
         assert!(!matches!(last.capacity, Capacity::Exact(_)), "{last:?}");
@@ -199,6 +200,7 @@ fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObserva
             drops: Some(0),
             unasked: None,
             connections: None,
+            loops_busy: None,
         }),
     }
 }

@@ -264,6 +264,7 @@ mod tests {
                     drops: Some(0),
                     unasked: Some(self.unasked),
                     connections: Some(connections(at * 20)),
+                    loops_busy: None,
                 };
                 let answer = self.monitor.observe(&QueueObservation {
                     length: Seconds::new(0.02),
@@ -473,6 +474,7 @@ mod tests {
                 drops: None,
                 unasked: None,
                 connections: Some(connections),
+                loops_busy: None,
             }),
         };
         let held = Connections {

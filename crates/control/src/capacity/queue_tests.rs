@@ -170,6 +170,7 @@ fn listening(identity: u64, seconds: u64) -> QueueObservation {
             drops: Some(0),
             unasked: None,
             connections: None,
+            loops_busy: None,
         }),
     }
 }
@@ -286,6 +287,7 @@ proptest! {
                 drops: Some(drops),
 unasked: None,
 connections: None,
+loops_busy: None,
 };
             let estimate = monitor.observe(&blind(sample.unwrap_or(ListenerSample::Listening(listener))));
             if let Some(capacity) = estimate.capacity.value() {

@@ -128,6 +128,7 @@ impl Model {
                             drops: Some(counted[2]),
                             unasked: None,
                             connections: None,
+                            loops_busy: None,
                         }),
                     });
                     events.push(event(f64::from(number + 1) * LOOK_S, LOOK, number + 1));

@@ -157,6 +157,7 @@ impl Kind {
                             drops: Some(drops),
                             unasked: None,
                             connections: None,
+                            loops_busy: None,
                         });
                         let length = Seconds::new(look_s);
                         look(at_s, &QueueObservation { length, sample });

@@ -157,6 +157,7 @@ mod tests {
             }),
             cpu_busy: None,
             connections: None,
+            loops_busy: None,
             listeners: Vec::new(),
         }
     }
