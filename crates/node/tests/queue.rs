@@ -332,3 +332,46 @@ fn connections_that_are_reset_in_the_queue_are_told_from_requests() {
     until(&mut ebpf, "five more", |sample| sample.port.unasked == Some(16));
     drop((accepted, working));
 }
+
+#[test]
+fn a_connection_is_answered_once_and_only_where_the_server_has_sent_something() {
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    let server = listener(0, 64);
+    let port = port_of(&server);
+    let Some(mut ebpf) = ebpf(port) else { return };
+    ebpf.sample().unwrap();
+    let pair = || {
+        let mut client = connect(port, 1).remove(0);
+        client.write_all(b"GET").unwrap();
+        let mut server = server.accept().unwrap().0;
+        server.read_exact(&mut [0; 3]).unwrap();
+        (client, server)
+    };
+    let answer = |connection: &mut std::net::TcpStream| connection.write_all(b"200").unwrap();
+    // The server closes first, at once or one side before the other.
+    let (mut first, mut half) = (pair(), pair());
+    answer(&mut first.1);
+    answer(&mut half.1);
+    half.1.shutdown(Shutdown::Write).unwrap();
+    drop((first, half));
+    until(&mut ebpf, "two", |sample| sample.port.answered == Some(2));
+    // The client does, and one resets what it was sent.
+    let (mut closed, mut resets) = (pair(), pair());
+    closed.0.shutdown(Shutdown::Write).unwrap();
+    answer(&mut closed.1);
+    answer(&mut resets.1);
+    drop(closed.1);
+    resets.0.read_exact(&mut [0; 3]).unwrap();
+    reset(vec![resets.0]);
+    until(&mut ebpf, "four", |sample| sample.port.answered == Some(4));
+    // Closed, reset and left without an answer, or kept open after it.
+    let (unanswered, left, mut kept) = (pair(), pair(), pair());
+    answer(&mut kept.1);
+    drop(unanswered.1);
+    reset(vec![left.0]);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(ebpf.sample().unwrap().port.answered, Some(4));
+    drop(kept);
+    until(&mut ebpf, "five", |sample| sample.port.answered == Some(5));
+}

@@ -11,7 +11,8 @@
 // what the server reads in no time too, one that has sent all of it leaves a request to work on. The raw tracepoint
 // inet_sock_set_state fires when that happens, and these are counted: of the port, for the connection does not name its
 // listener. So are all whose clients closed or reset them and had asked nothing, or were sent nothing, accepted or not: what
-// the server accepts of these may be no request.
+// the server accepts of these may be no request. And so is each that the server is done with and has sent something, once: it
+// was answered, whatever else was accepted.
 //
 // No kernel header is needed: the few fields that are read are declared here, and the loader moves them to where the
 // running kernel has them (CO-RE, by the kernel's own BTF). The licence lets the program use bpf_probe_read_kernel.
@@ -32,7 +33,7 @@ static long (*bpf_map_update_elem)(void *map, const void *key, const void *value
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 
 /* include/net/tcp_states.h */
-enum { ESTABLISHED = 1, CLOSE = 7, CLOSE_WAIT = 8, LISTEN = 10 };
+enum { ESTABLISHED = 1, FIN_WAIT1 = 4, CLOSE = 7, CLOSE_WAIT = 8, LAST_ACK = 9, LISTEN = 10 };
 
 struct ns_common {
 	u32 inum;
@@ -75,6 +76,9 @@ struct inet_sock {
 struct tcp_sock {
 	u64 bytes_received;
 	u64 bytes_sent;
+	/* Of what the server has written, and of what was sent of that, the end. */
+	u32 write_seq;
+	u32 snd_nxt;
 } KERNEL_TYPE;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -112,8 +116,9 @@ struct {
 
 /* [WINDOW]: advanced by the reader at each sample, so that the longest length is that since the last one.
  * [LOST]: connections that no tally had room for. [RESETS]: connections that were reset in a queue and had asked nothing.
- * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing, or were sent nothing. */
-enum { WINDOW, LOST, RESETS, CANCELLED, UNASKED, CONTROLS };
+ * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing, or were sent nothing.
+ * [ANSWERED]: those that the server was done with and had sent something. */
+enum { WINDOW, LOST, RESETS, CANCELLED, UNASKED, ANSWERED, CONTROLS };
 struct {
 	int (*type)[MAP_TYPE_ARRAY];
 	int (*max_entries)[CONTROLS];
@@ -150,8 +155,11 @@ int client_left(u64 *context)
 	u64 received = 0, sent = 0;
 	int closes = before == ESTABLISHED && after == CLOSE_WAIT;
 	int resets = after == CLOSE && (before == ESTABLISHED || before == CLOSE_WAIT);
+	/* The server closes first, or after the client. */
+	int ends = (before == ESTABLISHED && after == FIN_WAIT1) || (before == CLOSE_WAIT && after == LAST_ACK);
+	u32 written = 0, next = 0;
 
-	if (!closes && !resets)
+	if (!closes && !resets && !ends)
 		return 0;
 	/* What closes has given up its skc_num by now (tcp_set_state, inet_put_port). */
 	READ(number, ((struct inet_sock *)sk)->inet_sport);
@@ -160,6 +168,15 @@ int client_left(u64 *context)
 	READ(socket, sk->sk_socket);
 	READ(received, ((struct tcp_sock *)sk)->bytes_received);
 	READ(sent, ((struct tcp_sock *)sk)->bytes_sent);
+	if (ends || resets) {
+		READ(written, ((struct tcp_sock *)sk)->write_seq);
+		READ(next, ((struct tcp_sock *)sk)->snd_nxt);
+		/* What the server wrote and closed at once may not be sent yet. */
+		if (sent || written != next)
+			count(ANSWERED);
+	}
+	if (ends)
+		return 0;
 	/* A close is counted as a byte (tcp_rcv_nxt_update). */
 	if (received && (closes || before == CLOSE_WAIT))
 		received -= 1;

@@ -11,7 +11,7 @@ pub mod idle;
 pub const PROGRAM: &str = "accept_queue";
 /// The raw tracepoint it belongs on.
 pub const TRACEPOINT: &str = "sk_data_ready";
-/// The program in the same object that counts the connections whose clients leave.
+/// The program in the same object that counts the connections whose clients leave, and those that were answered.
 pub const LEFT_PROGRAM: &str = "client_left";
 /// The raw tracepoint it belongs on.
 pub const LEFT_TRACEPOINT: &str = "inet_sock_set_state";
@@ -36,6 +36,8 @@ pub const CANCELLED: u32 = 3;
 /// The control in which all are counted, accepted or not, that were closed or reset by clients that had asked nothing, or were sent
 /// nothing.
 pub const UNASKED: u32 = 4;
+/// The control in which those are counted that the server was done with, having sent something.
+pub const ANSWERED: u32 = 5;
 
 /// A tally of one listener on one processor, as the kernel side writes it: by [`field`].
 pub type Tally = [u64; 5];

@@ -84,6 +84,7 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
         accepts: port.accepts,
         drops: port.drops,
         unasked: port.unasked,
+        answered: port.answered,
         connections: sample.connections.map(|found| Connections {
             open: found.open,
             silent: found.silent,

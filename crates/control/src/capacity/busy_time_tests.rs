@@ -169,6 +169,7 @@ fn of_a_queue_too_short_for_anybody_to_be_seen_waiting_only_what_was_served_is_k
                 accepts: Some(at * 8),
                 drops: Some(at * 4),
                 unasked: None,
+                answered: None,
                 connections: None,
                 loops_busy: None,
             }),
@@ -199,6 +200,7 @@ fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObserva
             accepts: Some(accepts),
             drops: Some(0),
             unasked: None,
+            answered: None,
             connections: None,
             loops_busy: None,
         }),
@@ -310,6 +312,7 @@ fn somebody_waits_and_none_is_accepted_is_no_request_that_has_not_come() {
         });
         let sample = ListenerSample::Listening(Listener {
             unasked: None,
+            answered: None,
             connections,
             ..listener
         });
@@ -380,6 +383,7 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
         let connections = Some(of_clients(8, 4));
         let sample = ListenerSample::Listening(Listener {
             unasked: None,
+            answered: None,
             connections,
             ..listener
         });
@@ -407,6 +411,7 @@ fn what_clients_that_send_nothing_leave_of_a_server_is_no_capacity() {
         let connections = Some(of_clients(open, silent));
         let sample = ListenerSample::Listening(Listener {
             unasked: None,
+            answered: None,
             connections,
             ..listener
         });

@@ -263,6 +263,7 @@ mod tests {
                     accepts: Some(self.accepts),
                     drops: Some(0),
                     unasked: Some(self.unasked),
+                    answered: None,
                     connections: Some(connections(at * 20)),
                     loops_busy: None,
                 };
@@ -473,6 +474,7 @@ mod tests {
                 accepts: None,
                 drops: None,
                 unasked: None,
+                answered: None,
                 connections: Some(connections),
                 loops_busy: None,
             }),

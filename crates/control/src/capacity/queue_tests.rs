@@ -169,6 +169,7 @@ fn listening(identity: u64, seconds: u64) -> QueueObservation {
             accepts: Some(400 * seconds),
             drops: Some(0),
             unasked: None,
+            answered: None,
             connections: None,
             loops_busy: None,
         }),
@@ -286,6 +287,7 @@ proptest! {
                 accepts: Some(accepts),
                 drops: Some(drops),
 unasked: None,
+answered: None,
 connections: None,
 loops_busy: None,
 };

@@ -54,6 +54,10 @@ pub struct Listener {
     /// where nobody counts them.
     #[serde(default)]
     pub unasked: Option<u64>,
+    /// Connections that the server was done with, having sent something. One that is kept open after the answer is not among them
+    /// yet. `None` where nobody counts them.
+    #[serde(default)]
+    pub answered: Option<u64>,
     /// The connections that the server has accepted and not closed; `None` where they are not exported, or nobody waits.
     pub connections: Option<Connections>,
     /// The share of the last second for which the least busy of the event loops that serve it ran or waited for a CPU, in thousandths;

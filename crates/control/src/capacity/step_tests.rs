@@ -16,6 +16,7 @@ fn listener(arrivals: u64, accepts: u64, drops: u64, length: u32) -> Listener {
         accepts: Some(accepts),
         drops: Some(drops),
         unasked: None,
+        answered: None,
         connections: None,
         loops_busy: None,
     }
@@ -216,7 +217,7 @@ prop_compose! {
         accepts in proptest::option::of(any_counter()),
         drops in proptest::option::of(any_counter()),
     ) -> Listener {
-        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops, unasked: None, connections: None, loops_busy: None }
+        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops, unasked: None, answered: None, connections: None, loops_busy: None }
     }
 }
 

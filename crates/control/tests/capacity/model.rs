@@ -127,6 +127,7 @@ impl Model {
                             accepts: Some(counted[1]),
                             drops: Some(counted[2]),
                             unasked: None,
+                            answered: None,
                             connections: None,
                             loops_busy: None,
                         }),

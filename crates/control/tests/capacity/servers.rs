@@ -156,6 +156,7 @@ impl Kind {
                             accepts: Some(accepts),
                             drops: Some(drops),
                             unasked: None,
+                            answered: None,
                             connections: None,
                             loops_busy: None,
                         });

@@ -273,6 +273,7 @@ impl QueueMeter for EbpfQueueMeter {
         let reset = self.controls.get(&program::RESETS, 0).map_err(map_error)?;
         let cancelled = self.controls.get(&program::CANCELLED, 0).map_err(map_error)?;
         let unasked = self.controls.get(&program::UNASKED, 0).map_err(map_error)?;
+        let answered = self.controls.get(&program::ANSWERED, 0).map_err(map_error)?;
         let gone = self.resets.among(length.now, at, enqueued, reset);
         let cancelled = self.cancelled.among(length.now, at, enqueued, cancelled);
         if let Some(connections) = &mut connections {
@@ -314,6 +315,7 @@ impl QueueMeter for EbpfQueueMeter {
                 accepts: Some(accepts),
                 drops,
                 unasked: Some(unasked),
+                answered: Some(answered),
                 ..Counters::default()
             },
             server: Counters::default(),

@@ -123,6 +123,7 @@ fn minus(now: &Counters, earlier: &Counters) -> Counters {
         requests: minus(now.requests, earlier.requests),
         attempt_fails: minus(now.attempt_fails, earlier.attempt_fails),
         unasked: minus(now.unasked, earlier.unasked),
+        answered: minus(now.answered, earlier.answered),
     }
 }
 

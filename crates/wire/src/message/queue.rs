@@ -214,6 +214,7 @@ fn counters(field: &str, counters: Option<QueueCounters>) -> Result<QueueCounter
         ("requests", found.requests),
         ("attempt_fails", found.attempt_fails),
         ("unasked", found.unasked),
+        ("answered", found.answered),
     ] {
         count(field, value.unwrap_or(0))?;
     }

@@ -4,14 +4,23 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 fn counters() -> impl Strategy<Value = QueueCounters> {
-    proptest::array::uniform6(proptest::option::of(0..=MAX_COUNT)).prop_map(
-        |[enqueued, accepts, drops, requests, attempt_fails, unasked]| QueueCounters {
+    proptest::array::uniform7(proptest::option::of(0..=MAX_COUNT)).prop_map(
+        |[
             enqueued,
             accepts,
             drops,
             requests,
             attempt_fails,
             unasked,
+            answered,
+        ]| QueueCounters {
+            enqueued,
+            accepts,
+            drops,
+            requests,
+            attempt_fails,
+            unasked,
+            answered,
         },
     )
 }
