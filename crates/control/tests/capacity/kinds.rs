@@ -53,6 +53,20 @@ pub const SLEEP: Kind = Kind {
     seconds: 60,
     changed_s: STEADY,
     shows: true,
+    is_loops: false,
+};
+
+/// One that accepts at once, of exponential service, overloaded.
+const LOOP: Kind = Kind {
+    name: "event loop, CPU 5 ms, overloaded",
+    workers: |_| usize::MAX,
+    cores: 1.0,
+    takes: |random, _| (random.exponential(0.005), 0.0),
+    load: |_| 240.0,
+    most: 240.0,
+    truth: |_| 200.0,
+    is_loops: true,
+    ..SLEEP
 };
 
 const EIGHT_TO_FOUR: fn(f64) -> usize = |at_s| if at_s < CHANGE_S { 8 } else { 4 };
@@ -319,7 +333,76 @@ pub const KINDS: &[Kind] = &[
         most: 150.0,
         truth: |_| 200.0,
         shows: false,
+        is_loops: true,
         ..SLEEP
+    },
+    LOOP,
+    Kind {
+        name: "event loop, CPU 8 ms, 180/s",
+        takes: |_, _| (0.008, 0.0),
+        load: |_| 180.0,
+        most: 180.0,
+        truth: |_| 125.0,
+        ..LOOP
+    },
+    Kind {
+        name: "two event loops, CPU 20 ms lognormal, SCV 4",
+        cores: 2.0,
+        takes: |random, _| {
+            let sigma2 = 5.0f64.ln();
+            (0.02 * (random.normal() * sigma2.sqrt() - sigma2 / 2.0).exp(), 0.0)
+        },
+        load: |_| 130.0,
+        most: 130.0,
+        truth: |_| 100.0,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, CPU 5 ms, then something behind it 100 ms",
+        takes: |random, _| (random.exponential(0.005), random.exponential(0.1)),
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, 95 % load",
+        load: |_| 190.0,
+        most: 190.0,
+        shows: false,
+        seconds: 300,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, CPU 5 to 10 ms, overloaded",
+        takes: |random, taken| {
+            (
+                random.exponential(if taken.at_s < CHANGE_S { 0.005 } else { 0.01 }),
+                0.0,
+            )
+        },
+        load: |at_s| if at_s < CHANGE_S { 210.0 } else { 130.0 },
+        truth: |at_s| if at_s < CHANGE_S { 200.0 } else { 100.0 },
+        changed_s: &[CHANGE_S],
+        seconds: 90,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, CPU 10 to 5 ms, overloaded",
+        takes: |random, taken| {
+            (
+                random.exponential(if taken.at_s < CHANGE_S { 0.01 } else { 0.005 }),
+                0.0,
+            )
+        },
+        load: |at_s| if at_s < CHANGE_S { 105.0 } else { 240.0 },
+        truth: |at_s| if at_s < CHANGE_S { 100.0 } else { 200.0 },
+        changed_s: &[CHANGE_S],
+        seconds: 90,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, overloaded, then 100/s",
+        load: |at_s| if at_s < CHANGE_S { 230.0 } else { 100.0 },
+        shows: false,
+        ..LOOP
     },
     Kind {
         name: "50 % load, exponential",

@@ -35,8 +35,10 @@ pub struct Kind {
     pub seconds: u32,
     /// When the truth changed.
     pub changed_s: &'static [f64],
-    /// Whether its accept queue shows an overload at all.
+    /// Whether its accept queue, or its loops, show an overload at all.
     pub shows: bool,
+    /// Whether it is event loops, one for each core: what they have accepted waits inside, in order.
+    pub is_loops: bool,
 }
 
 /// An event, at a time in nanoseconds: a kind, then a number that it needs.
@@ -82,6 +84,9 @@ impl Kind {
         let (mut arrivals, mut accepts, mut drops) = (0u64, 0u64, 0u64);
         let mut before = (0u64, 0u64, 0u64, 0u64);
         let mut lengths_seen = 0u64;
+        let mut inside: VecDeque<(f64, f64)> = VecDeque::new();
+        let (mut answered, mut ran_s) = (0u64, 0.0);
+        let mut read: VecDeque<(f64, f64)> = VecDeque::from([(0.0, 0.0)]);
         loop {
             // The next end of work on a core.
             let speed = match working.len() {
@@ -104,6 +109,7 @@ impl Kind {
             let worked = (at_s - counted_s - stood_s).max(0.0) * speed;
             for one in &mut working {
                 one.0 -= worked;
+                ran_s += worked;
             }
             counted_s = at_s;
             if done_s <= next_s {
@@ -124,7 +130,10 @@ impl Kind {
                 match kind {
                     WAITED => match self.pauses(at_s) {
                         Some(left_s) => events.push(event(at_s + left_s + 1e-6, WAITED, 0)),
-                        None => waiting -= 1,
+                        None => {
+                            waiting -= 1;
+                            answered += 1;
+                        }
                     },
                     ATTEMPT => {
                         let mut came = true;
@@ -146,6 +155,23 @@ impl Kind {
                         }
                     }
                     LOOK => {
+                        if read.back().is_none_or(|(last_s, _)| at_s - last_s >= 0.5 - 1e-9) {
+                            read.push_back((at_s, ran_s));
+                            while read
+                                .get(1)
+                                .is_some_and(|(second_s, _)| at_s - second_s >= 1.0 - 1e-9)
+                            {
+                                read.pop_front();
+                            }
+                        }
+                        let share = |(first, last): (&(f64, f64), &(f64, f64))| {
+                            (last.1 - first.1) / (last.0 - first.0) / self.cores
+                        };
+                        let busy = read
+                            .front()
+                            .zip(read.back())
+                            .filter(|(first, last)| last.0 - first.0 > 0.9)
+                            .map(share);
                         let sample = ListenerSample::Listening(Listener {
                             identity: 1,
                             limit: Some(self.backlog as u32 + 1),
@@ -156,9 +182,11 @@ impl Kind {
                             accepts: Some(accepts),
                             drops: Some(drops),
                             unasked: None,
-                            answered: None,
+                            answered: self.is_loops.then_some(answered),
                             connections: None,
-                            loops_busy: None,
+                            loops_busy: busy
+                                .filter(|_| self.is_loops)
+                                .map(|busy| (busy * 1_000.0).round() as u32),
                         });
                         let length = Seconds::new(look_s);
                         look(at_s, &QueueObservation { length, sample });
@@ -200,12 +228,20 @@ impl Kind {
                 };
                 accepts += 1;
                 let (cpu_s, wait_s) = (self.takes)(&mut random, taken);
-                if cpu_s > 0.0 {
+                if self.is_loops {
+                    inside.push_back((cpu_s, wait_s));
+                } else if cpu_s > 0.0 {
                     working.push((cpu_s, wait_s));
                 } else {
                     waiting += 1;
                     events.push(event(at_s + wait_s, WAITED, 0));
                 }
+            }
+            while (working.len() as f64) < self.cores
+                && self.is_loops
+                && let Some(next) = inside.pop_front()
+            {
+                working.push(next);
             }
         }
     }
