@@ -15,9 +15,13 @@
 //! spells are counted too: `super::evidence` widens the interval of the rate by that, and knows a rate only from spells that
 //! are long against it.
 //!
-//! Stalls are left out: see `super::stalls`.
+//! What is counted in that time is what was answered, where that is known and tells what is served (`super::answers`), else what was
+//! accepted. Servers that accept in bunches are counted from one to the next: see `super::bunches`. Stalls are left out: see
+//! `super::stalls`.
 
 use super::Capacity;
+use super::answers::Answers;
+use super::bunches::{Bunches, Interval};
 use super::stalls::Stalls;
 use super::step::{Listener, ListenerSample, QueueObservation, moved};
 use super::tuning::QueueTuning;
@@ -37,7 +41,7 @@ const MAX_DISPERSION: f64 = 8.0;
 pub struct Busy {
     /// How long that was.
     pub time: Seconds,
-    /// Connections accepted in that time.
+    /// Connections answered in that time; accepted, where it is not known how many were answered.
     pub accepts: f64,
     /// Spells of waiting that began in it.
     #[serde(default)]
@@ -85,6 +89,8 @@ pub struct BusyMeter {
     has_room: bool,
     /// Whether a spell of waiting goes on.
     waits: bool,
+    answers: Answers,
+    bunches: Bunches,
     stalls: Stalls,
 }
 
@@ -99,6 +105,8 @@ impl BusyMeter {
             dispersion: 1.0,
             has_room: true,
             waits: false,
+            answers: Answers::default(),
+            bunches: Bunches::default(),
             stalls: Stalls::new(tuning.hold_s),
         }
     }
@@ -129,13 +137,13 @@ impl BusyMeter {
             ListenerSample::Nobody => {
                 self.base = None;
                 self.waits = false;
-                self.stalls.forget();
+                self.forget();
                 return Busy::default();
             }
         };
         let time = Seconds::new(std::mem::take(&mut self.elapsed_s));
         let Some(before) = self.base.replace(now) else {
-            self.stalls.forget();
+            self.forget();
             return Busy::default();
         };
         let accepts = match time.is_finite() && before.identity == now.identity {
@@ -145,9 +153,11 @@ impl BusyMeter {
         let Some(accepts) = accepts else {
             self.waits = false;
             self.rate = PerSecond::ZERO;
-            self.stalls.forget();
+            self.forget();
             return Busy::default();
         };
+        self.answers.take(time.get(), accepts, &now);
+        let served = self.answers.between(&before, &now).unwrap_or(accepts);
         let waited = before.shortest.is_some_and(|length| length > 0);
         let rate = self.rate.max(capacity.value().unwrap_or(PerSecond::ZERO));
         let needed = safe_length(rate, time, self.dispersion);
@@ -169,12 +179,32 @@ impl BusyMeter {
         let found = match counts {
             true => Busy {
                 time,
-                accepts,
+                accepts: served,
                 spells: f64::from(u8::from(begins)),
             },
             false => Busy::default(),
         };
+        let interval = Interval {
+            time,
+            accepts,
+            served,
+            waited,
+            found,
+        };
+        let found = self.bunches.take(interval, self.rate);
         self.stalls.sift(time, accepts, waited, found, capacity.met())
+    }
+
+    /// What is known of its answers.
+    pub(super) const fn answers(&self) -> &Answers {
+        &self.answers
+    }
+
+    /// Nothing goes with what was read before.
+    fn forget(&mut self) {
+        self.answers.forget();
+        self.bunches.forget();
+        self.stalls.forget();
     }
 
     /// What was accepted between two readings. Where that is not counted it is what arrived, was not dropped and is not

@@ -127,10 +127,12 @@ impl BusyTimeMonitor {
                 ListenerSample::Nobody | ListenerSample::Unread => None,
             };
             self.loops.take(self.now_s, observation.length, listener);
-            if let Some(before) = self.clients.take(self.now_s, observation) {
+            if let Some(before) = self.clients.take(self.now_s, observation, self.fine.answers()) {
                 self.evidence = before;
             }
-            found.accepts *= self.clients.asking();
+            if !self.fine.answers().count() {
+                found.accepts *= self.clients.asking();
+            }
             if let Some(listener) = listener {
                 self.waiting = listener.length;
                 self.counted_open = listener.connections.map(|found| found.open).or(self.counted_open);
@@ -188,7 +190,7 @@ impl BusyTimeMonitor {
         let served = ServedStep {
             length: step.length,
             accepts: match step.unasked {
-                Some(unasked) => step.accepts - unasked,
+                Some(unasked) => (step.accepts - unasked).max(0.0),
                 None => step.accepts * self.clients.asking(),
             },
             waited: busy.time,
@@ -295,6 +297,7 @@ impl BusyTimeMonitor {
                     // So few clients cannot hold what it served before: it has become slower.
                     true if now < self.evidence.rate().get() =>
                         "what all its workers would serve, less than before",
+                    true if now > self.evidence.rate().get() => "served all the same, more than before",
                     true => "kept",
                     false => "all that is known",
                 }
@@ -387,13 +390,20 @@ impl BusyTimeMonitor {
                 (Some(self.loops.interval()), Some(self.loops.last_s()))
             }
             Capacity::Exact(_) | Capacity::About(_) => {
-                let evidence = match self.evidence.tells() {
+                let serves_more = self.floor_of_held().is_some();
+                let evidence = match self.evidence.tells() && !serves_more {
                     true => &mut self.evidence,
                     false => &mut self.held_evidence,
                 };
                 let interval = evidence.interval(self.now_s, self.tuning.stale_s);
+                let more = match serves_more {
+                    true => self.clients.without_held(),
+                    // Who has left unanswered may have been worked for.
+                    false => self.clients.with_those_who_left(),
+                };
                 // What it was before clients hid it may be outside of what is seen now.
-                let with = |value: PerSecond| interval.map(|[low, high]| [low.min(value), high.max(value)]);
+                let with =
+                    |value: PerSecond| interval.map(|[low, high]| [low.min(value), (high * more).max(value)]);
                 (capacity.value().and_then(with), evidence.last_s())
             }
             Capacity::LowerBound(_) => (None, self.served.shown_s()),
@@ -406,11 +416,10 @@ impl BusyTimeMonitor {
     /// What the server takes at most, by what it serves while clients hold workers: as many connections as they hold
     /// have as many of its workers at most, and the others serve what is served. `None` where that is not known.
     fn left_of_held(&mut self) -> Option<PerSecond> {
-        let found = self.clients.held()?;
-        let workers = found.on_hand() as f64 / found.working.max(1) as f64;
+        self.clients.held()?;
         self.held_evidence
             .tells()
-            .then(|| self.held_evidence.rate() * workers)
+            .then(|| self.held_evidence.rate() * self.clients.without_held())
     }
 
     /// What is known; no more than it was while clients leave what may be parts of requests, which a server is done with in no time.
@@ -439,7 +448,19 @@ impl BusyTimeMonitor {
         self.loops.capacity(self.now_s, self.tuning.stale_s)
     }
 
+    /// What the server serves while clients hold workers, where that is surely more than it was known to serve before.
+    fn floor_of_held(&mut self) -> Option<PerSecond> {
+        self.clients.held()?;
+        let (now_s, stale_s) = (self.now_s, self.tuning.stale_s);
+        let is_known = self.evidence.tells() && self.held_evidence.tells();
+        let [low, _] = self.held_evidence.interval(now_s, stale_s).filter(|_| is_known)?;
+        (low > self.evidence.rate()).then(|| self.held_evidence.rate())
+    }
+
     fn found(&mut self) -> Capacity {
+        if let Some(floor) = self.floor_of_held() {
+            return Capacity::About(floor);
+        }
         // One that has become slower meanwhile is not kept for what it was.
         if let Some(most) = self.left_of_held()
             && self.evidence.tells()

@@ -8,8 +8,11 @@
 //! A client that sends a part of its request and then nothing cannot be told from one whose request takes the server long. Where
 //! requests take far longer than most do the estimate is *doubted*: nothing is set aside, and nothing is exact. The same where clients close
 //! connections while they wait in the queue and have asked nothing: a server accepts these too, and in no time. One that sends something
-//! and closes has left a request to work on, or a part of one that the server is done with in no time: nothing tells which.
+//! and closes has left a request to work on, or a part of one that the server is done with in no time: nothing tells which. Where answers
+//! are counted (see [`super::answers`]) neither is taken for service, and what is doubted is what was done for those who left; where
+//! connections are kept open after the answer, accepts are counted and doubted.
 
+use super::answers::Answers;
 use super::evidence::Evidence;
 use super::step::{Connections, Listener, ListenerSample, QueueObservation};
 use headroom_units::PerSecond;
@@ -40,6 +43,10 @@ pub(super) enum Doubt {
     Gone(f64),
     /// The share of those who wait whose clients have sent something and closed.
     Cancelled(f64),
+    /// The share of those accepted whose clients have left unanswered, where answers are counted.
+    Left(f64),
+    /// The share of those accepted that are kept open after the answer, so that answers are not counted.
+    KeptOpen(f64),
 }
 
 impl Doubt {
@@ -47,7 +54,8 @@ impl Doubt {
         match self {
             Self::Unanswered { .. } => "unanswered",
             Self::Gone(_) => "gone",
-            Self::Cancelled(_) => "cancelled",
+            Self::Cancelled(_) | Self::Left(_) => "cancelled",
+            Self::KeptOpen(_) => "kept-open",
         }
     }
 }
@@ -74,6 +82,16 @@ impl fmt::Display for Doubt {
                 "the clients of {:.0} % of those who wait have sent something and closed: what it accepts may not all be whole requests",
                 share * 100.0
             ),
+            Self::Left(share) => write!(
+                f,
+                "the clients of {:.0} % of those it accepted have left unanswered: it may have worked for them in vain",
+                share * 100.0
+            ),
+            Self::KeptOpen(share) => write!(
+                f,
+                "{:.0} % of those it accepted are kept open: accepts are counted, whether they are answered or not",
+                share * 100.0
+            ),
         }
     }
 }
@@ -86,6 +104,9 @@ pub(super) struct Clients {
     /// Of those who wait now.
     gone: f64,
     cancelled: f64,
+    /// What answers say where they are counted, and why they are not.
+    answers: Option<f64>,
+    kept_open: f64,
     doubt: Option<(f64, Doubt)>,
     /// What it took before clients left what may be parts of requests, while they do.
     most: Option<PerSecond>,
@@ -114,7 +135,14 @@ impl Connections {
 
 impl Clients {
     /// Takes an observation, before which this was found; the evidence from before clients began to hold workers, where they do from now on.
-    pub(super) fn take(&mut self, now_s: f64, observation: &QueueObservation) -> Option<Evidence> {
+    pub(super) fn take(
+        &mut self,
+        now_s: f64,
+        observation: &QueueObservation,
+        answers: &Answers,
+    ) -> Option<Evidence> {
+        self.answers = answers.count().then(|| answers.left());
+        self.kept_open = answers.kept_open();
         let ListenerSample::Listening(Listener {
             connections, length, ..
         }) = observation.sample
@@ -150,10 +178,13 @@ impl Clients {
             }
         }
         let was_cancelled = matches!(self.doubt, Some((_, Doubt::Cancelled(_))));
-        let found = match () {
-            () if self.gone >= SHARE => Some(Doubt::Gone(self.gone)),
-            () if self.cancelled >= SHARE => Some(Doubt::Cancelled(self.cancelled)),
-            () => self.unanswered(rate),
+        let found = match self.answers {
+            Some(left) if left >= SHARE => Some(Doubt::Left(left)),
+            Some(_) => self.unanswered(rate),
+            None if self.gone >= SHARE => Some(Doubt::Gone(self.gone)),
+            None if self.cancelled >= SHARE => Some(Doubt::Cancelled(self.cancelled)),
+            None if self.kept_open >= SHARE => Some(Doubt::KeptOpen(self.kept_open)),
+            None => self.unanswered(rate),
         };
         self.doubt = match found {
             Some(doubt) => Some((now_s, doubt)),
@@ -203,6 +234,20 @@ impl Clients {
     /// What it takes at most while clients leave what may be parts of requests; `None` where none do, or nothing was known before.
     pub(super) const fn most(&self) -> Option<PerSecond> {
         self.most
+    }
+
+    /// How many times as many workers the server has as clients leave it.
+    pub(super) fn without_held(&self) -> f64 {
+        let times = |found: Connections| found.on_hand() as f64 / found.working.max(1) as f64;
+        self.held.map_or(1.0, times)
+    }
+
+    /// How many times as many it may have worked for as were answered.
+    pub(super) fn with_those_who_left(&self) -> f64 {
+        match self.doubt {
+            Some((_, Doubt::Left(share))) => 1.0 / (1.0 - share).max(SHARE),
+            _ => 1.0,
+        }
     }
 
     /// The share of what is accepted that are requests.
@@ -489,9 +534,15 @@ mod tests {
         for at in 0..20 {
             clients.keep(f64::from(at), &Evidence::default(), PerSecond::ZERO, 5.0);
         }
-        assert!(clients.take(20.0, &observation(held)).is_some());
         assert!(
-            clients.take(20.5, &observation(held)).is_none(),
+            clients
+                .take(20.0, &observation(held), &Answers::default())
+                .is_some()
+        );
+        assert!(
+            clients
+                .take(20.5, &observation(held), &Answers::default())
+                .is_none(),
             "it is held already"
         );
         assert!(clients.kept.iter().all(|(at_s, _)| *at_s <= 16.0));

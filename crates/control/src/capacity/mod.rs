@@ -9,13 +9,15 @@
 //! | module | it is | it fails where |
 //! |---|---|---|
 //! | [`queue`] | queue monitoring (Section 5.3): the queue grows whatever the bottleneck is | it has seen no overload yet: then it answers with a lower bound |
-//! | [`busy_time`] | queue monitoring of our own: the rate of accepts while somebody waits | nobody has waited yet: a lower bound |
+//! | [`busy_time`] | queue monitoring of our own: the rate of answers, or accepts, while somebody waits | nobody has waited yet: a lower bound |
 //! | [`offline`] | offline static estimation (5.1): a benchmark's ramp, once | the workload is not the benchmark's |
 //! | [`utilisation`] | CPU-utilisation-based estimation (5.2): throughput over utilisation | the bottleneck is not the CPU |
 //!
 //! [`equations`] are Equations 1 to 5 alone; [`step`] makes of a listener's counters, which may wrap, restart, jump or
 //! be missing, the numbers of one sampling step, or says why it cannot.
 
+mod answers;
+mod bunches;
 pub mod busy;
 pub mod busy_time;
 mod clients;

@@ -127,7 +127,7 @@ impl Model {
                             accepts: Some(counted[1]),
                             drops: Some(counted[2]),
                             unasked: None,
-                            answered: None,
+                            answered: Some(counted[1] - busy as u64),
                             connections: None,
                             loops_busy: None,
                         }),

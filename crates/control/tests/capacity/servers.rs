@@ -85,7 +85,7 @@ impl Kind {
         let mut before = (0u64, 0u64, 0u64, 0u64);
         let mut lengths_seen = 0u64;
         let mut inside: VecDeque<(f64, f64)> = VecDeque::new();
-        let (mut answered, mut ran_s) = (0u64, 0.0);
+        let mut ran_s = 0.0;
         let mut read: VecDeque<(f64, f64)> = VecDeque::from([(0.0, 0.0)]);
         loop {
             // The next end of work on a core.
@@ -130,10 +130,7 @@ impl Kind {
                 match kind {
                     WAITED => match self.pauses(at_s) {
                         Some(left_s) => events.push(event(at_s + left_s + 1e-6, WAITED, 0)),
-                        None => {
-                            waiting -= 1;
-                            answered += 1;
-                        }
+                        None => waiting -= 1,
                     },
                     ATTEMPT => {
                         let mut came = true;
@@ -182,7 +179,7 @@ impl Kind {
                             accepts: Some(accepts),
                             drops: Some(drops),
                             unasked: None,
-                            answered: self.is_loops.then_some(answered),
+                            answered: Some(accepts - (working.len() + waiting + inside.len()) as u64),
                             connections: None,
                             loops_busy: busy
                                 .filter(|_| self.is_loops)
