@@ -117,11 +117,11 @@ fn it_ages_and_is_forgotten() {
 fn a_change_is_followed_both_ways() {
     for (before, since) in [(120, 60), (60, 120)] {
         let mut watched = Watched::new();
-        watched.sees(Some(1_000), 180, &[before; 20]);
+        watched.sees(Some(1_000), 110, &[before; 20]);
         // It changed within a second.
         watched.sees(
             Some(1_000),
-            180,
+            110,
             &[(before + since) / 2, since, since, since, since, since],
         );
         let answers: Vec<_> = watched.said[20..].iter().map(said).collect();
