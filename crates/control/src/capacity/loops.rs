@@ -323,7 +323,7 @@ fn half_width<'a>(seconds: impl Iterator<Item = &'a Second> + Clone) -> f64 {
 
 /// The quantile of Student's distribution that one in a hundred is above, of so many degrees of freedom.
 fn student(freedom: f64) -> f64 {
-    const FEW: [f64; 9] = [31.8, 6.96, 4.54, 3.75, 3.36, 3.14, 3.0, 2.9, 2.82];
+    const FEW: [f64; 9] = [31.82, 6.965, 4.541, 3.747, 3.365, 3.143, 2.998, 2.896, 2.821];
     const NORMAL: f64 = 2.326;
     match FEW.get(freedom as usize - 1) {
         Some(quantile) => *quantile,
