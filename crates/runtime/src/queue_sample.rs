@@ -94,6 +94,7 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
             gone: found.gone,
             cancelled: found.cancelled,
         }),
+        loops_busy: sample.loops_busy,
     }
 }
 
@@ -135,6 +136,7 @@ mod tests {
             seen: None,
             cpu_busy: None,
             connections: None,
+            loops_busy: None,
             listeners: sockets,
         }
     }

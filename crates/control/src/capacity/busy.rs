@@ -239,6 +239,7 @@ mod tests {
                 unasked: None,
                 answered: None,
                 connections: None,
+                loops_busy: None,
             }),
         }
     }
@@ -343,6 +344,7 @@ mod tests {
                 unasked: None,
                 answered: None,
                 connections: None,
+                loops_busy: None,
             }),
         };
         meter.take(&by_arrivals(50, 1_000, 10), Capacity::Unknown);

@@ -10,6 +10,7 @@
 use super::busy::{Busy, BusyMeter};
 use super::clients::Clients;
 use super::evidence::{Change, Evidence};
+use super::loops::Loops;
 use super::served::{Served, ServedStep};
 use super::step::{Connections, ListenerSample, QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
@@ -29,8 +30,8 @@ use headroom_units::{PerSecond, Seconds};
 /// not of one rate the server has changed, and what was before is forgotten at once; the same where it serves more than it
 /// was estimated to.
 ///
-/// What it cannot see: a server that accepts everything at once and lets it wait inside has no queue, and only a lower
-/// bound is known of it (the same holds for the published estimator). And it answers with what the server can do, which
+/// What it cannot see: a server that accepts everything at once and lets it wait inside has no queue. What its event loops
+/// answer while they are full is its capacity (see [`super::loops`]); before that only a lower bound is known of it. And it answers with what the server can do, which
 /// for a queue of fewer than some fifty places is more than it can do while dropping less than 1 % of random arrivals.
 #[derive(Clone, Debug)]
 pub struct BusyTimeMonitor {
@@ -49,6 +50,8 @@ pub struct BusyTimeMonitor {
     /// Whether a request was ever served.
     begun: bool,
     clients: Clients,
+    /// What its event loops show.
+    loops: Loops,
     /// Those who wait, and the connections that it has accepted and not closed, as they were last observed.
     waiting: Option<u32>,
     open: Option<u64>,
@@ -94,6 +97,7 @@ impl BusyTimeMonitor {
             served: Served::default(),
             begun: false,
             clients: Clients::default(),
+            loops: Loops::default(),
             waiting: None,
             open: None,
             none_accepted_s: 0.0,
@@ -118,13 +122,18 @@ impl BusyTimeMonitor {
         let valid = length_s > 0.0 && self.elapsed_s.is_finite();
         if valid {
             self.now_s += length_s;
+            let listener = match observation.sample {
+                ListenerSample::Listening(listener) => Some(listener),
+                ListenerSample::Nobody | ListenerSample::Unread => None,
+            };
+            self.loops.take(self.now_s, observation.length, listener);
             if let Some(before) = self.clients.take(self.now_s, observation, self.fine.answers()) {
                 self.evidence = before;
             }
             if !self.fine.answers().count() {
                 found.accepts *= self.clients.asking();
             }
-            if let ListenerSample::Listening(listener) = observation.sample {
+            if let Some(listener) = listener {
                 self.waiting = listener.length;
                 self.counted_open = listener.connections.map(|found| found.open).or(self.counted_open);
                 self.open = self.counted_open.or(self.open);
@@ -207,7 +216,12 @@ impl BusyTimeMonitor {
             let reason = Estimate::none_accepted(waiting, self.none_accepted_s, self.open);
             return self.estimate(capacity, reason);
         }
-        let (rule, text) = self.explain(step, busy, &shown, capacity);
+        let (rule, text) = match self.by_loops() {
+            Some(by_loops) if by_loops == capacity => {
+                self.loops.explain(self.now_s, self.tuning.stale_s, capacity)
+            }
+            _ => self.explain(step, busy, &shown, capacity),
+        };
         let mut numbers = vec![
             (
                 "capacity_per_s",
@@ -226,6 +240,11 @@ impl BusyTimeMonitor {
 
     /// Forgets what no longer holds.
     fn learn(&mut self) -> Shown {
+        self.loops.age(self.now_s, self.tuning.forget_s);
+        if let Some(by_loops) = self.by_loops().and_then(Capacity::met) {
+            // What it has accepted may wait inside.
+            self.served.cap(by_loops);
+        }
         let change = self.evidence.change(self.tuning.stale_s, self.now_s);
         // How many they hold changes.
         self.held_evidence.change(self.tuning.stale_s, self.now_s);
@@ -239,6 +258,7 @@ impl BusyTimeMonitor {
         }
         let known = self.evidence.tells();
         let dispersion = self.evidence.dispersion();
+        let by_loops = self.loops.faster();
         let faster = known.then(|| self.served.exceeds(rate, dispersion)).flatten();
         let old = self.evidence.last_s();
         let forgotten = old.is_some_and(|last_s| self.now_s - last_s > self.tuning.forget_s);
@@ -252,7 +272,7 @@ impl BusyTimeMonitor {
         }
         Shown {
             change,
-            faster: faster.map(|served| (rate, served)),
+            faster: by_loops.or(faster.map(|served| (rate, served))),
         }
     }
 
@@ -366,6 +386,9 @@ impl BusyTimeMonitor {
 
     fn interval_and_age(&mut self, capacity: Capacity) -> (Option<[PerSecond; 2]>, Option<Seconds>) {
         let (interval, last_s) = match capacity {
+            capacity if self.by_loops() == Some(capacity) => {
+                (Some(self.loops.interval()), Some(self.loops.last_s()))
+            }
             Capacity::Exact(_) | Capacity::About(_) => {
                 let serves_more = self.floor_of_held().is_some();
                 let evidence = match self.evidence.tells() && !serves_more {
@@ -401,12 +424,28 @@ impl BusyTimeMonitor {
 
     /// What is known; no more than it was while clients leave what may be parts of requests, which a server is done with in no time.
     fn known(&mut self) -> Capacity {
-        let found = self.found();
+        let found = match (self.by_loops(), self.found()) {
+            // A limit that its queue shows now is met before they are full.
+            (Some(by_loops), Capacity::Exact(found))
+                if !self.loops.are_full() && met_before(found, by_loops) =>
+            {
+                return Capacity::Exact(found);
+            }
+            (Some(by_loops), _) => return by_loops,
+            // It may be of batches, which say nothing of what is served.
+            (None, found) if self.loops.are_full() => found.unconfirmed(),
+            (None, found) => found,
+        };
         match (found, self.clients.most()) {
             (Capacity::About(found), Some(most)) => Capacity::About(found.min(most)),
             (Capacity::LowerBound(found), Some(most)) => Capacity::LowerBound(found.min(most)),
             (found, _) => found,
         }
+    }
+
+    /// What it is by its event loops; `None` where they were never full, as far as is remembered.
+    fn by_loops(&self) -> Option<Capacity> {
+        self.loops.capacity(self.now_s, self.tuning.stale_s)
     }
 
     /// What the server serves while clients hold workers, where that is surely more than it was known to serve before.
@@ -467,6 +506,7 @@ impl BusyTimeMonitor {
                 self.held_evidence = Evidence::default();
                 self.served.forget();
                 self.clients = Clients::default();
+                self.loops.forget();
                 self.begun = false;
             }
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,
@@ -477,6 +517,11 @@ impl BusyTimeMonitor {
         let (capacity, reason) = Estimate::without_reading(known, self.blind_s, &self.tuning, unusable);
         self.estimate(capacity, reason)
     }
+}
+
+/// Whether a limit is less than another.
+fn met_before(limit: PerSecond, other: Capacity) -> bool {
+    other.value().is_some_and(|other| limit < other)
 }
 
 #[cfg(test)]

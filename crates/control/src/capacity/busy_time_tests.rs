@@ -171,6 +171,7 @@ fn of_a_queue_too_short_for_anybody_to_be_seen_waiting_only_what_was_served_is_k
                 unasked: None,
                 answered: None,
                 connections: None,
+                loops_busy: None,
             }),
         });
         assert!(!matches!(last.capacity, Capacity::Exact(_)), "{last:?}");
@@ -201,6 +202,7 @@ fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObserva
             unasked: None,
             answered: None,
             connections: None,
+            loops_busy: None,
         }),
     }
 }

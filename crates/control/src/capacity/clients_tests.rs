@@ -65,6 +65,7 @@ impl Watched {
                 unasked: Some(self.unasked),
                 answered: self.answered,
                 connections: Some(connections(at * 20)),
+                loops_busy: None,
             };
             let answer = self.monitor.observe(&QueueObservation {
                 length: Seconds::new(0.02),
@@ -275,6 +276,7 @@ fn what_is_gone_back_to_is_older_than_the_time_for_which_they_were_held() {
             unasked: None,
             answered: None,
             connections: Some(connections),
+            loops_busy: None,
         }),
     };
     let held = Connections {

@@ -23,6 +23,7 @@ pub mod busy_time;
 mod clients;
 pub mod equations;
 mod evidence;
+mod loops;
 pub mod monitor;
 pub mod offline;
 pub mod queue;

@@ -171,6 +171,7 @@ fn listening(identity: u64, seconds: u64) -> QueueObservation {
             unasked: None,
             answered: None,
             connections: None,
+            loops_busy: None,
         }),
     }
 }
@@ -288,6 +289,7 @@ proptest! {
 unasked: None,
 answered: None,
 connections: None,
+loops_busy: None,
 };
             let estimate = monitor.observe(&blind(sample.unwrap_or(ListenerSample::Listening(listener))));
             if let Some(capacity) = estimate.capacity.value() {

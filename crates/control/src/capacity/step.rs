@@ -60,6 +60,10 @@ pub struct Listener {
     pub answered: Option<u64>,
     /// The connections that the server has accepted and not closed; `None` where they are not exported, or nobody waits.
     pub connections: Option<Connections>,
+    /// The share of the last second for which the least busy of the event loops that serve it ran or waited for a CPU, in thousandths;
+    /// `None` where it is not known.
+    #[serde(default)]
+    pub loops_busy: Option<u32>,
 }
 
 /// The connections that a server has accepted and not closed.

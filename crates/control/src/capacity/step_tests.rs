@@ -18,6 +18,7 @@ fn listener(arrivals: u64, accepts: u64, drops: u64, length: u32) -> Listener {
         unasked: None,
         answered: None,
         connections: None,
+        loops_busy: None,
     }
 }
 
@@ -216,7 +217,7 @@ prop_compose! {
         accepts in proptest::option::of(any_counter()),
         drops in proptest::option::of(any_counter()),
     ) -> Listener {
-        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops, unasked: None, answered: None, connections: None }
+        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops, unasked: None, answered: None, connections: None, loops_busy: None }
     }
 }
 

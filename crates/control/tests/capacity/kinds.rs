@@ -55,10 +55,11 @@ pub const SLEEP: Kind = Kind {
     shows: true,
     in_bunches: false,
     parts: (0.0, 0.0),
+    is_loops: false,
 };
 
-/// An event loop on one core.
-const LOOP: Kind = Kind {
+/// An event loop on one core that accepts all who wait, then serves them in turn.
+const BUNCHES: Kind = Kind {
     workers: |_| 1,
     cores: 1.0,
     takes: |random, _| (random.exponential(0.005), 0.0),
@@ -66,6 +67,19 @@ const LOOP: Kind = Kind {
     seconds: 120,
     backlog: 511,
     in_bunches: true,
+    ..SLEEP
+};
+
+/// One that accepts at once, of exponential service, overloaded.
+const LOOP: Kind = Kind {
+    name: "event loop, CPU 5 ms, overloaded",
+    workers: |_| usize::MAX,
+    cores: 1.0,
+    takes: |random, _| (random.exponential(0.005), 0.0),
+    load: |_| 240.0,
+    most: 240.0,
+    truth: |_| 200.0,
+    is_loops: true,
     ..SLEEP
 };
 
@@ -333,7 +347,76 @@ pub const KINDS: &[Kind] = &[
         most: 150.0,
         truth: |_| 200.0,
         shows: false,
+        is_loops: true,
         ..SLEEP
+    },
+    LOOP,
+    Kind {
+        name: "event loop, CPU 8 ms, 180/s",
+        takes: |_, _| (0.008, 0.0),
+        load: |_| 180.0,
+        most: 180.0,
+        truth: |_| 125.0,
+        ..LOOP
+    },
+    Kind {
+        name: "two event loops, CPU 20 ms lognormal, SCV 4",
+        cores: 2.0,
+        takes: |random, _| {
+            let sigma2 = 5.0f64.ln();
+            (0.02 * (random.normal() * sigma2.sqrt() - sigma2 / 2.0).exp(), 0.0)
+        },
+        load: |_| 130.0,
+        most: 130.0,
+        truth: |_| 100.0,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, CPU 5 ms, then something behind it 100 ms",
+        takes: |random, _| (random.exponential(0.005), random.exponential(0.1)),
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, 95 % load",
+        load: |_| 190.0,
+        most: 190.0,
+        shows: false,
+        seconds: 300,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, CPU 5 to 10 ms, overloaded",
+        takes: |random, taken| {
+            (
+                random.exponential(if taken.at_s < CHANGE_S { 0.005 } else { 0.01 }),
+                0.0,
+            )
+        },
+        load: |at_s| if at_s < CHANGE_S { 210.0 } else { 130.0 },
+        truth: |at_s| if at_s < CHANGE_S { 200.0 } else { 100.0 },
+        changed_s: &[CHANGE_S],
+        seconds: 90,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, CPU 10 to 5 ms, overloaded",
+        takes: |random, taken| {
+            (
+                random.exponential(if taken.at_s < CHANGE_S { 0.01 } else { 0.005 }),
+                0.0,
+            )
+        },
+        load: |at_s| if at_s < CHANGE_S { 105.0 } else { 240.0 },
+        truth: |at_s| if at_s < CHANGE_S { 100.0 } else { 200.0 },
+        changed_s: &[CHANGE_S],
+        seconds: 90,
+        ..LOOP
+    },
+    Kind {
+        name: "event loop, overloaded, then 100/s",
+        load: |at_s| if at_s < CHANGE_S { 230.0 } else { 100.0 },
+        shows: false,
+        ..LOOP
     },
     Kind {
         name: "50 % load, exponential",
@@ -456,20 +539,20 @@ pub const KINDS: &[Kind] = &[
         name: "event loop that accepts all who wait, then serves in turn, CPU 5 ms",
         load: |_| 250.0,
         most: 250.0,
-        ..LOOP
+        ..BUNCHES
     },
     Kind {
         name: "event loop that accepts all who wait, then serves in turn, 30 % load",
         load: |_| 60.0,
         shows: false,
-        ..LOOP
+        ..BUNCHES
     },
     Kind {
         name: "event loop that accepts all who wait, then serves in turn, 90 % load",
         load: |_| 180.0,
         most: 180.0,
         shows: false,
-        ..LOOP
+        ..BUNCHES
     },
     Kind {
         name: "backlog 8, and from 15 s on 40/s that reset after a part of a request",

@@ -129,6 +129,7 @@ impl Model {
                             unasked: None,
                             answered: Some(counted[1] - busy as u64),
                             connections: None,
+                            loops_busy: None,
                         }),
                     });
                     events.push(event(f64::from(number + 1) * LOOK_S, LOOK, number + 1));

@@ -35,12 +35,14 @@ pub struct Kind {
     pub seconds: u32,
     /// When the truth changed.
     pub changed_s: &'static [f64],
-    /// Whether its accept queue shows an overload at all.
+    /// Whether its accept queue, or its loops, show an overload at all.
     pub shows: bool,
     /// Whether it accepts all who wait when it has served those that it had, and is done with all of these at once.
     pub in_bunches: bool,
     /// Clients a second that send a part of a request and reset, from a time on.
     pub parts: (f64, f64),
+    /// Whether it is event loops, one for each core: what they have accepted waits inside, in order.
+    pub is_loops: bool,
 }
 
 /// An event, at a time in nanoseconds: a kind, then a number that it needs.
@@ -85,14 +87,17 @@ impl Kind {
         }
         // Whether each is a whole request.
         let mut queue: VecDeque<bool> = VecDeque::new();
-        // Accepted and not begun, and those that the server was done with.
-        let (mut inside, mut answered, mut unasked, mut parts) = (0usize, 0u64, 0u64, 0u64);
+        // Accepted together and not begun, and those that the server was done with.
+        let (mut bunch, mut answered, mut unasked, mut parts) = (0usize, 0u64, 0u64, 0u64);
         // Work left of those that have or share a core, and the time it was counted at.
         let (mut working, mut counted_s): (Vec<(f64, f64)>, f64) = (Vec::new(), 0.0);
         let mut waiting = 0usize;
         let (mut arrivals, mut accepts, mut drops) = (0u64, 0u64, 0u64);
         let mut before = (0u64, 0u64, 0u64, 0u64);
         let mut lengths_seen = 0u64;
+        let mut inside: VecDeque<(f64, f64)> = VecDeque::new();
+        let mut ran_s = 0.0;
+        let mut read: VecDeque<(f64, f64)> = VecDeque::from([(0.0, 0.0)]);
         loop {
             // The next end of work on a core.
             let speed = match working.len() {
@@ -115,6 +120,7 @@ impl Kind {
             let worked = (at_s - counted_s - stood_s).max(0.0) * speed;
             for one in &mut working {
                 one.0 -= worked;
+                ran_s += worked;
             }
             counted_s = at_s;
             if done_s <= next_s {
@@ -157,6 +163,23 @@ impl Kind {
                         }
                     }
                     LOOK => {
+                        if read.back().is_none_or(|(last_s, _)| at_s - last_s >= 0.5 - 1e-9) {
+                            read.push_back((at_s, ran_s));
+                            while read
+                                .get(1)
+                                .is_some_and(|(second_s, _)| at_s - second_s >= 1.0 - 1e-9)
+                            {
+                                read.pop_front();
+                            }
+                        }
+                        let share = |(first, last): (&(f64, f64), &(f64, f64))| {
+                            (last.1 - first.1) / (last.0 - first.0) / self.cores
+                        };
+                        let busy = read
+                            .front()
+                            .zip(read.back())
+                            .filter(|(first, last)| last.0 - first.0 > 0.9)
+                            .map(share);
                         let sample = ListenerSample::Listening(Listener {
                             identity: 1,
                             limit: Some(self.backlog as u32 + 1),
@@ -169,6 +192,9 @@ impl Kind {
                             unasked: Some(unasked),
                             answered: Some(answered),
                             connections: None,
+                            loops_busy: busy
+                                .filter(|_| self.is_loops)
+                                .map(|busy| (busy * 1_000.0).round() as u32),
                         });
                         let length = Seconds::new(look_s);
                         look(at_s, &QueueObservation { length, sample });
@@ -209,15 +235,15 @@ impl Kind {
                 }
             }
             let workers = (self.workers)(at_s);
-            let is_idle = working.len() + waiting + inside == 0;
+            let is_idle = working.len() + waiting + bunch == 0;
             if self.in_bunches && is_idle {
-                inside = queue.len();
-                accepts += inside as u64;
+                bunch = queue.len();
+                accepts += bunch as u64;
                 queue.clear();
             }
             while self.pauses(at_s).is_none() && working.len() + waiting < workers {
-                if self.in_bunches && inside > 0 {
-                    inside -= 1;
+                if self.in_bunches && bunch > 0 {
+                    bunch -= 1;
                 } else if !self.in_bunches
                     && let Some(is_whole) = queue.pop_front()
                 {
@@ -234,14 +260,22 @@ impl Kind {
                     number: accepts - 1,
                 };
                 let (cpu_s, wait_s) = (self.takes)(&mut random, taken);
-                if cpu_s > 0.0 {
+                if self.is_loops {
+                    inside.push_back((cpu_s, wait_s));
+                } else if cpu_s > 0.0 {
                     working.push((cpu_s, wait_s));
                 } else {
                     waiting += 1;
                     events.push(event(at_s + wait_s, WAITED, 0));
                 }
             }
-            let on_hand = (working.len() + waiting + inside) as u64;
+            while (working.len() as f64) < self.cores
+                && self.is_loops
+                && let Some(next) = inside.pop_front()
+            {
+                working.push(next);
+            }
+            let on_hand = (working.len() + waiting + bunch + inside.len()) as u64;
             if !self.in_bunches || on_hand == 0 || is_idle {
                 answered = accepts - on_hand - parts;
             }

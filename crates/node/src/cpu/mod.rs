@@ -11,6 +11,7 @@ pub(crate) mod work;
 pub use cpuset::CpusetActuator;
 pub use group::{GroupMeter, GroupUsage};
 pub use list::CpuList;
+pub(crate) use quota::allowance;
 pub use quota::{InForce, QuotaActuator, QuotaBounds, QuotaOptions};
 pub use usage::{UsageMeter, UsageSample};
 

@@ -9,6 +9,7 @@ use super::accepted::Accepted;
 use super::deferred::Deferred;
 use super::diag::Diag;
 use super::kernel::{Advance, Parts, sum};
+use super::loops::Loops;
 use super::procfs;
 use super::resets::Resets;
 use super::{AtArrival, Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample};
@@ -40,6 +41,7 @@ pub struct EbpfQueueMeter {
     accepted: Accepted,
     resets: Resets,
     cancelled: Resets,
+    loops: Loops,
     tallies: PerCpuHashMap<MapData, u64, Tally>,
     controls: Array<MapData, u64>,
     window: u64,
@@ -178,6 +180,7 @@ impl EbpfQueueMeter {
             accepted: Accepted::default(),
             resets: Resets::default(),
             cancelled: Resets::default(),
+            loops: Loops::new(roots),
             tallies: PerCpuHashMap::try_from(tallies).map_err(map_error)?,
             controls: Array::try_from(controls).map_err(map_error)?,
             window: 0,
@@ -277,6 +280,7 @@ impl QueueMeter for EbpfQueueMeter {
             connections.gone += gone;
             connections.cancelled += cancelled;
         }
+        let loops_busy = self.loops.busy(&mut self.diag, self.port, &listeners, at);
         let full_seen = self.account.full_seen;
         self.account.drop_full(&parts, counted.longest, &listeners);
         let accepts = self.account.accept(enqueued, length.now, parts.steady);
@@ -320,6 +324,7 @@ impl QueueMeter for EbpfQueueMeter {
             seen: Some(seen),
             cpu_busy: None,
             connections,
+            loops_busy,
             listeners,
         })
     }

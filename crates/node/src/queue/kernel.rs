@@ -5,6 +5,7 @@ use super::accepted::Accepted;
 use super::counter::{Busy, Ledger, step};
 use super::deferred::Deferred;
 use super::diag::Diag;
+use super::loops::Loops;
 use super::procfs;
 use super::{Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample};
 use crate::Roots;
@@ -96,6 +97,7 @@ pub struct KernelQueueMeter {
     parts: Parts,
     deferred: Deferred,
     accepted: Accepted,
+    loops: Loops,
     /// Passive opens, failed attempts, drops.
     machine: Ledger<3>,
     busy: Busy,
@@ -115,6 +117,7 @@ impl KernelQueueMeter {
             parts: Parts::default(),
             deferred: Deferred::new(),
             accepted: Accepted::default(),
+            loops: Loops::new(roots),
             machine: Ledger::new([usize::BITS; 3]),
             busy: Busy::default(),
             epoch: 0,
@@ -138,6 +141,7 @@ impl QueueMeter for KernelQueueMeter {
         let at = Instant::now();
         let network = procfs::network(&self.roots)?;
         let connections = self.accepted.of(&mut self.diag, self.port, sum(&listeners), at)?;
+        let loops_busy = self.loops.busy(&mut self.diag, self.port, &listeners, at);
         let (busy, whole) = procfs::cpu(&self.roots)?;
         let parts = self.parts.advance(at, &listeners);
         let parts = self.deferred.take(at, &parts, Some(&network));
@@ -171,6 +175,7 @@ impl QueueMeter for KernelQueueMeter {
             seen: None,
             cpu_busy: self.busy.advance(busy, whole),
             connections,
+            loops_busy,
             listeners,
         })
     }

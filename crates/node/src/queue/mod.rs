@@ -25,6 +25,7 @@ mod deferred;
 mod diag;
 mod ebpf;
 mod kernel;
+mod loops;
 mod method;
 mod period;
 mod procfs;
@@ -99,6 +100,9 @@ pub struct QueueSample {
     pub cpu_busy: Option<Ratio>,
     /// The connections that the server has accepted from it, where somebody waits; `None` where the method does not tell.
     pub connections: Option<Connections>,
+    /// The share of the last second for which the least busy of the event loops that serve the port ran or waited for a CPU, in
+    /// thousandths; `None` where it is not known.
+    pub loops_busy: Option<u32>,
     /// The parts: each listening socket of the port.
     pub listeners: Vec<Listener>,
 }

@@ -158,6 +158,7 @@ mod tests {
             }),
             cpu_busy: None,
             connections: None,
+            loops_busy: None,
             listeners: Vec::new(),
         }
     }

@@ -74,6 +74,7 @@ pub(crate) fn reported(
         at_arrival: sample.seen.map(|seen| AtArrival { longest, ..seen }),
         cpu_busy,
         connections: sample.connections,
+        loops_busy: sample.loops_busy,
         listeners: sample.listeners.clone(),
     }))
 }
@@ -141,6 +142,7 @@ impl SnapshotReader {
             seen: reported.at_arrival,
             cpu_busy: reported.cpu_busy,
             connections: reported.connections,
+            loops_busy: reported.loops_busy,
             listeners: reported.listeners,
         })
     }
@@ -190,6 +192,7 @@ mod tests {
             }),
             cpu_busy: None,
             connections: None,
+            loops_busy: None,
             listeners: vec![Listener {
                 address: "127.0.0.1:80".parse().unwrap(),
                 cookie: 9,

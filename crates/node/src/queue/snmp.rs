@@ -197,6 +197,7 @@ impl QueueMeter for SnmpQueueMeter {
             seen: None,
             cpu_busy: busy(&mut self.busy, ticks),
             connections: None,
+            loops_busy: None,
             listeners: Vec::new(),
         })
     }

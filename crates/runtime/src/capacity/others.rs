@@ -3,7 +3,7 @@
 //! The kernel's exported counters, the tools and SNMP know nothing of ports: on a machine that serves on others too, they
 //! would make an estimate of all together. Where the program in the kernel counts the port's own, the two are compared.
 
-use headroom_units::Seconds;
+use headroom_units::{PerSecond, Seconds};
 use std::collections::VecDeque;
 
 /// The shortest time over which counts are compared, and the longest that is remembered.
@@ -53,6 +53,13 @@ impl Count {
         };
         let share = (at_s - earlier_s) / (later_s - earlier_s).max(f64::MIN_POSITIVE);
         Some(earlier as f64 + (later - earlier) as f64 * share)
+    }
+
+    /// How many a second there were over this latest time; `None` where it was not counted for as long.
+    pub fn rate(&self, over: Seconds) -> Option<PerSecond> {
+        let last = self.0.back()?;
+        let before = self.at(last.0 - over.get())?;
+        (over > Seconds::ZERO).then(|| PerSecond::new((last.1 as f64 - before) / over.get()))
     }
 
     /// How many of this count, the machine's, over its latest seconds were not the port's, and whether those are more than the

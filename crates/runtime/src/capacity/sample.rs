@@ -181,6 +181,7 @@ mod tests {
             seen: None,
             cpu_busy: None,
             connections: None,
+            loops_busy: None,
             listeners: sockets,
         }
     }

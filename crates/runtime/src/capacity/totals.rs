@@ -4,7 +4,9 @@ use super::others::{Beyond, Count};
 use super::sample::Row;
 use super::way::{Way, number};
 use headroom_control::Reason;
-use headroom_control::capacity::{Capacity, Estimate};
+use headroom_control::capacity::{
+    Capacity, Estimate, UtilisationEstimator, UtilisationStep, UtilisationTuning,
+};
 use headroom_node::queue::{QueueMethod, Scope};
 use headroom_record::CapacitySummary;
 use headroom_record::statistics::Mean;
@@ -199,7 +201,8 @@ impl Totals {
         !silent.contains(&rule) && before != Some(rule)
     }
 
-    /// Takes back the estimates of counts that are mostly not this port's, and says of which counts it is not known.
+    /// Takes back the estimates of counts that are mostly not this port's, and says of which counts it is not known. What the CPU
+    /// utilisation says is taken of the port's own connections then, where they are counted.
     fn withhold(&mut self, row: &mut Row) {
         let kept = self.methods.entry(row.method).or_default();
         let Ok(shown) = &row.shown else {
@@ -218,6 +221,7 @@ impl Totals {
             _ => Seconds::ZERO,
         };
         let port = self.methods.get(&QueueMethod::Ebpf).map(|kept| &kept.counted);
+        let own_rate = port.and_then(|port| port.rate(row.interval?));
         let own = self.methods.get(&row.method).map(|kept| &kept.counted);
         let beyond = own.zip(port).and_then(|(own, port)| own.beyond(port, lag));
         let kept = self.methods.entry(row.method).or_default();
@@ -228,7 +232,16 @@ impl Totals {
         let Some(Beyond { others, all, .. }) = beyond.filter(|beyond| beyond.are_many) else {
             return;
         };
-        for (_, estimate) in &mut row.estimates {
+        let by_cpu = UtilisationEstimator::new(UtilisationTuning::default()).ok();
+        for (way, estimate) in &mut row.estimates {
+            // Of the port's own there is one all the same.
+            if let (Way::Cpu(_), Some(by_cpu), Some(rate)) = (*way, &by_cpu, own_rate) {
+                *estimate = by_cpu.observe(&UtilisationStep {
+                    throughput: Some(rate),
+                    utilisation: shown.cpu,
+                });
+                continue;
+            }
             let text = format!(
                 "{others:.0} of the last {all:.0} connections of this machine came to other ports: what it serves there \
                  would be counted here"
@@ -243,6 +256,7 @@ impl Totals {
 mod tests {
     use super::super::sample::{CONNECTIONS, Shown};
     use super::*;
+    use headroom_units::Ratio;
 
     fn row(at_s: f64, method: QueueMethod, scope: Scope, connections: u64, capacity: f64) -> Row {
         let estimate = Estimate::plain(
@@ -299,6 +313,17 @@ mod tests {
                 .capacity
                 .name(),
             "exact"
+        );
+        let mut busy = row(20.0, QueueMethod::Kernel, Scope::Machine, 3_000, 0.0);
+        busy.estimates[0].0 = Way::Cpu(QueueMethod::Kernel);
+        if let Ok(shown) = &mut busy.shown {
+            shown.cpu = Some(Ratio::new(0.5));
+        }
+        let (by_cpu, _) = totals.add(busy);
+        assert_eq!(
+            by_cpu.estimates[0].1.capacity,
+            Capacity::About(PerSecond::new(200.0)),
+            "of the port's own 100/s at half of the CPU time: {by_cpu:?}"
         );
         // When nobody comes there any more there is an estimate again, of which theirs are part.
         for second in 20..80u32 {

@@ -80,6 +80,7 @@ fn snapshot(number: u64) -> QueueSnapshot {
             at_arrival: None,
             cpu_busy: None,
             connections: None,
+            loops_busy: None,
             listeners: vec![],
         })),
         group: None,

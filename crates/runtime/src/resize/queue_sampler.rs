@@ -196,6 +196,7 @@ mod tests {
             seen: None,
             cpu_busy: None,
             connections: None,
+            loops_busy: None,
             listeners: vec![Listener {
                 address: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
                 cookie: 1,

@@ -456,6 +456,7 @@ mod tests {
                 seen: None,
                 cpu_busy: None,
                 connections: None,
+                loops_busy: None,
                 listeners: Vec::new(),
             })
         };

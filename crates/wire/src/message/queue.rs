@@ -161,6 +161,9 @@ pub struct QueueSample {
     pub cpu_busy: Option<Ratio>,
     /// The connections that the server has accepted; `None` where that is not told, or not now.
     pub connections: Option<QueueConnections>,
+    /// The share of the last second for which the least busy of the event loops that serve the port ran or waited for a CPU, in
+    /// thousandths, at most 1000; `None` where it is not known.
+    pub loops_busy: Option<u32>,
     /// Each listening socket of the port. At most [`MAX_QUEUE_LISTENERS`].
     pub listeners: Vec<QueueListener>,
 }
@@ -265,6 +268,13 @@ fn connections(connections: QueueConnections) -> Result<QueueConnections, Invali
     Ok(connections)
 }
 
+fn thousandths(loops_busy: u32) -> Result<u32, Invalid> {
+    match loops_busy <= 1_000 {
+        true => Ok(loops_busy),
+        false => Err(Invalid::new("loops_busy", loops_busy, "at most 1000 thousandths")),
+    }
+}
+
 fn at_arrival(at_arrival: QueueAtArrival) -> Result<QueueAtArrival, Invalid> {
     count("at_arrival.arrivals", at_arrival.arrivals)?;
     count("at_arrival.sum", at_arrival.sum)?;
@@ -336,6 +346,7 @@ impl From<QueueSample> for proto::QueueSample {
             at_arrival: sample.at_arrival,
             cpu_busy: sample.cpu_busy.map(Ratio::get),
             connections: sample.connections,
+            loops_busy: sample.loops_busy,
             listeners: sample.listeners.into_iter().map(Into::into).collect(),
         }
     }
@@ -355,6 +366,7 @@ impl TryFrom<proto::QueueSample> for QueueSample {
             at_arrival: message.at_arrival.map(at_arrival).transpose()?,
             cpu_busy: message.cpu_busy.map(|busy| share("cpu_busy", busy)).transpose()?,
             connections: message.connections.map(connections).transpose()?,
+            loops_busy: message.loops_busy.map(thousandths).transpose()?,
             listeners: each("listeners", message.listeners, MAX_QUEUE_LISTENERS)?,
         })
     }

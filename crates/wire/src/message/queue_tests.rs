@@ -80,6 +80,7 @@ prop_compose! {
         at_arrival in proptest::option::of((0..=MAX_COUNT, 0..=MAX_COUNT, 0..=MAX_COUNT)),
         cpu_busy in proptest::option::of(0.0..=1.0f64),
         connections in proptest::option::of(connections()),
+        loops_busy in proptest::option::of(0..=1_000u32),
         listeners in proptest::collection::vec(listeners(), 0..5),
     ) -> QueueSample {
         QueueSample {
@@ -93,6 +94,7 @@ prop_compose! {
             at_arrival: at_arrival.map(|(arrivals, sum, longest)| QueueAtArrival { arrivals, sum, longest }),
             cpu_busy: cpu_busy.map(Ratio::new),
             connections,
+            loops_busy,
             listeners,
         }
     }
@@ -164,6 +166,7 @@ fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
         change(&mut sample);
         broken.push((field, snapshot(sample)));
     };
+    no("loops_busy", &|sample| sample.loops_busy = Some(1_001));
     no("connections.silent", &|sample| {
         sample.connections = Some(QueueConnections {
             open: 3,

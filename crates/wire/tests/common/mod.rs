@@ -70,6 +70,7 @@ pub fn snapshots(watch: &WatchQueue) -> Vec<QueueSnapshot> {
         at_arrival: None,
         cpu_busy: None,
         connections: None,
+        loops_busy: None,
         listeners: vec![],
     };
     let nobody = QueueShown::Nobody {

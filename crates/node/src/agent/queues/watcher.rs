@@ -153,6 +153,7 @@ mod tests {
                 }),
                 cpu_busy: Some(Ratio::new(busy)),
                 connections: None,
+                loops_busy: None,
                 listeners: Vec::new(),
             }),
             group: None,

@@ -76,8 +76,8 @@ pub(in super::super) struct Connection {
 /// One message of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// A listening socket, and the port it listens on.
-    Listener(Listener),
+    /// A listening socket, and the number of its file.
+    Listener(Listener, u64),
     /// A connection of the port.
     Connection(Connection),
     /// The end.
@@ -125,7 +125,7 @@ fn one(message: &[u8], sequence: u32) -> Message {
         NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket))
             if socket.header.state == TCP_LISTEN =>
         {
-            Message::Listener(listener(&socket))
+            Message::Listener(listener(&socket), socket.header.inode.into())
         }
         NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket)) => connection(&socket),
         _ => Message::Other,
@@ -245,7 +245,7 @@ mod tests {
         let mut bytes = header(SOCK_DIAG_BY_FAMILY, 2, &body(AF_INET, 3, 128, 17));
         bytes.extend(header(NLMSG_DONE, 2, &[0; 4]));
         let messages = messages(&bytes, 7);
-        let Message::Listener(listener) = messages[0] else {
+        let Message::Listener(listener, _) = messages[0] else {
             panic!("{messages:?}");
         };
         assert_eq!(listener.address, "127.0.0.1:8080".parse().unwrap());
@@ -269,7 +269,7 @@ mod tests {
         let bytes = header(SOCK_DIAG_BY_FAMILY, 2, &body(AF_INET6, 1, 2, 3)[..BODY]);
         assert!(matches!(
             messages(&bytes, 7)[..],
-            [Message::Listener(Listener { drops: None, .. })]
+            [Message::Listener(Listener { drops: None, .. }, _)]
         ));
     }
 

@@ -59,7 +59,11 @@ impl Diag {
         // Port 0 would ask for all; nobody listens on it.
         let mut found = match port {
             0 => Vec::new(),
-            port => self.all(port)?,
+            port => self
+                .all(port)?
+                .into_iter()
+                .map(|(listener, _)| listener)
+                .collect(),
         };
         if found.is_empty() {
             return Err(QueueError::NobodyListens {
@@ -74,12 +78,17 @@ impl Diag {
         Ok(found)
     }
 
+    /// The numbers of the files of a port's listening sockets, by which those who hold them are found.
+    pub(super) fn listening_inodes(&mut self, port: u16) -> Result<BTreeSet<u64>, QueueError> {
+        Ok(self.all(port)?.into_iter().map(|(_, inode)| inode).collect())
+    }
+
     /// All ports that somebody listens on.
     pub(super) fn ports(&mut self) -> Result<BTreeSet<u16>, QueueError> {
         Ok(self
             .all(0)?
             .iter()
-            .map(|listener| listener.address.port())
+            .map(|(listener, _)| listener.address.port())
             .collect())
     }
 
@@ -116,7 +125,7 @@ impl Diag {
         }
     }
 
-    fn all(&mut self, port: u16) -> Result<Vec<Listener>, QueueError> {
+    fn all(&mut self, port: u16) -> Result<Vec<(Listener, u64)>, QueueError> {
         let mut found = self.dump(AF_INET, port)?;
         match self.dump(AF_INET6, port) {
             Ok(more) => found.extend(more),
@@ -127,7 +136,7 @@ impl Diag {
         Ok(found)
     }
 
-    fn dump(&mut self, family: u8, port: u16) -> Result<Vec<Listener>, Errno> {
+    fn dump(&mut self, family: u8, port: u16) -> Result<Vec<(Listener, u64)>, Errno> {
         for _ in 1..TRIES {
             if let Some(found) = self.dump_once(family, port)? {
                 return Ok(found);
@@ -137,11 +146,13 @@ impl Diag {
     }
 
     /// Nothing where sockets came or went meanwhile.
-    fn dump_once(&mut self, family: u8, port: u16) -> Result<Option<Vec<Listener>>, Errno> {
+    fn dump_once(&mut self, family: u8, port: u16) -> Result<Option<Vec<(Listener, u64)>>, Errno> {
         let mut found = Vec::new();
         let whole = self.ask(Wanted::Listeners, family, port, |message| match message {
             // One more than the most shows that there are too many.
-            Message::Listener(listener) if found.len() <= MAX_LISTENERS => found.push(listener),
+            Message::Listener(listener, inode) if found.len() <= MAX_LISTENERS => {
+                found.push((listener, inode))
+            }
             _ => {}
         })?;
         Ok(whole.then_some(found))
@@ -168,7 +179,7 @@ impl Diag {
             };
             for message in message::messages(&self.buffer[..length], self.sequence) {
                 match message {
-                    Message::Listener(_) | Message::Connection(_) => take(message),
+                    Message::Listener(..) | Message::Connection(_) => take(message),
                     Message::Other => {}
                     Message::Interrupted => whole = false,
                     Message::Error(errno) => return Err(Errno::from_raw_os_error(errno)),

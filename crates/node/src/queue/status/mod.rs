@@ -186,6 +186,7 @@ impl StatusQueueMeter {
             cpu_busy: cpu
                 .and_then(|(cpu_s, whole_ms)| self.busy.advance((cpu_s * 1000.0) as u64, whole_ms as u64)),
             connections: None,
+            loops_busy: None,
             listeners: Vec::new(),
         })
     }

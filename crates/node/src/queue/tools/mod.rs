@@ -114,6 +114,7 @@ impl QueueMeter for ToolsQueueMeter {
             seen: None,
             cpu_busy: self.vmstat.busy(),
             connections: None,
+            loops_busy: None,
             listeners,
         })
     }

@@ -1,0 +1,175 @@
+use super::super::{BusyTimeMonitor, Estimate, ListenerSample, QueueObservation, QueueTuning};
+use super::*;
+use proptest::prelude::*;
+
+/// A server that accepts at once, and what is said of it at the end of each second.
+struct Watched {
+    monitor: BusyTimeMonitor,
+    identity: u64,
+    answered: u64,
+    accepts: u64,
+    said: Vec<Estimate>,
+}
+
+impl Watched {
+    fn new() -> Self {
+        Self {
+            monitor: BusyTimeMonitor::new(QueueTuning::default()).unwrap(),
+            identity: 1,
+            answered: 0,
+            accepts: 0,
+            said: Vec::new(),
+        }
+    }
+
+    /// For each of these seconds so many are answered, and so many accepted.
+    fn sees(&mut self, loops_busy: Option<u32>, accepted: u64, answered: &[u64]) -> &Estimate {
+        for of_second in answered {
+            for at in 1..=10 {
+                let part = |count: u64| count * at / 10 - count * (at - 1) / 10;
+                self.answered += part(*of_second);
+                self.accepts += part(accepted);
+                let estimate = self.monitor.observe(&QueueObservation {
+                    length: Seconds::new(0.1),
+                    sample: ListenerSample::Listening(Listener {
+                        identity: self.identity,
+                        limit: Some(128),
+                        length: Some(0),
+                        shortest: Some(0),
+                        lengths_seen: None,
+                        arrivals: Some(self.accepts),
+                        accepts: Some(self.accepts),
+                        drops: Some(0),
+                        unasked: None,
+                        answered: Some(self.answered),
+                        connections: None,
+                        loops_busy,
+                    }),
+                });
+                if at == 10 {
+                    self.said.push(estimate);
+                }
+            }
+        }
+        self.said.last().unwrap()
+    }
+}
+
+fn said(estimate: &Estimate) -> (&str, f64, &str) {
+    let value = estimate.capacity.value().map_or(0.0, PerSecond::get);
+    (estimate.capacity.name(), value.round(), &estimate.reason.rule)
+}
+
+#[test]
+fn what_full_loops_answer_is_the_capacity_and_what_they_accept_is_not() {
+    let mut watched = Watched::new();
+    assert_eq!(
+        watched.sees(Some(600), 70, &[70; 40]).capacity.name(),
+        "lower-bound"
+    );
+    let full = watched.sees(Some(1_000), 180, &[120, 121, 119, 120, 120]).clone();
+    assert_eq!(said(&full), ("exact", 120.0, "loop-full"));
+    assert!(full.reason.text.contains("for 4 s"), "{full:?}");
+    let [low, high] = full.interval.unwrap();
+    assert!(
+        low.get() < 120.0 && high.get() > 120.0 && high.get() < 130.0,
+        "{full:?}"
+    );
+    // A burst that they work off within two seconds shows nothing.
+    let mut short = Watched::new();
+    short.sees(Some(600), 70, &[70; 40]);
+    short.sees(Some(1_000), 90, &[90; 2]);
+    assert_eq!(short.sees(Some(600), 70, &[70]).capacity.name(), "lower-bound");
+}
+
+#[test]
+fn what_is_irregular_is_exact_only_after_many_seconds() {
+    let mut watched = Watched::new();
+    let uneven = [10, 30, 14, 26, 12, 28, 20, 22, 8, 30];
+    assert_eq!(said(watched.sees(Some(990), 30, &uneven)).0, "about");
+    let later = uneven.repeat(5);
+    assert_eq!(
+        said(watched.sees(Some(990), 30, &later)),
+        ("exact", 20.0, "loop-full")
+    );
+}
+
+#[test]
+fn it_ages_and_is_forgotten() {
+    let mut watched = Watched::new();
+    watched.sees(Some(1_000), 130, &[120; 5]);
+    assert_eq!(
+        said(watched.sees(Some(500), 60, &[60; 4])),
+        ("exact", 120.0, "loop-full")
+    );
+    let stale = watched.sees(Some(500), 60, &[60; 4]).clone();
+    assert_eq!(said(&stale), ("about", 120.0, "stale"));
+    assert!(stale.age.unwrap().get() > 5.0, "{stale:?}");
+    let forgotten = watched.sees(Some(500), 60, &[60; 3_600]);
+    assert_eq!(forgotten.capacity.name(), "lower-bound", "{forgotten:?}");
+    // Whoever listens next is another server.
+    watched.sees(Some(1_000), 130, &[120; 5]);
+    watched.identity = 2;
+    assert_ne!(watched.sees(Some(500), 60, &[60; 2]).reason.rule, "loop-full");
+}
+
+#[test]
+fn a_change_is_followed_both_ways() {
+    for (before, since) in [(120, 60), (60, 120)] {
+        let mut watched = Watched::new();
+        watched.sees(Some(1_000), 110, &[before; 20]);
+        // It changed within a second.
+        watched.sees(
+            Some(1_000),
+            110,
+            &[(before + since) / 2, since, since, since, since, since],
+        );
+        let answers: Vec<_> = watched.said[20..].iter().map(said).collect();
+        assert_ne!(answers[1].0, "exact", "{answers:?}");
+        assert!(
+            answers.contains(&("about", since as f64, "changed")),
+            "{answers:?}"
+        );
+        assert_eq!(answers[5], ("exact", since as f64, "loop-full"), "{answers:?}");
+    }
+    // While nobody was at its limit.
+    let mut watched = Watched::new();
+    watched.sees(Some(1_000), 180, &[60; 10]);
+    watched.sees(Some(500), 50, &[50; 3]);
+    let faster = watched.sees(Some(500), 90, &[90; 3]).clone();
+    assert_eq!(faster.reason.rule, "faster", "{faster:?}");
+    assert_eq!(faster.capacity.name(), "lower-bound");
+}
+
+#[test]
+fn what_is_kept_open_or_not_counted_is_no_exact_capacity() {
+    // Of 200 that are accepted 60 are closed.
+    let mut watched = Watched::new();
+    assert_eq!(
+        said(watched.sees(Some(1_000), 200, &[60; 10])),
+        ("about", 60.0, "loop-full")
+    );
+    // All that it has to do is for connections that stay open.
+    let mut kept = Watched::new();
+    assert_ne!(kept.sees(Some(1_000), 0, &[0; 10]).reason.rule, "loop-full");
+    // Nobody knows whether they are full.
+    let mut unknown = Watched::new();
+    assert_eq!(unknown.sees(None, 120, &[120; 10]).capacity.name(), "lower-bound");
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_read_the_interval_holds_what_is_said(
+        seconds in proptest::collection::vec((proptest::option::of(0..=1_000u32), 0..300u64, 0..300u64), 1..60),
+    ) {
+        let mut watched = Watched::new();
+        for (loops_busy, accepted, answered) in seconds {
+            let estimate = watched.sees(loops_busy.map(|busy| busy / 2 + 500), accepted, &[answered]);
+            let value = estimate.capacity.value();
+            prop_assert!(value.is_none_or(|value| value.get() >= 0.0 && value.is_finite()));
+            if let (Some([low, high]), Some(value)) = (estimate.interval, value) {
+                prop_assert!(low <= value && value <= high, "{estimate:?}");
+            }
+        }
+    }
+}
