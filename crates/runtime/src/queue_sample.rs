@@ -93,6 +93,7 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
             longest_ms: found.longest_ms,
             gone: found.gone,
             cancelled: found.cancelled,
+            kept: found.kept,
         }),
         loops_busy: sample.loops_busy,
     }

@@ -25,14 +25,14 @@ use headroom_units::{PerSecond, Seconds};
 ///
 /// An estimate is *exact* while its interval is narrow and what was observed in the last seconds would have shown another
 /// server. It is *about* so much when nothing has shown that for a while (it is stale), and when too little was observed to
-/// be sure, while clients hold workers or may do so (see [`super::clients`]), and when it could not be observed. It is a lower bound before, and when a
-/// stale one is forgotten. Where the blocks of time with somebody waiting are
-/// not of one rate the server has changed, and what was before is forgotten at once; the same where it serves more than it
-/// was estimated to.
+/// be sure, while clients hold workers or may do so (see [`super::clients`]), and when it could not be observed. It is a lower
+/// bound before, and when a stale one is forgotten. Where the blocks of time with somebody waiting are not of one rate the server
+/// has changed, and what was before is forgotten at once; the same where it serves more than it was estimated to.
 ///
 /// What it cannot see: a server that accepts everything at once and lets it wait inside has no queue. What its event loops
-/// answer while they are full is its capacity (see [`super::loops`]); before that only a lower bound is known of it. And it answers with what the server can do, which
-/// for a queue of fewer than some fifty places is more than it can do while dropping less than 1 % of random arrivals.
+/// answer while they are full is its capacity (see [`super::loops`]); before that only a lower bound is known of it. And it
+/// answers with what the server can do, which for a queue of fewer than some fifty places is more than it can do while dropping
+/// less than 1 % of random arrivals.
 #[derive(Clone, Debug)]
 pub struct BusyTimeMonitor {
     tuning: QueueTuning,
@@ -62,6 +62,17 @@ pub struct BusyTimeMonitor {
     /// Since the last usable step.
     blind_s: f64,
     latest: Estimate,
+}
+
+/// Where nobody waits clients hide nothing of what a server serves, whatever they do to connections that it has.
+fn of_those_who_wait(told: &QueueObservation) -> QueueObservation {
+    let mut observation = *told;
+    if let ListenerSample::Listening(listener) = &mut observation.sample
+        && listener.length == Some(0)
+    {
+        listener.connections = None;
+    }
+    observation
 }
 
 /// What a step has shown.
@@ -114,7 +125,8 @@ impl BusyTimeMonitor {
     }
 
     /// Takes an observation; the answer changes once a sampling period.
-    pub fn observe(&mut self, observation: &QueueObservation) -> Estimate {
+    pub fn observe(&mut self, told: &QueueObservation) -> Estimate {
+        let observation = &of_those_who_wait(told);
         let known = self.known();
         let mut found = self.fine.take(observation, known);
         let length_s = observation.length.get();
@@ -122,11 +134,11 @@ impl BusyTimeMonitor {
         let valid = length_s > 0.0 && self.elapsed_s.is_finite();
         if valid {
             self.now_s += length_s;
-            let listener = match observation.sample {
+            let [all, listener] = [told, observation].map(|one| match one.sample {
                 ListenerSample::Listening(listener) => Some(listener),
                 ListenerSample::Nobody | ListenerSample::Unread => None,
-            };
-            self.loops.take(self.now_s, observation.length, listener);
+            });
+            self.loops.take(self.now_s, told.length, all);
             if let Some(before) = self.clients.take(self.now_s, observation, self.fine.answers()) {
                 self.evidence = before;
             }

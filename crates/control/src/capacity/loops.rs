@@ -8,7 +8,7 @@
 
 use super::Capacity;
 use super::evidence::Change;
-use super::step::Listener;
+use super::step::{Connections, Listener};
 use headroom_units::{PerSecond, Seconds};
 use std::collections::VecDeque;
 
@@ -30,6 +30,8 @@ const MIN_CHANGE: f64 = 0.1;
 const CHANGE_ERRORS: f64 = 3.0;
 /// Where less than this share of what is accepted is answered, connections may be kept open after answers, which are not counted then.
 const ANSWERED_SHARE: f64 = 0.5;
+/// The share of the connections that are kept open after an answer from which more may be answered on them than is counted.
+const KEPT_SHARE: f64 = 0.1;
 /// Fewer answers than this in all the seconds say nothing: most of the work may be for connections that stay open.
 const MIN_ANSWERS: f64 = 5.0;
 
@@ -65,12 +67,17 @@ pub(super) struct Loops {
     spare: VecDeque<Second>,
     change: Option<Change>,
     faster: Option<(PerSecond, PerSecond)>,
+    /// Connections that carry one request after another, as they were last seen.
+    kept: u64,
 }
 
 impl Loops {
     /// Takes what was read at the end of this time; nothing where it could not be.
     pub(super) fn take(&mut self, now_s: f64, length: Seconds, listener: Option<Listener>) {
         let is_full = listener.is_some_and(|one| one.loops_busy.is_some_and(|busy| busy >= FULL));
+        if let Some(found) = listener.and_then(|one| one.connections) {
+            self.kept = if is_many(found) { found.kept } else { 0 };
+        }
         let last = std::mem::replace(&mut self.last, listener);
         let has_become = is_full && !std::mem::replace(&mut self.is_full, is_full);
         let counted = last.zip(listener).and_then(|(last, now)| counted(&last, &now));
@@ -215,10 +222,10 @@ impl Loops {
         })
     }
 
-    /// Whether connections may be kept open after they are answered.
+    /// Whether connections may be kept open after they are answered: then not all answers are counted.
     fn are_kept_open(&self) -> bool {
         let sum = |of: fn(&Second) -> f64| self.full.iter().map(of).sum::<f64>();
-        sum(|second| second.answered) < ANSWERED_SHARE * sum(|second| second.accepted)
+        self.kept > 0 || sum(|second| second.answered) < ANSWERED_SHARE * sum(|second| second.accepted)
     }
 
     /// The interval that it is in.
@@ -255,19 +262,28 @@ impl Loops {
             "each of its event loops ran, or waited for a CPU, all the time for {} s: the {rate:.1}/s that it answered are all it can",
             self.full.len()
         );
-        match self.are_kept_open() {
-            true => (
-                "loop-full",
-                format!("{seen}; most of what it accepts is not answered and closed, and may be kept open"),
+        let text = match (self.kept, self.are_kept_open()) {
+            (0, false) => seen,
+            (0, true) => {
+                format!("{seen}; most of what it accepts is not answered and closed, and may be kept open")
+            }
+            (kept, _) => format!(
+                "{seen}, but for what it answers on {kept} connections that are kept open: this counts connections, whatever each \
+                 carries"
             ),
-            false => ("loop-full", seen),
-        }
+        };
+        ("loop-full", text)
     }
 
     /// What it was estimated to serve with its loops full, and what it served with time left, where that is more, once.
     pub(super) fn faster(&mut self) -> Option<(PerSecond, PerSecond)> {
         self.faster.take()
     }
+}
+
+/// Whether so many are kept open that a part of the answers may be theirs.
+fn is_many(found: Connections) -> bool {
+    found.kept > 0 && found.kept as f64 >= KEPT_SHARE * found.open as f64
 }
 
 /// What was answered and accepted between two readings; `None` where that is not known.

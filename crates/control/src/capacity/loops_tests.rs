@@ -8,6 +8,7 @@ struct Watched {
     identity: u64,
     answered: u64,
     accepts: u64,
+    connections: Option<Connections>,
     said: Vec<Estimate>,
 }
 
@@ -18,6 +19,7 @@ impl Watched {
             identity: 1,
             answered: 0,
             accepts: 0,
+            connections: None,
             said: Vec::new(),
         }
     }
@@ -42,7 +44,7 @@ impl Watched {
                         drops: Some(0),
                         unasked: None,
                         answered: Some(self.answered),
-                        connections: None,
+                        connections: self.connections,
                         loops_busy,
                     }),
                 });
@@ -136,7 +138,8 @@ fn a_change_is_followed_both_ways() {
     let mut watched = Watched::new();
     watched.sees(Some(1_000), 180, &[60; 10]);
     watched.sees(Some(500), 50, &[50; 3]);
-    let faster = watched.sees(Some(500), 90, &[90; 3]).clone();
+    // Its seconds began a tenth later.
+    let faster = watched.sees(Some(500), 90, &[90; 4]).clone();
     assert_eq!(faster.reason.rule, "faster", "{faster:?}");
     assert_eq!(faster.capacity.name(), "lower-bound");
 }
@@ -172,4 +175,31 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn what_is_answered_on_connections_that_are_kept_open_is_not_counted_and_nothing_is_exact() {
+    let connections = |open, kept| Connections {
+        open,
+        kept,
+        working: open,
+        ..Connections::default()
+    };
+    // A check twice a second beside a balancer that keeps ten connections.
+    let mut watched = Watched::new();
+    watched.connections = Some(connections(11, 10));
+    let estimate = watched.sees(Some(1_000), 2, &[2; 10]).clone();
+    assert_eq!((said(&estimate).0, said(&estimate).2), ("about", "loop-full"));
+    assert!(
+        estimate.reason.text.contains("10 connections that are kept open"),
+        "{}",
+        estimate.reason.text
+    );
+    // One in fifty is being sent its answer.
+    watched = Watched::new();
+    watched.connections = Some(connections(50, 1));
+    assert_eq!(
+        said(watched.sees(Some(1_000), 100, &[100; 10])),
+        ("exact", 100.0, "loop-full")
+    );
 }

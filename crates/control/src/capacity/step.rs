@@ -58,7 +58,8 @@ pub struct Listener {
     /// yet. `None` where nobody counts them.
     #[serde(default)]
     pub answered: Option<u64>,
-    /// The connections that the server has accepted and not closed; `None` where they are not exported, or nobody waits.
+    /// The connections that the server has accepted and not closed; `None` where they are not exported, or nobody waits and no event loop
+    /// is full.
     pub connections: Option<Connections>,
     /// The share of the last second for which the least busy of the event loops that serve it ran or waited for a CPU, in thousandths;
     /// `None` where it is not known.
@@ -85,6 +86,9 @@ pub struct Connections {
     /// Those that wait, whose client has sent something and has closed or reset them since: whether a whole request is not known.
     #[serde(default)]
     pub cancelled: u64,
+    /// Those that were accepted and sent something, and are still open: they carry one request after another, or an answer for long.
+    #[serde(default)]
+    pub kept: u64,
 }
 
 /// What was read of a listener at the end of a sampling step.

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How often it is asked for: the kernel goes through all its connections for it.
 const EVERY: Duration = Duration::from_millis(500);
+/// From so many thousandths on loops are to be looked at: those that are full have more.
+const NEARLY_FULL: u32 = 900;
 /// The most connections that are compared with the last look.
 const MAX_SEEN: usize = 65_536;
 /// The share of those not answered whose time is told.
@@ -40,7 +42,8 @@ pub(super) struct Accepted {
 }
 
 impl Accepted {
-    /// They, where somebody waits in the port's queue: else nobody is in difficulty, and it is not worth asking.
+    /// They, where somebody waits in the port's queue or its event loops are full: else nobody is in difficulty, and it is not worth
+    /// asking.
     ///
     /// # Errors
     /// The kernel does not tell.
@@ -48,10 +51,10 @@ impl Accepted {
         &mut self,
         diag: &mut Diag,
         port: u16,
-        queue: Length,
+        (queue, loops_busy): (Length, Option<u32>),
         now: Instant,
     ) -> Result<Option<Connections>, QueueError> {
-        if queue.now == 0 {
+        if queue.now == 0 && loops_busy.is_none_or(|busy| busy < NEARLY_FULL) {
             self.last = None;
             return Ok(None);
         }
@@ -82,6 +85,7 @@ impl Accepted {
                 continue;
             }
             found.open += 1;
+            found.kept += u64::from(connection.sent > 0);
             let last = before.get(&connection.cookie);
             if connection.closed && nothing_came || connection.is_answered() && !connection.unsent {
                 continue;

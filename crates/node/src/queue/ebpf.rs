@@ -269,7 +269,10 @@ impl QueueMeter for EbpfQueueMeter {
         let counted = total(&tallies);
         let enqueued = counted.enqueued + self.account.retired.enqueued;
         let length: Length = sum(&listeners);
-        let mut connections = self.accepted.of(&mut self.diag, self.port, length, at)?;
+        let loops_busy = self.loops.busy(&mut self.diag, self.port, &listeners, at);
+        let mut connections = self
+            .accepted
+            .of(&mut self.diag, self.port, (length, loops_busy), at)?;
         let reset = self.controls.get(&program::RESETS, 0).map_err(map_error)?;
         let cancelled = self.controls.get(&program::CANCELLED, 0).map_err(map_error)?;
         let unasked = self.controls.get(&program::UNASKED, 0).map_err(map_error)?;
@@ -280,7 +283,6 @@ impl QueueMeter for EbpfQueueMeter {
             connections.gone += gone;
             connections.cancelled += cancelled;
         }
-        let loops_busy = self.loops.busy(&mut self.diag, self.port, &listeners, at);
         let full_seen = self.account.full_seen;
         self.account.drop_full(&parts, counted.longest, &listeners);
         let accepts = self.account.accept(enqueued, length.now, parts.steady);

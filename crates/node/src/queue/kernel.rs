@@ -140,8 +140,10 @@ impl QueueMeter for KernelQueueMeter {
         })?;
         let at = Instant::now();
         let network = procfs::network(&self.roots)?;
-        let connections = self.accepted.of(&mut self.diag, self.port, sum(&listeners), at)?;
         let loops_busy = self.loops.busy(&mut self.diag, self.port, &listeners, at);
+        let connections = self
+            .accepted
+            .of(&mut self.diag, self.port, (sum(&listeners), loops_busy), at)?;
         let (busy, whole) = procfs::cpu(&self.roots)?;
         let parts = self.parts.advance(at, &listeners);
         let parts = self.deferred.take(at, &parts, Some(&network));

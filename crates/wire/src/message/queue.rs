@@ -241,12 +241,14 @@ fn connections(connections: QueueConnections) -> Result<QueueConnections, Invali
         longest_ms,
         gone,
         cancelled,
+        kept,
     } = connections;
     for (field, value) in [
         ("connections.open", open),
         ("connections.longest_ms", longest_ms),
         ("connections.gone", gone),
         ("connections.cancelled", cancelled),
+        ("connections.kept", kept),
     ] {
         count(field, value)?;
     }

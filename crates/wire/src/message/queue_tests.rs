@@ -47,8 +47,8 @@ fn listeners() -> impl Strategy<Value = QueueListener> {
 }
 
 fn connections() -> impl Strategy<Value = QueueConnections> {
-    proptest::array::uniform7(0..=MAX_COUNT / 4).prop_map(
-        |[parked, silent, slow, working, longest_ms, gone, cancelled]| QueueConnections {
+    proptest::array::uniform8(0..=MAX_COUNT / 4).prop_map(
+        |[parked, silent, slow, working, longest_ms, gone, cancelled, kept]| QueueConnections {
             open: parked + silent + slow + working,
             silent,
             slow,
@@ -56,6 +56,7 @@ fn connections() -> impl Strategy<Value = QueueConnections> {
             longest_ms,
             gone,
             cancelled,
+            kept,
         },
     )
 }
