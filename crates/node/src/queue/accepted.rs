@@ -224,6 +224,7 @@ mod tests {
             open: 2,
             gone: 2,
             cancelled: 1,
+            kept: 1,
             ..Connections::default()
         };
         assert_eq!(found, expected);
