@@ -116,7 +116,8 @@ struct {
 
 /* [WINDOW]: advanced by the reader at each sample, so that the longest length is that since the last one.
  * [LOST]: connections that no tally had room for. [RESETS]: connections that were reset in a queue and had asked nothing.
- * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing, or were sent nothing.
+ * [CANCELLED]: those that had sent something. [UNASKED]: all that were closed or reset by clients that had asked nothing, or were sent
+ * nothing, and those that the server closed and had sent nothing.
  * [ANSWERED]: those that the server was done with and had sent something. */
 enum { WINDOW, LOST, RESETS, CANCELLED, UNASKED, ANSWERED, CONTROLS };
 struct {
@@ -174,6 +175,8 @@ int client_left(u64 *context)
 		/* What the server wrote and closed at once may not be sent yet. */
 		if (sent || written != next)
 			count(ANSWERED);
+		else if (before == ESTABLISHED && ends)
+			count(UNASKED);
 	}
 	if (ends)
 		return 0;

@@ -34,7 +34,7 @@ pub const RESETS: u32 = 2;
 /// The control in which those are counted that were reset in a queue and had sent something.
 pub const CANCELLED: u32 = 3;
 /// The control in which all are counted, accepted or not, that were closed or reset by clients that had asked nothing, or were sent
-/// nothing.
+/// nothing, and those that the server closed and had sent nothing.
 pub const UNASKED: u32 = 4;
 /// The control in which those are counted that the server was done with, having sent something.
 pub const ANSWERED: u32 = 5;

@@ -84,7 +84,8 @@ impl fmt::Display for Doubt {
             ),
             Self::Left(share) => write!(
                 f,
-                "the clients of {:.0} % of those it accepted have left unanswered: it may have worked for them in vain",
+                "{:.0} % of those it accepted ended without an answer, for their clients left or it closed them: it may have worked \
+                 for them in vain",
                 share * 100.0
             ),
             Self::KeptOpen(share) => write!(

@@ -17,12 +17,17 @@ use std::collections::VecDeque;
 const FULL: u32 = 970;
 /// Seconds of it in a row from which it is told: a burst that loops work off is shorter.
 const MIN_FULL: usize = 3;
+/// Connections that wait for a server whose loops are full, or that it works on, at each look: what a loop runs for while nobody waits for
+/// it, as one that polls does, is no work.
+const MIN_INSIDE: u64 = 2;
 /// Seconds that are remembered, and as many that are enough where they are as sure as this.
 const MAX_SECONDS: usize = 60;
 const ENOUGH: usize = 10;
 const ENOUGH_WITHIN: f64 = 0.05;
 /// Half the width of the interval, as a share of the rate, within which it is exact.
 const EXACT_WITHIN: f64 = 0.15;
+/// Seconds without which nothing is exact: one that polls and is nearly full has somebody inside at some looks in a row by chance.
+const MIN_EXACT: usize = 5;
 /// The least index of dispersion that seconds are believed to show.
 const MIN_DISPERSION: f64 = 0.1;
 /// One that is off by less than this is no sign of a change, nor one by less than as many standard deviations.
@@ -47,6 +52,17 @@ impl Second {
     fn rate(self) -> f64 {
         self.answered / self.length_s
     }
+
+    fn add(&mut self, part: Self) {
+        self.length_s += part.length_s;
+        self.answered += part.answered;
+        self.accepted += part.accepted;
+    }
+
+    /// A rounding is no part of a second.
+    fn is_whole(self) -> bool {
+        self.length_s >= 1.0 - 1e-6
+    }
 }
 
 /// Watches it.
@@ -63,8 +79,9 @@ pub(super) struct Loops {
     full: VecDeque<Second>,
     /// When the last of these ended.
     full_at_s: f64,
-    /// The last seconds in a row that were not.
-    spare: VecDeque<Second>,
+    /// The second that has begun, full or not, and the last ones in a row that were each more than it serves when full.
+    any: Second,
+    above: Vec<Second>,
     change: Option<Change>,
     faster: Option<(PerSecond, PerSecond)>,
     /// Connections that carry one request after another, as they were last seen.
@@ -74,29 +91,41 @@ pub(super) struct Loops {
 impl Loops {
     /// Takes what was read at the end of this time; nothing where it could not be.
     pub(super) fn take(&mut self, now_s: f64, length: Seconds, listener: Option<Listener>) {
-        let is_full = listener.is_some_and(|one| one.loops_busy.is_some_and(|busy| busy >= FULL));
+        let is_full = listener.is_some_and(|one| is_full(&one));
         if let Some(found) = listener.and_then(|one| one.connections) {
             self.kept = if is_many(found) { found.kept } else { 0 };
         }
         let last = std::mem::replace(&mut self.last, listener);
         let has_become = is_full && !std::mem::replace(&mut self.is_full, is_full);
-        let counted = last.zip(listener).and_then(|(last, now)| counted(&last, &now));
-        let Some([answered, accepted]) = counted.filter(|_| !has_become) else {
+        let Some([answered, accepted]) = last.zip(listener).and_then(|(last, now)| counted(&last, &now))
+        else {
             self.begin(is_full);
             self.spell.clear();
-            self.spare.clear();
+            (self.any, self.above) = (Second::default(), Vec::new());
             return;
         };
-        self.begun.length_s += length.get();
-        self.begun.answered += answered;
-        self.begun.accepted += accepted;
+        let part = Second {
+            length_s: length.get(),
+            answered,
+            accepted,
+        };
+        self.any.add(part);
+        if self.any.is_whole() {
+            let second = std::mem::take(&mut self.any);
+            self.compare(second);
+        }
+        if has_become {
+            self.begin(is_full);
+            self.spell.clear();
+            return;
+        }
+        self.begun.add(part);
         self.was_full &= is_full;
-        // A rounding is no part of a second.
-        if self.begun.length_s >= 1.0 - 1e-6 {
+        if self.begun.is_whole() {
             let second = self.begun;
             match self.was_full {
                 true => self.add_full(now_s, second),
-                false => self.add_spare(second),
+                false => self.spell.clear(),
             }
             self.begin(is_full);
         }
@@ -108,7 +137,6 @@ impl Loops {
     }
 
     fn add_full(&mut self, now_s: f64, second: Second) {
-        self.spare.clear();
         self.spell.push(second);
         if self.spell.len() < MIN_FULL {
             return;
@@ -165,20 +193,19 @@ impl Loops {
         }
     }
 
-    /// One that serves more with time to spare than it did without is another.
-    fn add_spare(&mut self, second: Second) {
-        self.spell.clear();
-        self.spare.push_back(second);
-        if self.spare.len() > MIN_FULL {
-            self.spare.pop_front();
-        }
-        let Some([_, most]) = sides(self.full.iter()) else {
+    /// One that serves more now than it did with its loops full is another, or they were not.
+    fn compare(&mut self, second: Second) {
+        let most = sides(self.full.iter()).map(|[_, most]| most);
+        if most.is_none_or(|most| second.rate() <= most) {
+            self.above.clear();
             return;
-        };
-        if self.spare.len() == MIN_FULL && self.spare.iter().all(|second| second.rate() > most) {
-            let rates = [mean(self.full.iter()), mean(self.spare.iter())].map(PerSecond::new);
+        }
+        self.above.push(second);
+        if self.above.len() >= MIN_FULL {
+            let rates = [mean(self.full.iter()), mean(self.above.iter())].map(PerSecond::new);
             self.faster = Some((rates[0], rates[1]));
             self.full.clear();
+            self.above.clear();
         }
     }
 
@@ -212,7 +239,8 @@ impl Loops {
             sides(self.full.iter().take(self.full.len() - 1)).is_some_and(|sides| side(sides, newest) == 0);
         let is_exact = is_within
             && is_usual
-            && self.full.len() >= MIN_FULL
+            && self.above.is_empty()
+            && self.full.len() >= MIN_EXACT
             && !self.are_kept_open()
             && now_s - self.full_at_s <= stale_s;
         let rate = PerSecond::new(rate);
@@ -279,6 +307,12 @@ impl Loops {
     pub(super) fn faster(&mut self) -> Option<(PerSecond, PerSecond)> {
         self.faster.take()
     }
+}
+
+/// Whether its loops run, or wait for a CPU, all the time, and somebody waits for them.
+fn is_full(now: &Listener) -> bool {
+    let inside = now.connections.map_or(0, |found| found.working) + u64::from(now.length.unwrap_or(0));
+    now.loops_busy.is_some_and(|busy| busy >= FULL) && inside >= MIN_INSIDE
 }
 
 /// Whether so many are kept open that a part of the answers may be theirs.

@@ -12,6 +12,18 @@ struct Watched {
     said: Vec<Estimate>,
 }
 
+/// Inside, each for one request.
+const MANY: Connections = Connections {
+    open: 20,
+    silent: 0,
+    slow: 0,
+    working: 20,
+    longest_ms: 0,
+    gone: 0,
+    cancelled: 0,
+    kept: 0,
+};
+
 impl Watched {
     fn new() -> Self {
         Self {
@@ -19,7 +31,7 @@ impl Watched {
             identity: 1,
             answered: 0,
             accepts: 0,
-            connections: None,
+            connections: Some(MANY),
             said: Vec::new(),
         }
     }
@@ -69,9 +81,11 @@ fn what_full_loops_answer_is_the_capacity_and_what_they_accept_is_not() {
         watched.sees(Some(600), 70, &[70; 40]).capacity.name(),
         "lower-bound"
     );
-    let full = watched.sees(Some(1_000), 180, &[120, 121, 119, 120, 120]).clone();
+    let full = watched
+        .sees(Some(1_000), 180, &[120, 121, 119, 120, 120, 120])
+        .clone();
     assert_eq!(said(&full), ("exact", 120.0, "loop-full"));
-    assert!(full.reason.text.contains("for 4 s"), "{full:?}");
+    assert!(full.reason.text.contains("for 5 s"), "{full:?}");
     let [low, high] = full.interval.unwrap();
     assert!(
         low.get() < 120.0 && high.get() > 120.0 && high.get() < 130.0,
@@ -99,7 +113,7 @@ fn what_is_irregular_is_exact_only_after_many_seconds() {
 #[test]
 fn it_ages_and_is_forgotten() {
     let mut watched = Watched::new();
-    watched.sees(Some(1_000), 130, &[120; 5]);
+    watched.sees(Some(1_000), 130, &[120; 7]);
     assert_eq!(
         said(watched.sees(Some(500), 60, &[60; 4])),
         ("exact", 120.0, "loop-full")
@@ -110,7 +124,7 @@ fn it_ages_and_is_forgotten() {
     let forgotten = watched.sees(Some(500), 60, &[60; 3_600]);
     assert_eq!(forgotten.capacity.name(), "lower-bound", "{forgotten:?}");
     // Whoever listens next is another server.
-    watched.sees(Some(1_000), 130, &[120; 5]);
+    watched.sees(Some(1_000), 130, &[120; 7]);
     watched.identity = 2;
     assert_ne!(watched.sees(Some(500), 60, &[60; 2]).reason.rule, "loop-full");
 }
@@ -124,7 +138,7 @@ fn a_change_is_followed_both_ways() {
         watched.sees(
             Some(1_000),
             110,
-            &[(before + since) / 2, since, since, since, since, since],
+            &[(before + since) / 2, since, since, since, since, since, since],
         );
         let answers: Vec<_> = watched.said[20..].iter().map(said).collect();
         assert_ne!(answers[1].0, "exact", "{answers:?}");
@@ -132,7 +146,7 @@ fn a_change_is_followed_both_ways() {
             answers.contains(&("about", since as f64, "changed")),
             "{answers:?}"
         );
-        assert_eq!(answers[5], ("exact", since as f64, "loop-full"), "{answers:?}");
+        assert_eq!(answers[6], ("exact", since as f64, "loop-full"), "{answers:?}");
     }
     // While nobody was at its limit.
     let mut watched = Watched::new();
@@ -202,4 +216,26 @@ fn what_is_answered_on_connections_that_are_kept_open_is_not_counted_and_nothing
         said(watched.sees(Some(1_000), 100, &[100; 10])),
         ("exact", 100.0, "loop-full")
     );
+}
+
+#[test]
+fn a_loop_that_polls_while_nobody_waits_for_it_is_not_full() {
+    let mut watched = Watched::new();
+    watched.connections = Some(Connections {
+        open: 1,
+        working: 1,
+        ..Connections::default()
+    });
+    let estimate = watched.sees(Some(1_000), 40, &[40; 20]).clone();
+    assert_eq!(estimate.capacity.name(), "lower-bound", "{estimate:?}");
+    // Somebody waited at some looks, and it serves three times as many.
+    watched.connections = Some(MANY);
+    assert_eq!(said(watched.sees(Some(1_000), 40, &[40; 10])).0, "exact");
+    for at in 0..8 {
+        watched.connections = Some(if at % 2 == 0 { MANY } else { Connections::default() });
+        let estimate = watched.sees(Some(1_000), 120, &[120]).clone();
+        let (kind, value, rule) = said(&estimate);
+        assert!(at == 0 || kind != "exact" || value > 100.0, "{estimate:?}");
+        assert!(at < 5 || rule != "loop-full" && kind != "about", "{estimate:?}");
+    }
 }

@@ -50,8 +50,8 @@ pub struct Listener {
     pub accepts: Option<u64>,
     /// Attempts that were dropped because the queue was full.
     pub drops: Option<u64>,
-    /// Connections whose client closed or reset them and had sent nothing, or was sent nothing: they may have been no requests. `None`
-    /// where nobody counts them.
+    /// Connections whose client closed or reset them and had sent nothing, or was sent nothing, and those that the server closed and had
+    /// sent nothing: they may have been no requests, and were not answered. `None` where nobody counts them.
     #[serde(default)]
     pub unasked: Option<u64>,
     /// Connections that the server was done with, having sent something. One that is kept open after the answer is not among them
@@ -128,7 +128,7 @@ pub struct Step {
     pub accepts: f64,
     /// n_d, attempts dropped.
     pub drops: f64,
-    /// Connections whose clients left, which may have been no requests; `None` where nobody counts them.
+    /// Connections that ended without an answer, which may have been no requests; `None` where nobody counts them.
     #[serde(default)]
     pub unasked: Option<f64>,
     /// The part of it for which somebody waited in the queue; `None` where nobody looked so closely.

@@ -2,7 +2,7 @@
 //! of service of any distribution, cores that are shared, pauses, a queue of any length, and clients that retry as TCP does.
 
 use super::model::Random;
-use headroom_control::capacity::{Busy, Listener, ListenerSample, QueueObservation, Step};
+use headroom_control::capacity::{Busy, Connections, Listener, ListenerSample, QueueObservation, Step};
 use headroom_units::Seconds;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -191,7 +191,14 @@ impl Kind {
                             drops: Some(drops),
                             unasked: Some(unasked),
                             answered: Some(answered),
-                            connections: None,
+                            connections: self.is_loops.then(|| {
+                                let on_hand = (working.len() + waiting + inside.len()) as u64;
+                                Connections {
+                                    open: on_hand,
+                                    working: on_hand,
+                                    ..Connections::default()
+                                }
+                            }),
                             loops_busy: busy
                                 .filter(|_| self.is_loops)
                                 .map(|busy| (busy * 1_000.0).round() as u32),
