@@ -12,24 +12,30 @@
 //! * a request whose client left while it waited there stays in the queue, and costs the server as much as any other: the gateway has it in
 //!   flight no more, and sends another. Clients that wait for `p` make the queue grow as long as more than `C p` are in flight, and then
 //!   nobody is answered. So fewer are let in while clients leave, until few do; that is forgotten in a few minutes. While the queue holds more
-//!   of what they left than the server works on at a time it is given one at a time: what comes behind that is left too. How much that is
-//!   follows from who left and how far the queue has gone on since, for others' connections may wait there too. Where clients wait
-//!   for less than two services, or the gateway lets them wait for longer than they do less a service, no bound has them answered;
+//!   of what they left than the server works on at a time it is given what it gets to within a period behind that, and one at a time where
+//!   it does not get to any: what comes behind that is left too. How much that is follows from who left and how far the queue has gone on
+//!   since, for others' connections may wait there too. Where clients wait for less than two services, or the gateway lets them wait for
+//!   longer than they do less a service, no bound has them answered;
 //! * a client that only closes its side is seen to have left once it is answered. Its request is in flight until then, as if it waited;
 //! * where its limit is known, or its queue dropped connections, it is given no more than it works on and nine tenths of the places in
 //!   its queue, and fewer while that still drops, until a few minutes have gone by without; drops while it has few of these requests are
 //!   of somebody else's connections, and no reason to give it fewer;
 //! * where connections carry several requests, a capacity in connections bounds no requests, and there is no bound. How many they carry is
-//!   not to be seen while connections are dropped: then a bound stays.
+//!   not to be seen while connections are dropped: then a bound stays;
+//! * what its queue holds is known for as long as it is read: behind one moment without a reading the bound is that without what clients
+//!   left. A bound that was met lately stays while somebody waits, also where the capacity is not known any more: it was found for this server.
 //!
 //! A server that accepts whatever comes (most event loops) shows neither a limit nor drops, and has no bound.
 //!
 //! One that joins is bounded before it is given its first request, for all that wait may be given to it at once: by the bound that it had
 //! when it served last, else by what it is presumed to take ([`mod@super::presumed`]), and by the places in its queue.
 
+mod vain;
+
 use crate::capacity::Capacity;
 use headroom_units::{PerSecond, Seconds};
 use std::collections::VecDeque;
+use vain::Vain;
 
 /// What is let in of what a server answers within the time given on average.
 const OF_CAPACITY: f64 = 0.8;
@@ -63,10 +69,15 @@ const MORE_THAN_A_FEW: f64 = 3.0;
 const LEAVE_S: f64 = 3.0;
 /// Where no more is sent than this part of what it accepts, it is soon done with what clients left.
 const DRAINS: f64 = 0.5;
+/// A bound of more than so many times what it works on is far from the least that is of use.
+const FAR: f64 = 2.0;
 /// By so much less is let in each time.
 const LESS_FOR_LEAVING: f64 = 0.8;
 /// Clients wait for no less than this part of the time given: with less let in the bound would take minutes to grow to what is of use.
 const LEAST_PATIENCE: f64 = 0.01;
+
+/// For so many periods without a reading what clients left in the queue is taken to be there still.
+const UNREAD_PERIODS: u32 = 1;
 
 /// What a server did in one period.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,6 +106,34 @@ pub struct InHandPeriod {
     pub in_flight: Option<f64>,
 }
 
+/// What is known of a server in a period in which its queue could not be read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InHandUnread {
+    /// How long it was.
+    pub length: Seconds,
+    /// As in [`InHandPeriod`].
+    pub sent: f64,
+    /// As in [`InHandPeriod`].
+    pub left: f64,
+    /// As in [`InHandPeriod`].
+    pub gone: f64,
+    /// As in [`InHandPeriod`].
+    pub in_flight: Option<f64>,
+}
+
+/// The periods since the queue was read last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Since {
+    periods: u32,
+    /// How long they were together, and the last of them.
+    length_s: f64,
+    last_s: f64,
+    /// Requests that were answered.
+    answered: f64,
+    /// Connections that it is taken to have accepted.
+    accepts: f64,
+}
+
 /// How many requests one server is given at a time.
 #[derive(Clone, Debug)]
 pub struct InHand {
@@ -121,6 +160,15 @@ pub struct InHand {
     places: Option<f64>,
     /// How many it is given at most.
     most: Option<u32>,
+    /// The same but for what clients left in its queue.
+    usual: Option<u32>,
+    /// What it may have by its capacity and its places, as they were known last, whoever leaves.
+    within_limits: Option<f64>,
+    /// How long ago it had as many as it may have, while somebody waited, in seconds.
+    met_ago_s: f64,
+    /// What it accepts a second while somebody waits, as it was known last.
+    rate: f64,
+    unread: Since,
     /// The same, and what it worked on, when it took requests last.
     before: Option<(u32, f64)>,
     rests: bool,
@@ -140,15 +188,24 @@ impl InHand {
             busy: VecDeque::new(),
             worked_on: 0.0,
             waited: None,
-            vain: Vain {
-                left: VecDeque::new(),
-            },
+            vain: Vain::new(),
             patience: 1.0,
             leaving: (0.0, 0.0),
             of_places: OF_PLACES,
             dropped_ago_s: f64::INFINITY,
             places: None,
             most: None,
+            usual: None,
+            within_limits: None,
+            met_ago_s: f64::INFINITY,
+            rate: 0.0,
+            unread: Since {
+                periods: 0,
+                length_s: 0.0,
+                last_s: 0.0,
+                answered: 0.0,
+                accepts: 0.0,
+            },
             before: None,
             rests: false,
             is_least: false,
@@ -163,7 +220,7 @@ impl InHand {
     pub fn rest(&mut self, length: Seconds, places: Option<f64>, presumed: Option<PerSecond>) -> Option<u32> {
         let before = match self.rests {
             true => self.before,
-            false => self.most.map(|most| (most, self.worked_on)),
+            false => self.usual.map(|most| (most, self.worked_on)),
         };
         let places = places.or(self.places);
         let by_capacity = presumed.map(|presumed| OF_CAPACITY * presumed.get() * self.within.get());
@@ -178,6 +235,8 @@ impl InHand {
             dropped_ago_s: self.dropped_ago_s + length.get().max(0.0),
             places,
             most,
+            usual: most,
+            within_limits: most.map(f64::from),
             before,
             rests: true,
             ..Self::new(self.within)
@@ -197,12 +256,22 @@ impl InHand {
 
     /// How many it may have from now on; `None` for as many as come.
     pub fn observe(&mut self, period: &InHandPeriod) -> Option<u32> {
-        let length_s = period.length.get().max(0.0);
+        let unread = std::mem::take(&mut self.unread);
+        let mut own_s = period.length.get().max(0.0);
+        let mut length_s = own_s + unread.length_s;
+        // A sample is compared with the last one before, or with one that was taken since.
+        let is_covered = unread.periods > 0 && own_s >= unread.length_s + unread.last_s / 2.0;
+        let (mut answered, mut passed) = (0.0, period.accepts);
+        if is_covered {
+            length_s = own_s;
+            own_s -= unread.length_s;
+            answered = unread.answered;
+            passed = (passed - unread.accepts).max(0.0);
+        }
         let kept = (-length_s / SHARE_S).exp();
-        let mut answered = 0.0;
-        // What was sent and is not there any more was answered; of what was there at first nobody knows.
-        if let Some((now, before)) = period.in_flight.zip(self.in_flight) {
-            answered = period.sent - (now - before);
+        let own_answered = self.answered_since(period.sent, period.in_flight);
+        answered += own_answered.unwrap_or(0.0);
+        if own_answered.is_some() {
             self.accepts = self.accepts * kept + period.accepts;
             self.answered = (self.answered * kept + answered).max(0.0);
         }
@@ -213,37 +282,81 @@ impl InHand {
         if drops {
             self.dropped_ago_s = 0.0;
         }
+        let is_met = self
+            .most
+            .zip(period.in_flight)
+            .is_some_and(|(most, in_flight)| in_flight + period.left >= f64::from(most));
+        self.met_ago_s = match is_met && is_busy(period) {
+            true => 0.0,
+            false => self.met_ago_s + length_s,
+        };
+        self.rate = match met(period.capacity) {
+            Some(capacity) => capacity.get(),
+            None if period.length > Seconds::ZERO => period.accepts / period.length.get(),
+            None => self.rate,
+        };
         self.learn_work(period, length_s);
-        self.vain.observe(period);
+        self.vain.go_on(passed);
+        self.vain.leave(period.left, period.waiting.unwrap_or(0.0));
         self.learn_places(period, length_s, drops);
-        self.learn_patience(period, length_s, answered.max(0.0));
+        self.count_leaving(own_s, period.left, period.gone, own_answered.unwrap_or(0.0));
+        self.learn_patience(period, length_s);
         self.in_flight = period.in_flight;
-        self.most = self.bound(period);
+        self.usual = self.bound(period);
+        self.most = self.usual.map(|usual| self.behind_vain(period, own_s, usual));
         self.most
     }
 
+    /// The same behind a period in which its queue could not be read.
+    pub fn unread(&mut self, period: &InHandUnread) -> Option<u32> {
+        let length_s = period.length.get().max(0.0);
+        let answered = self.answered_since(period.sent, period.in_flight).unwrap_or(0.0);
+        self.in_flight = period.in_flight;
+        let accepts = self.rate * length_s;
+        self.unread = Since {
+            periods: self.unread.periods.saturating_add(1),
+            length_s: self.unread.length_s + length_s,
+            last_s: length_s,
+            answered: self.unread.answered + answered,
+            accepts: self.unread.accepts + accepts,
+        };
+        self.vain.go_on(accepts);
+        self.vain.leave(period.left, self.waited.unwrap_or(0.0));
+        self.count_leaving(length_s, period.left, period.gone, answered);
+        if self.unread.periods > UNREAD_PERIODS {
+            self.most = self.usual;
+        }
+        self.most
+    }
+
+    /// What was sent and is not there any more was answered; of what was there at first nobody knows.
+    fn answered_since(&self, sent: f64, in_flight: Option<f64>) -> Option<f64> {
+        let (now, before) = in_flight.zip(self.in_flight)?;
+        Some(sent - (now - before))
+    }
+
+    /// Without what clients left in its queue.
     fn bound(&mut self, period: &InHandPeriod) -> Option<u32> {
         // Where nothing was counted yet it is as when it joined.
         if self.accepts <= 0.0 {
-            return self.most;
+            return self.usual;
         }
         let is_of_its_own = self.accepts >= OWN_CONNECTIONS * self.answered;
-        let is_dropping = self.most.is_some() && self.dropped_ago_s < SHARE_S;
+        let is_dropping = self.usual.is_some() && self.dropped_ago_s < SHARE_S;
         if !is_of_its_own && !is_dropping {
-            return self.most.filter(|_| self.answered < FEW_ANSWERS);
+            return self.usual.filter(|_| self.answered < FEW_ANSWERS);
         }
-        let met = match period.capacity {
-            Capacity::Presumed(presumed) => Some(presumed),
-            other => other.met(),
-        };
+        let met = met(period.capacity);
         let by_capacity = met.map(|capacity| OF_CAPACITY * capacity.get() * self.within.get());
         let is_limited = met.is_some() || self.dropped_ago_s < FORGET_S;
         let by_places = period
             .places
             .filter(|_| is_limited)
             .map(|places| self.of_places * places + self.worked_on);
-        let most = [by_capacity, by_places].into_iter().flatten().reduce(f64::min)?;
-        let most = self.patience * most;
+        let known = [by_capacity, by_places].into_iter().flatten().reduce(f64::min);
+        let stays = is_busy(period) && self.met_ago_s < SHARE_S;
+        self.within_limits = known.or_else(|| self.within_limits.filter(|_| stays));
+        let most = self.patience * self.within_limits?;
         // Where clients leave because it takes too long, what waits beside what is worked on is worked on in vain.
         let beside = match self.patience < 1.0 {
             // Nobody leaves for it, and it may be able to work on more than it was let.
@@ -255,12 +368,32 @@ impl InHand {
         let least =
             beside.min(self.worked_on + (self.of_places * period.places.unwrap_or(f64::INFINITY)).max(1.0));
         self.is_least = most <= least;
-        // Who comes now waits behind what clients left for longer than a request takes, and leaves too.
-        if self.patience < 1.0 && self.vain.in_queue(period) > self.usual_work().max(1.0) {
-            self.is_least = true;
-            return Some(1);
-        }
         Some(most.max(least).ceil() as u32)
+    }
+
+    /// How many it may have of so many: who comes now waits behind what clients left. Where that is for longer than a request takes it leaves
+    /// too, and where it is less than what is accepted until the bound is found anew, the server is to have work for the rest of that time.
+    fn behind_vain(&self, period: &InHandPeriod, until_next_s: f64, usual: u32) -> u32 {
+        let (vain, work) = (
+            self.vain.in_queue(period.waiting.unwrap_or(0.0)),
+            self.usual_work(),
+        );
+        if self.patience >= 1.0 || vain <= work.max(1.0) {
+            return usual;
+        }
+        let gets_to = self.rate * until_next_s;
+        let behind = match vain < gets_to {
+            // Clients hardly wait for longer than their requests take, so they leave for what is ahead of them, however little that is.
+            true if !self.is_far(usual) => 1.0,
+            true => gets_to - vain + work,
+            false => 1.0,
+        };
+        usual.min(behind.max(1.0).ceil() as u32)
+    }
+
+    /// Whether a bound is far from the least that is of use.
+    fn is_far(&self, bound: u32) -> bool {
+        f64::from(bound) > FAR * self.usual_work().max(1.0)
     }
 
     /// What it works on while somebody waits: the middle of the last periods, for one count may be taken while one of them ends.
@@ -306,21 +439,27 @@ impl InHand {
         period.working.or(steady)
     }
 
-    fn learn_patience(&mut self, period: &InHandPeriod, length_s: f64, answered: f64) {
+    fn count_leaving(&mut self, length_s: f64, left: f64, gone: f64, answered: f64) {
         let kept = (-length_s / LEAVE_S).exp();
-        self.leaving.0 = self.leaving.0 * kept + period.left + period.gone;
-        self.leaving.1 = self.leaving.1 * kept + (answered - period.gone).max(0.0);
+        self.leaving.0 = self.leaving.0 * kept + left + gone;
+        self.leaving.1 = self.leaving.1 * kept + (answered - gone).max(0.0);
+    }
+
+    fn learn_patience(&mut self, period: &InHandPeriod, length_s: f64) {
         let (left, answered) = self.leaving;
         let do_leave = left >= MORE_THAN_A_FEW && left >= LEAVE * (left + answered);
-        // Who leaves a server with an empty queue does so for another reason.
-        let is_busy = period.waiting.is_none_or(|waiting| waiting >= BUSY);
+        // Those that left before are answered for by what is less since.
+        let do_leave = do_leave && period.left + period.gone > 0.0;
         let is_less = period
             .waiting
             .zip(self.waited)
             .is_none_or(|(now, before)| now < before);
         self.waited = period.waiting;
-        let drains = is_less && period.sent + period.left <= DRAINS * period.accepts;
-        if do_leave && is_busy && !drains && self.most.is_some() && !self.is_least {
+        // While what clients left lowers the bound little is sent, however far the bound is from the least.
+        let is_lowered = self.most < self.usual && self.usual.is_some_and(|usual| self.is_far(usual));
+        let drains = is_less && !is_lowered && period.sent + period.left <= DRAINS * period.accepts;
+        // Who leaves a server with an empty queue does so for another reason.
+        if do_leave && is_busy(period) && !drains && self.most.is_some() && !self.is_least {
             self.patience = (self.patience * LESS_FOR_LEAVING).max(LEAST_PATIENCE);
             self.leaving = (0.0, 0.0);
         } else {
@@ -341,30 +480,17 @@ impl InHand {
     }
 }
 
-/// What clients left in a server's queue: first come, first served, it is there until so many were accepted as waited then.
-#[derive(Clone, Debug)]
-struct Vain {
-    /// How many were left in a period, and how many are to be accepted until none of them is there.
-    left: VecDeque<(f64, f64)>,
+/// What a bound goes by.
+fn met(capacity: Capacity) -> Option<PerSecond> {
+    match capacity {
+        Capacity::Presumed(presumed) => Some(presumed),
+        other => other.met(),
+    }
 }
 
-impl Vain {
-    fn observe(&mut self, period: &InHandPeriod) {
-        for (_, before) in &mut self.left {
-            *before -= period.accepts;
-        }
-        self.left.retain(|(_, before)| *before > 0.0);
-        let waiting = period.waiting.unwrap_or(0.0);
-        if period.left > 0.0 && waiting > 0.0 {
-            self.left.push_back((period.left, waiting));
-        }
-    }
-
-    /// How many of those that wait there now may be such.
-    fn in_queue(&self, period: &InHandPeriod) -> f64 {
-        let left: f64 = self.left.iter().map(|(left, _)| left).sum();
-        left.min(period.waiting.unwrap_or(0.0))
-    }
+/// Whether somebody waits, as far as is known.
+fn is_busy(period: &InHandPeriod) -> bool {
+    period.waiting.is_none_or(|waiting| waiting >= BUSY)
 }
 
 /// Whether connections were dropped that may be of what it is given.
@@ -379,6 +505,10 @@ fn is_dropped(period: &InHandPeriod) -> bool {
 #[cfg(test)]
 #[path = "in_hand_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "in_hand_vain_tests.rs"]
+mod vain_tests;
 
 #[cfg(test)]
 #[path = "in_hand_leaving_tests.rs"]

@@ -46,7 +46,7 @@ pub use first_attempts::FirstAttempts;
 pub use fleet::{Fleet, Order};
 pub use held_back::HeldBack;
 pub use hold::{BALANCER_LOST, BROUGHT_BACK, GUARD_LOST, hold};
-pub use in_hand::{InHand, InHandPeriod};
+pub use in_hand::{InHand, InHandPeriod, InHandUnread};
 pub use predictive::Predictive;
 pub use presumed::{Met, Presumed};
 pub use schedule::{Schedule, Scheduled};

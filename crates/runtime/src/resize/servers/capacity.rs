@@ -7,7 +7,7 @@ use crate::resize::queues::{Queue, Shown};
 use headroom_control::NodeObservation;
 use headroom_control::capacity::Capacity;
 use headroom_control::decision::Reason;
-use headroom_control::resize::{InHand, InHandPeriod, PowerState};
+use headroom_control::resize::{InHand, InHandPeriod, InHandUnread, PowerState};
 use headroom_units::Seconds;
 
 impl Servers {
@@ -63,10 +63,24 @@ impl Servers {
             return;
         }
         for at in 0..states.len() {
+            let member = look.as_ref().ok().map(|look| look.members[at]);
+            let in_flight = member
+                .and_then(|member| member.in_flight)
+                .map(|count| count as f64);
             let counted = match &shown[at] {
                 Some(Shown::Counted(counted)) if states[at].takes_requests() => counted,
                 // A moment without a reading is no other server.
-                Some(Shown::Unknown(_)) if states[at].takes_requests() => continue,
+                Some(Shown::Unknown(_)) if states[at].takes_requests() => {
+                    let (sent, left, gone) = self.sent(at, backends);
+                    self.most_in_flight[at] = self.in_hand[at].unread(&InHandUnread {
+                        length: period,
+                        sent,
+                        left,
+                        gone,
+                        in_flight,
+                    });
+                    continue;
+                }
                 found => {
                     let places = match found {
                         Some(Shown::Counted(counted)) => counted.places,
@@ -76,7 +90,6 @@ impl Servers {
                     continue;
                 }
             };
-            let member = look.as_ref().ok().map(|look| look.members[at]);
             let (sent, left, gone) = self.sent(at, backends);
             let seen = InHandPeriod {
                 length: Seconds::new(counted.length_s),
@@ -89,9 +102,7 @@ impl Servers {
                 sent,
                 left,
                 gone,
-                in_flight: member
-                    .and_then(|member| member.in_flight)
-                    .map(|count| count as f64),
+                in_flight,
             };
             self.most_in_flight[at] = self.in_hand[at].observe(&seen);
         }

@@ -220,7 +220,7 @@ impl Servers {
                 trouble.push("the balancer's own check finds it down".to_owned());
             }
             trouble.extend(unknown);
-            trouble.extend(self.unheard[at].is_said().then(|| UNHEARD.to_owned()));
+            trouble.extend(self.unheard[at].is_sure().then(|| UNHEARD.to_owned()));
             all.push(Seen { counted, trouble });
         }
         all

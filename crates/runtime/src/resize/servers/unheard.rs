@@ -24,6 +24,8 @@ pub(super) enum Heard {
 pub(super) struct Unheard {
     since: Option<Instant>,
     /// It was so for too long to be a server that starts anew or dies.
+    is_sure: bool,
+    /// It was said, and the queue was not counted since: a server that dies and comes back is no news of its configuration.
     is_said: bool,
 }
 
@@ -33,26 +35,31 @@ impl Unheard {
         match heard {
             Heard::Nobody => {}
             Heard::Unknown => return None,
-            Heard::Counted | Heard::Gone => {
-                let was_said = std::mem::take(self).is_said;
-                return (was_said && heard == Heard::Counted).then_some(false);
+            Heard::Counted => return std::mem::take(self).is_said.then_some(false),
+            Heard::Gone => {
+                *self = Self {
+                    is_said: self.is_said,
+                    ..Self::default()
+                };
+                return None;
             }
         }
         let since = *self.since.get_or_insert(now);
-        let is_news = !self.is_said && now.duration_since(since) >= after;
+        self.is_sure |= now.duration_since(since) >= after;
+        let is_news = self.is_sure && !self.is_said;
         self.is_said |= is_news;
         is_news.then_some(true)
     }
 
     /// Whether it is so beyond doubt.
-    pub(super) const fn is_said(self) -> bool {
-        self.is_said
+    pub(super) const fn is_sure(self) -> bool {
+        self.is_sure
     }
 
     /// Whether nothing is known of what comes to it, for it never was counted, or it is so beyond doubt. One that dies is found to answer for a
     /// moment, too.
     pub(super) const fn is_uncounted(self, never_counted: bool) -> bool {
-        self.is_said || never_counted && self.since.is_some()
+        self.is_sure || never_counted && self.since.is_some()
     }
 }
 
@@ -83,5 +90,31 @@ mod tests {
         at(9, Heard::Nobody);
         at(19, Heard::Nobody);
         assert_eq!(at(20, Heard::Gone), (None, false, false));
+    }
+
+    #[test]
+    fn it_is_said_once_however_often_the_server_dies_until_it_is_counted() {
+        let start = Instant::now();
+        let after = Duration::from_secs(3);
+        let mut unheard = Unheard::default();
+        let mut at = |second: u64, heard| {
+            let news = unheard.observe(heard, start + Duration::from_secs(second), after);
+            (news, unheard.is_sure())
+        };
+        assert_eq!(at(0, Heard::Nobody), (None, false));
+        assert_eq!(at(3, Heard::Nobody), (Some(true), true));
+        for crash in [10, 20, 30] {
+            assert_eq!(at(crash, Heard::Gone), (None, false));
+            assert_eq!(at(crash + 1, Heard::Nobody), (None, false));
+            assert_eq!(
+                at(crash + 4, Heard::Nobody),
+                (None, true),
+                "known again, and no news"
+            );
+        }
+        assert_eq!(at(40, Heard::Gone), (None, false));
+        assert_eq!(at(41, Heard::Counted), (Some(false), false));
+        assert_eq!(at(42, Heard::Nobody), (None, false));
+        assert_eq!(at(45, Heard::Nobody), (Some(true), true), "another time");
     }
 }
