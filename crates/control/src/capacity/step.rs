@@ -94,6 +94,10 @@ pub struct Connections {
 /// What was read of a listener at the end of a sampling step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are of the large one, and it is copied, not kept"
+)]
 pub enum ListenerSample {
     /// It is there.
     Listening(Listener),
