@@ -22,6 +22,7 @@ pub(super) struct Interval {
     pub accepts: f64,
     /// What was answered; accepted, where that is not counted.
     pub served: f64,
+    pub is_answered: bool,
     /// Whether somebody waited at its start.
     pub waited: bool,
     /// The part of it that counts because enough waited.
@@ -33,6 +34,8 @@ pub(super) struct Interval {
 struct Cycle {
     all: Busy,
     found: Busy,
+    /// Those that it began with.
+    accepts: f64,
     silent: u32,
     /// Whether what was before it was counted.
     goes_on: bool,
@@ -53,7 +56,7 @@ impl Bunches {
         let is_bunch = accepts >= MIN_BUNCH.max(BUNCH_TIMES * (rate * time));
         let Some(mut cycle) = self.cycle.take() else {
             if is_bunch {
-                self.begin(found.time > Seconds::ZERO);
+                self.begin(accepts, found.time > Seconds::ZERO);
             }
             return found;
         };
@@ -70,19 +73,25 @@ impl Bunches {
         }
         if !(is_bunch && interval.waited && cycle.silent >= MIN_SILENT) {
             if is_bunch {
-                self.begin(found.time > Seconds::ZERO);
+                self.begin(accepts, found.time > Seconds::ZERO);
             }
             return cycle.found;
         }
-        self.begin(true);
+        self.begin(accepts, true);
         Busy {
+            // Where only accepts are counted, those that it took for this time are what it was done with in it.
+            accepts: match interval.is_answered {
+                true => cycle.all.accepts,
+                false => cycle.accepts,
+            },
             spells: f64::from(u8::from(!cycle.goes_on)),
             ..cycle.all
         }
     }
 
-    fn begin(&mut self, goes_on: bool) {
+    fn begin(&mut self, accepts: f64, goes_on: bool) {
         self.cycle = Some(Cycle {
+            accepts,
             all: Busy::default(),
             found: Busy::default(),
             silent: 0,
@@ -113,6 +122,7 @@ mod tests {
             time,
             accepts,
             served,
+            is_answered: true,
             waited,
             found: if counts { found } else { Busy::default() },
         }
@@ -163,5 +173,27 @@ mod tests {
         let hangs = vec![interval(0.0, 0.0, true, true); 300];
         let Busy { time, .. } = taken(&mut bunches, &hangs);
         assert!((time.get() - 6.0).abs() < 0.1, "{time:?}");
+    }
+
+    #[test]
+    fn where_only_accepts_are_counted_those_that_a_cycle_began_with_took_its_time() {
+        let mut bunches = Bunches::default();
+        let accepted = |accepts, waited| Interval {
+            is_answered: false,
+            ..interval(accepts, accepts, waited, false)
+        };
+        // 400/s come to one that takes 200/s: each bunch is twice the last, and so is the time for it.
+        let mut all = Busy::default();
+        for bunch in [16.0, 32.0, 64.0, 128.0] {
+            all = all.plus(bunches.take(accepted(bunch, true), RATE));
+            let silent = (bunch / 200.0 / 0.02) as usize - 1;
+            for _ in 0..silent {
+                all = all.plus(bunches.take(accepted(0.0, true), RATE));
+            }
+        }
+        assert!(
+            (all.accepts / all.time.get() / 200.0 - 1.0).abs() < 0.05,
+            "{all:?}"
+        );
     }
 }

@@ -157,7 +157,8 @@ impl BusyMeter {
             return Busy::default();
         };
         self.answers.take(time.get(), accepts, &now);
-        let served = self.answers.between(&before, &now).unwrap_or(accepts);
+        let answered = self.answers.between(&before, &now);
+        let served = answered.unwrap_or(accepts);
         let waited = before.shortest.is_some_and(|length| length > 0);
         let rate = self.rate.max(capacity.value().unwrap_or(PerSecond::ZERO));
         let needed = safe_length(rate, time, self.dispersion);
@@ -188,6 +189,7 @@ impl BusyMeter {
             time,
             accepts,
             served,
+            is_answered: answered.is_some(),
             waited,
             found,
         };

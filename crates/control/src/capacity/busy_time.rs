@@ -126,20 +126,20 @@ impl BusyTimeMonitor {
 
     /// Takes an observation; the answer changes once a sampling period.
     pub fn observe(&mut self, told: &QueueObservation) -> Estimate {
-        let observation = &of_those_who_wait(told);
         let known = self.known();
-        let mut found = self.fine.take(observation, known);
-        let length_s = observation.length.get();
+        let mut found = self.fine.take(told, known);
+        let length_s = told.length.get();
         self.elapsed_s += length_s;
         let valid = length_s > 0.0 && self.elapsed_s.is_finite();
         if valid {
             self.now_s += length_s;
-            let [all, listener] = [told, observation].map(|one| match one.sample {
+            let listener = match told.sample {
                 ListenerSample::Listening(listener) => Some(listener),
                 ListenerSample::Nobody | ListenerSample::Unread => None,
-            });
-            self.loops.take(self.now_s, told.length, all);
-            if let Some(before) = self.clients.take(self.now_s, observation, self.fine.answers()) {
+            };
+            self.loops.take(self.now_s, told.length, listener);
+            let of_clients = of_those_who_wait(told);
+            if let Some(before) = self.clients.take(self.now_s, &of_clients, self.fine.answers()) {
                 self.evidence = before;
             }
             if !self.fine.answers().count() {
@@ -164,7 +164,7 @@ impl BusyTimeMonitor {
         }
         let whole = QueueObservation {
             length: Seconds::new(if valid { self.elapsed_s } else { f64::NAN }),
-            ..*observation
+            ..*told
         };
         self.elapsed_s = 0.0;
         let busy = std::mem::take(&mut self.busy);
@@ -253,7 +253,9 @@ impl BusyTimeMonitor {
     /// Forgets what no longer holds.
     fn learn(&mut self) -> Shown {
         self.loops.age(self.now_s, self.tuning.forget_s);
-        if let Some(by_loops) = self.by_loops().and_then(Capacity::met) {
+        if let Some(by_loops) = self.by_loops().and_then(Capacity::met)
+            && !self.loops.are_kept_open()
+        {
             // What it has accepted may wait inside.
             self.served.cap(by_loops);
         }
@@ -443,6 +445,15 @@ impl BusyTimeMonitor {
             {
                 return Capacity::Exact(found);
             }
+            // What its queue shows now is newer than what it answered when its loops were full last, and of what is answered on connections
+            // that are kept open they tell nothing.
+            (Some(Capacity::About(by_loops)), found @ (Capacity::Exact(known) | Capacity::About(known)))
+                if known > by_loops && !self.loops.are_full() && self.loops.are_kept_open() =>
+            {
+                found
+            }
+            // Those whose clients left may have been worked for.
+            (Some(by_loops), _) if self.clients.have_left() => return by_loops.unconfirmed(),
             (Some(by_loops), _) => return by_loops,
             // It may be of batches, which say nothing of what is served.
             (None, found) if self.loops.are_full() => found.unconfirmed(),

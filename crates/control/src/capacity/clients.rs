@@ -195,8 +195,8 @@ impl Clients {
         self.most = match self.doubt {
             Some((_, Doubt::Cancelled(_))) if !was_cancelled && self.most.is_none() => self.before(now_s),
             // What was counted since they began is no more sure for those that ask for nothing at times.
-            Some(_) => self.most,
-            None => None,
+            Some((_, Doubt::Cancelled(_) | Doubt::Gone(_) | Doubt::Unanswered { .. })) => self.most,
+            _ => None,
         };
     }
 
@@ -220,6 +220,11 @@ impl Clients {
             for_s,
             times,
         })
+    }
+
+    /// Whether many of those that it accepted ended without an answer.
+    pub(super) fn have_left(&self) -> bool {
+        self.answers.is_some_and(|left| left >= SHARE)
     }
 
     /// The connections of a server of whose workers clients hold some.

@@ -26,6 +26,8 @@ const ENOUGH: usize = 10;
 const ENOUGH_WITHIN: f64 = 0.05;
 /// Half the width of the interval, as a share of the rate, within which it is exact.
 const EXACT_WITHIN: f64 = 0.15;
+/// For so many seconds one that became idle still has a last second in which it ran; one that runs for longer with nobody there polls.
+const POLLS_S: f64 = 3.0;
 /// Seconds without which nothing is exact: one that polls and is nearly full has somebody inside at some looks in a row by chance.
 const MIN_EXACT: usize = 5;
 /// The least index of dispersion that seconds are believed to show.
@@ -86,6 +88,9 @@ pub(super) struct Loops {
     faster: Option<(PerSecond, PerSecond)>,
     /// Connections that carry one request after another, as they were last seen.
     kept: u64,
+    /// For how long in a row they run though nobody is there, and whether that was so long that they poll.
+    idle_s: f64,
+    polls: bool,
 }
 
 impl Loops {
@@ -96,7 +101,9 @@ impl Loops {
             self.kept = if is_many(found) { found.kept } else { 0 };
         }
         let last = std::mem::replace(&mut self.last, listener);
-        let has_become = is_full && !std::mem::replace(&mut self.is_full, is_full);
+        let was_full = std::mem::replace(&mut self.is_full, is_full);
+        let has_become = is_full && !was_full;
+        self.find_polling(listener.as_ref(), length);
         let Some([answered, accepted]) = last.zip(listener).and_then(|(last, now)| counted(&last, &now))
         else {
             self.begin(is_full);
@@ -129,6 +136,16 @@ impl Loops {
             }
             self.begin(is_full);
         }
+    }
+
+    /// One that runs while nobody is there runs whatever comes: that somebody is there at each look is no sign that it has no time left.
+    fn find_polling(&mut self, listener: Option<&Listener>, length: Seconds) {
+        let runs_idle = |one: &Listener| runs(one) && one.connections.is_some() && inside(one) == 0;
+        self.idle_s = match listener.is_some_and(runs_idle) {
+            true => self.idle_s + length.get(),
+            false => 0.0,
+        };
+        self.polls |= self.idle_s >= POLLS_S;
     }
 
     fn begin(&mut self, is_full: bool) {
@@ -242,6 +259,7 @@ impl Loops {
             && self.above.is_empty()
             && self.full.len() >= MIN_EXACT
             && !self.are_kept_open()
+            && !self.polls
             && now_s - self.full_at_s <= stale_s;
         let rate = PerSecond::new(rate);
         Some(match is_exact {
@@ -251,7 +269,7 @@ impl Loops {
     }
 
     /// Whether connections may be kept open after they are answered: then not all answers are counted.
-    fn are_kept_open(&self) -> bool {
+    pub(super) fn are_kept_open(&self) -> bool {
         let sum = |of: fn(&Second) -> f64| self.full.iter().map(of).sum::<f64>();
         self.kept > 0 || sum(|second| second.answered) < ANSWERED_SHARE * sum(|second| second.accepted)
     }
@@ -311,8 +329,16 @@ impl Loops {
 
 /// Whether its loops run, or wait for a CPU, all the time, and somebody waits for them.
 fn is_full(now: &Listener) -> bool {
-    let inside = now.connections.map_or(0, |found| found.working) + u64::from(now.length.unwrap_or(0));
-    now.loops_busy.is_some_and(|busy| busy >= FULL) && inside >= MIN_INSIDE
+    runs(now) && inside(now) >= MIN_INSIDE
+}
+
+fn runs(now: &Listener) -> bool {
+    now.loops_busy.is_some_and(|busy| busy >= FULL)
+}
+
+/// Those that wait for it, or that it works on.
+fn inside(now: &Listener) -> u64 {
+    now.connections.map_or(0, |found| found.working) + u64::from(now.length.unwrap_or(0))
 }
 
 /// Whether so many are kept open that a part of the answers may be theirs.

@@ -9,6 +9,9 @@ struct Watched {
     answered: u64,
     accepts: u64,
     connections: Option<Connections>,
+    /// How many of those accepted in a second end without an answer.
+    unasked: Option<u64>,
+    ended: u64,
     said: Vec<Estimate>,
 }
 
@@ -32,6 +35,8 @@ impl Watched {
             answered: 0,
             accepts: 0,
             connections: Some(MANY),
+            unasked: None,
+            ended: 0,
             said: Vec::new(),
         }
     }
@@ -43,6 +48,7 @@ impl Watched {
                 let part = |count: u64| count * at / 10 - count * (at - 1) / 10;
                 self.answered += part(*of_second);
                 self.accepts += part(accepted);
+                self.ended += part(self.unasked.unwrap_or(0));
                 let estimate = self.monitor.observe(&QueueObservation {
                     length: Seconds::new(0.1),
                     sample: ListenerSample::Listening(Listener {
@@ -54,7 +60,7 @@ impl Watched {
                         arrivals: Some(self.accepts),
                         accepts: Some(self.accepts),
                         drops: Some(0),
-                        unasked: None,
+                        unasked: self.unasked.map(|_| self.ended),
                         answered: Some(self.answered),
                         connections: self.connections,
                         loops_busy,
@@ -228,8 +234,8 @@ fn a_loop_that_polls_while_nobody_waits_for_it_is_not_full() {
     });
     let estimate = watched.sees(Some(1_000), 40, &[40; 20]).clone();
     assert_eq!(estimate.capacity.name(), "lower-bound", "{estimate:?}");
-    // Somebody waited at some looks, and it serves three times as many.
-    watched.connections = Some(MANY);
+    // Of another somebody waited at some looks, and it serves three times as many.
+    let mut watched = Watched::new();
     assert_eq!(said(watched.sees(Some(1_000), 40, &[40; 10])).0, "exact");
     for at in 0..8 {
         watched.connections = Some(if at % 2 == 0 { MANY } else { Connections::default() });
@@ -237,5 +243,51 @@ fn a_loop_that_polls_while_nobody_waits_for_it_is_not_full() {
         let (kind, value, rule) = said(&estimate);
         assert!(at == 0 || kind != "exact" || value > 100.0, "{estimate:?}");
         assert!(at < 5 || rule != "loop-full" && kind != "about", "{estimate:?}");
+    }
+}
+
+#[test]
+fn where_clients_left_it_may_have_worked_for_them_and_nothing_is_exact() {
+    let mut watched = Watched::new();
+    watched.unasked = Some(40);
+    let estimate = watched.sees(Some(1_000), 100, &[60; 20]).clone();
+    assert_eq!(
+        (said(&estimate).0, said(&estimate).1),
+        ("about", 60.0),
+        "{estimate:?}"
+    );
+}
+
+#[test]
+fn loops_that_have_become_idle_are_full_no_more() {
+    let listener = |loops_busy| Listener {
+        identity: 1,
+        limit: None,
+        length: Some(0),
+        shortest: Some(0),
+        lengths_seen: None,
+        arrivals: None,
+        accepts: Some(0),
+        drops: None,
+        unasked: None,
+        answered: Some(0),
+        connections: Some(MANY),
+        loops_busy: Some(loops_busy),
+    };
+    let mut loops = Loops::default();
+    for (at, busy) in [1_000, 1_000, 500, 500, 1_000].into_iter().enumerate() {
+        loops.take(at as f64, Seconds::new(1.0), Some(listener(busy)));
+        assert_eq!(loops.are_full(), busy == 1_000, "{at}");
+    }
+}
+
+#[test]
+fn of_a_loop_that_was_seen_to_run_with_nobody_there_nothing_is_exact() {
+    let mut watched = Watched::new();
+    watched.connections = Some(Connections::default());
+    watched.sees(Some(1_000), 40, &[40; 5]);
+    watched.connections = Some(MANY);
+    for _ in 0..20 {
+        assert_ne!(said(watched.sees(Some(1_000), 40, &[40])).0, "exact");
     }
 }

@@ -1,7 +1,7 @@
 //! How long a server must be one too many before it goes: what a boot is worth, and more where that was regretted.
 //!
 //! Near the capacity of so many servers the noise of the load and of the estimates lets one go and asks for it again, for ever. Where
-//! one is asked for soon after one went, or requests are late before it is back, the next waits twice as long; where not, half as long again.
+//! one is asked for soon after one went, or requests are late within twice the wait, the next waits twice as long; where not, half as long again.
 
 /// So many times the wait after one went nobody misses it any more.
 const FORGIVEN: f64 = 2.0;

@@ -269,14 +269,15 @@ impl QueueMeter for EbpfQueueMeter {
         let counted = total(&tallies);
         let enqueued = counted.enqueued + self.account.retired.enqueued;
         let length: Length = sum(&listeners);
-        let loops_busy = self.loops.busy(&mut self.diag, self.port, &listeners, at);
-        let mut connections = self
-            .accepted
-            .of(&mut self.diag, self.port, (length, loops_busy), at)?;
+        // Before connections and threads are looked at, which takes longer at times.
         let reset = self.controls.get(&program::RESETS, 0).map_err(map_error)?;
         let cancelled = self.controls.get(&program::CANCELLED, 0).map_err(map_error)?;
         let unasked = self.controls.get(&program::UNASKED, 0).map_err(map_error)?;
         let answered = self.controls.get(&program::ANSWERED, 0).map_err(map_error)?;
+        let loops_busy = self.loops.busy(&mut self.diag, self.port, &listeners, at);
+        let mut connections = self
+            .accepted
+            .of(&mut self.diag, self.port, (length, loops_busy), at)?;
         let gone = self.resets.among(length.now, at, enqueued, reset);
         let cancelled = self.cancelled.among(length.now, at, enqueued, cancelled);
         if let Some(connections) = &mut connections {
