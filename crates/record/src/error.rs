@@ -16,7 +16,7 @@ pub enum Error {
     },
     /// The folder of the file could not be made.
     #[error(
-        "{path}: cannot make the folder of the flight recorder: {source}. Name another file (--db, or record.db of its configuration), or make it writable"
+        "{path}: cannot make the folder of the flight recorder: {source}. Name another file (--db), or make it writable"
     )]
     Folder {
         /// The folder.
@@ -40,7 +40,7 @@ pub enum Error {
     },
     /// The file could not be opened or set up.
     #[error(
-        "{path}: cannot open the flight recorder: {source}. Check that the file exists, may be read and written, and that its disk has room, or name another (--db, or record.db of its configuration)"
+        "{path}: cannot open the flight recorder: {source}. Check that the file exists, may be read and written, and that its disk has room, or name another (--db)"
     )]
     Open {
         /// The file.
@@ -50,7 +50,7 @@ pub enum Error {
     },
     /// There is no room for a run.
     #[error(
-        "{path}: its disk has no room for a run: {source}. Free a mebibyte or more there, or name another file (--db, or record.db of its configuration)"
+        "{path}: its disk has no room for a run: {source}. Free a mebibyte or more there, or name another file (--db)"
     )]
     NoRoom {
         /// The file.

@@ -6,12 +6,13 @@ use headroom_node::Roots;
 use headroom_node::queue::{EbpfQueueMeter, QueueError};
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A server that takes each connection and closes it.
+/// A server that takes each connection, answers and closes it.
 pub struct Server {
     pub address: SocketAddr,
     taken: Arc<AtomicU64>,
@@ -25,7 +26,9 @@ impl Server {
         let counted = Arc::clone(&taken);
         // It ends with the test's process.
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
+            for mut stream in listener.incoming().flatten() {
+                // Who has gone already takes no answer.
+                let _ = stream.write_all(b"ok");
                 drop(stream);
                 counted.fetch_add(1, Ordering::SeqCst);
             }
@@ -35,7 +38,8 @@ impl Server {
 
     pub fn connect(&self, times: u64) {
         for _ in 0..times {
-            TcpStream::connect(self.address).unwrap();
+            let mut stream = TcpStream::connect(self.address).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
         }
     }
 
