@@ -252,7 +252,8 @@ impl BusyTimeMonitor {
 
     /// Forgets what no longer holds.
     fn learn(&mut self) -> Shown {
-        self.loops.age(self.now_s, self.tuning.forget_s);
+        self.loops
+            .learn(self.now_s, self.tuning.stale_s, self.tuning.forget_s);
         if let Some(by_loops) = self.by_loops().and_then(Capacity::met)
             && !self.loops.are_kept_open()
         {
@@ -401,7 +402,12 @@ impl BusyTimeMonitor {
     fn interval_and_age(&mut self, capacity: Capacity) -> (Option<[PerSecond; 2]>, Option<Seconds>) {
         let (interval, last_s) = match capacity {
             capacity if self.by_loops() == Some(capacity) => {
-                (Some(self.loops.interval()), Some(self.loops.last_s()))
+                let interval = self.loops.interval(self.now_s, self.tuning.stale_s);
+                let more = self.clients.with_those_who_left();
+                (
+                    interval.map(|[low, high]| [low, high * more]),
+                    self.loops.last_s(),
+                )
             }
             Capacity::Exact(_) | Capacity::About(_) => {
                 let serves_more = self.floor_of_held().is_some();
@@ -452,8 +458,6 @@ impl BusyTimeMonitor {
             {
                 found
             }
-            // Those whose clients left may have been worked for.
-            (Some(by_loops), _) if self.clients.have_left() => return by_loops.unconfirmed(),
             (Some(by_loops), _) => return by_loops,
             // It may be of batches, which say nothing of what is served.
             (None, found) if self.loops.are_full() => found.unconfirmed(),
@@ -467,8 +471,13 @@ impl BusyTimeMonitor {
     }
 
     /// What it is by its event loops; `None` where they were never full, as far as is remembered.
-    fn by_loops(&self) -> Option<Capacity> {
-        self.loops.capacity(self.now_s, self.tuning.stale_s)
+    fn by_loops(&mut self) -> Option<Capacity> {
+        let found = self.loops.capacity(self.now_s, self.tuning.stale_s)?;
+        // Those whose clients left may have been worked for.
+        Some(match self.clients.have_left() {
+            true => found.unconfirmed(),
+            false => found,
+        })
     }
 
     /// What the server serves while clients hold workers, where that is surely more than it was known to serve before.

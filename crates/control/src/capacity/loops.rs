@@ -5,85 +5,55 @@
 //! the operational laws have it: at full utilisation the throughput is the inverse of what a request demands (P. J. Denning, J. P. Buzen,
 //! "The Operational Analysis of Queueing Network Models", ACM Computing Surveys 10(3), 1978). Below that no number follows: a loop that
 //! blocks, or has something behind it, serves far less than its throughput over its utilisation.
+//!
+//! How sure that is, and whether the server has changed, its answers say as those with somebody waiting do ([`super::evidence`]).
 
 use super::Capacity;
-use super::evidence::Change;
+use super::busy::Busy;
+use super::evidence::{Change, Evidence};
 use super::step::{Connections, Listener};
 use headroom_units::{PerSecond, Seconds};
-use std::collections::VecDeque;
 
-/// From so many thousandths a loop is full: what was measured of full ones is 970 to 1010, of ones at nine tenths of their load 940 at
-/// most (docs/capacity.md).
+/// From so many thousandths a loop is full. At nine tenths of its load one that only computes has a tenth of its time left.
 const FULL: u32 = 970;
-/// Seconds of it in a row from which it is told: a burst that loops work off is shorter.
-const MIN_FULL: usize = 3;
+/// For so many seconds in a row they are full before it is told: a burst that loops work off is shorter.
+const TOLD_S: f64 = 3.0;
+/// For so many seconds in all before anything is exact: one that polls and is nearly full has somebody inside at some looks in a row by
+/// chance.
+const EXACT_S: f64 = 5.0;
 /// Connections that wait for a server whose loops are full, or that it works on, at each look: what a loop runs for while nobody waits for
 /// it, as one that polls does, is no work.
 const MIN_INSIDE: u64 = 2;
-/// Seconds that are remembered, and as many that are enough where they are as sure as this.
-const MAX_SECONDS: usize = 60;
-const ENOUGH: usize = 10;
-const ENOUGH_WITHIN: f64 = 0.05;
-/// Half the width of the interval, as a share of the rate, within which it is exact.
-const EXACT_WITHIN: f64 = 0.15;
 /// For so many seconds one that became idle still has a last second in which it ran; one that runs for longer with nobody there polls.
 const POLLS_S: f64 = 3.0;
-/// Seconds without which nothing is exact: one that polls and is nearly full has somebody inside at some looks in a row by chance.
-const MIN_EXACT: usize = 5;
-/// The least index of dispersion that seconds are believed to show.
-const MIN_DISPERSION: f64 = 0.1;
-/// One that is off by less than this is no sign of a change, nor one by less than as many standard deviations.
-const MIN_CHANGE: f64 = 0.1;
-const CHANGE_ERRORS: f64 = 3.0;
-/// Where less than this share of what is accepted is answered, connections may be kept open after answers, which are not counted then.
+/// Over so many seconds it is looked whether it serves more than when they were full: by this share, and by as many standard deviations.
+const MORE_S: f64 = 3.0;
+const MORE: f64 = 1.1;
+const MORE_ERRORS: f64 = 3.0;
+/// Where less than this share of what is accepted is answered, over so many seconds, connections may be kept open after answers, which are
+/// not counted then.
 const ANSWERED_SHARE: f64 = 0.5;
+const ANSWERED_S: f64 = 10.0;
 /// The share of the connections that are kept open after an answer from which more may be answered on them than is counted.
 const KEPT_SHARE: f64 = 0.1;
-/// Fewer answers than this in all the seconds say nothing: most of the work may be for connections that stay open.
-const MIN_ANSWERS: f64 = 5.0;
-
-/// What was counted in a second, or a little more.
-#[derive(Clone, Copy, Debug, Default)]
-struct Second {
-    length_s: f64,
-    answered: f64,
-    accepted: f64,
-}
-
-impl Second {
-    fn rate(self) -> f64 {
-        self.answered / self.length_s
-    }
-
-    fn add(&mut self, part: Self) {
-        self.length_s += part.length_s;
-        self.answered += part.answered;
-        self.accepted += part.accepted;
-    }
-
-    /// A rounding is no part of a second.
-    fn is_whole(self) -> bool {
-        self.length_s >= 1.0 - 1e-6
-    }
-}
 
 /// Watches it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loops {
     last: Option<Listener>,
-    /// Whether they are full now, and were since the second that has begun did.
     is_full: bool,
-    was_full: bool,
-    begun: Second,
-    /// The seconds since they became full, before they are enough in a row.
-    spell: Vec<Second>,
-    /// The others that were full, without those before a change.
-    full: VecDeque<Second>,
-    /// When the last of these ended.
-    full_at_s: f64,
-    /// The second that has begun, full or not, and the last ones in a row that were each more than it serves when full.
-    any: Second,
-    above: Vec<Second>,
+    /// What was answered since they became full, before that is long enough.
+    spell: Vec<(f64, Busy)>,
+    /// For how long they are, and were in all since the server changed.
+    spell_s: f64,
+    full_s: f64,
+    /// What was answered while they were full.
+    evidence: Evidence,
+    /// What was answered and accepted meanwhile, of late.
+    answered: f64,
+    accepted: f64,
+    /// What was answered of late, full or not, while it is more than when they were.
+    above: Busy,
     change: Option<Change>,
     faster: Option<(PerSecond, PerSecond)>,
     /// Connections that carry one request after another, as they were last seen.
@@ -101,41 +71,42 @@ impl Loops {
             self.kept = if is_many(found) { found.kept } else { 0 };
         }
         let last = std::mem::replace(&mut self.last, listener);
-        let was_full = std::mem::replace(&mut self.is_full, is_full);
-        let has_become = is_full && !was_full;
+        let before = std::mem::replace(&mut self.is_full, is_full);
         self.find_polling(listener.as_ref(), length);
-        let Some([answered, accepted]) = last.zip(listener).and_then(|(last, now)| counted(&last, &now))
-        else {
-            self.begin(is_full);
-            self.spell.clear();
-            (self.any, self.above) = (Second::default(), Vec::new());
+        let counted = last.zip(listener).and_then(|(last, now)| counted(&last, &now));
+        let Some([answered, accepted]) = counted else {
+            self.end_spell();
+            self.above = Busy::default();
             return;
         };
-        let part = Second {
-            length_s: length.get(),
-            answered,
-            accepted,
+        let part = Busy {
+            time: length,
+            accepts: answered,
+            spells: 0.0,
         };
-        self.any.add(part);
-        if self.any.is_whole() {
-            let second = std::mem::take(&mut self.any);
-            self.compare(second);
-        }
-        if has_become {
-            self.begin(is_full);
-            self.spell.clear();
+        self.compare(part);
+        // They were full for the whole of it where they were at both its ends.
+        if !(is_full && before) {
+            self.end_spell();
             return;
         }
-        self.begun.add(part);
-        self.was_full &= is_full;
-        if self.begun.is_whole() {
-            let second = self.begun;
-            match self.was_full {
-                true => self.add_full(now_s, second),
-                false => self.spell.clear(),
+        self.spell_s += length.get();
+        let kept = (-length.get() / ANSWERED_S).exp();
+        self.answered = self.answered * kept + answered;
+        self.accepted = self.accepted * kept + accepted;
+        self.spell.push((now_s, part));
+        // A rounding is no part of it.
+        if self.spell_s >= TOLD_S - 1e-6 {
+            for (at_s, part) in std::mem::take(&mut self.spell) {
+                self.full_s += part.time.get();
+                self.evidence.add(at_s, part);
             }
-            self.begin(is_full);
         }
+    }
+
+    fn end_spell(&mut self) {
+        self.spell.clear();
+        self.spell_s = 0.0;
     }
 
     /// One that runs while nobody is there runs whatever comes: that somebody is there at each look is no sign that it has no time left.
@@ -148,81 +119,44 @@ impl Loops {
         self.polls |= self.idle_s >= POLLS_S;
     }
 
-    fn begin(&mut self, is_full: bool) {
-        self.begun = Second::default();
-        self.was_full = is_full;
-    }
-
-    fn add_full(&mut self, now_s: f64, second: Second) {
-        self.spell.push(second);
-        if self.spell.len() < MIN_FULL {
-            return;
-        }
-        self.full_at_s = now_s;
-        // Those of a spell that is long enough are taken with it; later ones by one.
-        let new = match self.spell.len() {
-            MIN_FULL => self.spell.clone(),
-            _ => vec![second],
-        };
-        for second in new {
-            self.full.push_back(second);
-            self.find_change();
-        }
-        self.spell.truncate(MIN_FULL + 1);
-        self.forget_needless();
-    }
-
-    /// Two seconds in a row that are far off on one side of those before: the server has changed between them.
-    fn find_change(&mut self) {
-        let Some(at) = self
-            .full
-            .len()
-            .checked_sub(2)
-            .filter(|before| *before >= MIN_FULL)
-        else {
-            return;
-        };
-        let before = self.full.iter().take(at);
-        let Some(sides) = sides(before.clone()) else {
-            return;
-        };
-        let newer = self.full.iter().skip(at);
-        let off: Vec<i8> = newer.map(|second| side(sides, second.rate())).collect();
-        if off == [1, 1] || off == [-1, -1] {
-            // The change came within the first of the two.
-            let kept = self.full.back().copied();
-            self.change = kept.map(|kept| Change {
-                before: PerSecond::new(mean(before)),
-                since: PerSecond::new(kept.rate()),
-            });
-            self.full = kept.into_iter().collect();
-        }
-    }
-
-    fn forget_needless(&mut self) {
-        while self.full.len() > MAX_SECONDS {
-            self.full.pop_front();
-        }
-        let newest = self.full.iter().rev().take(ENOUGH);
-        let is_enough = half_width(newest.clone()) <= ENOUGH_WITHIN * mean(newest);
-        if is_enough && self.full.len() > ENOUGH {
-            self.full.drain(..self.full.len() - ENOUGH);
-        }
-    }
-
     /// One that serves more now than it did with its loops full is another, or they were not.
-    fn compare(&mut self, second: Second) {
-        let most = sides(self.full.iter()).map(|[_, most]| most);
-        if most.is_none_or(|most| second.rate() <= most) {
-            self.above.clear();
+    fn compare(&mut self, part: Busy) {
+        let rate = self.evidence.rate();
+        self.above = self.above.plus(part);
+        let expected = rate.get() * self.above.time.get();
+        let error = MORE_ERRORS * (expected * self.evidence.dispersion()).sqrt();
+        if expected <= 0.0 || self.above.accepts <= (MORE * expected).max(expected + error) {
+            // Less is too little to tell, for as long as that.
+            if self.above.time.get() >= MORE_S || expected <= 0.0 {
+                self.above = Busy::default();
+            }
             return;
         }
-        self.above.push(second);
-        if self.above.len() >= MIN_FULL {
-            let rates = [mean(self.full.iter()), mean(self.above.iter())].map(PerSecond::new);
-            self.faster = Some((rates[0], rates[1]));
-            self.full.clear();
-            self.above.clear();
+        if self.above.time.get() >= MORE_S {
+            let now = PerSecond::new(self.above.accepts / self.above.time.get());
+            self.faster = Some((rate, now));
+            self.start_anew();
+        }
+    }
+
+    fn start_anew(&mut self) {
+        self.evidence = Evidence::default();
+        self.full_s = 0.0;
+        self.above = Busy::default();
+    }
+
+    /// Forgets what no longer holds.
+    pub(super) fn learn(&mut self, now_s: f64, stale_s: f64, forget_s: f64) {
+        if let Some(change) = self.evidence.change(stale_s, now_s) {
+            self.change = Some(change);
+            self.full_s = self.full_s.min(stale_s);
+        }
+        if self
+            .evidence
+            .last_s()
+            .is_some_and(|last_s| now_s - last_s > forget_s)
+        {
+            self.start_anew();
         }
     }
 
@@ -236,55 +170,42 @@ impl Loops {
         *self = Self::default();
     }
 
-    /// Where what was found is older than this it is forgotten.
-    pub(super) fn age(&mut self, now_s: f64, forget_s: f64) {
-        if now_s - self.full_at_s > forget_s {
-            self.full.clear();
-        }
-    }
-
-    /// What it serves with its loops full; `None` where that was not seen.
-    pub(super) fn capacity(&self, now_s: f64, stale_s: f64) -> Option<Capacity> {
-        let rate = mean(self.full.iter());
-        let answers: f64 = self.full.iter().map(|second| second.answered).sum();
-        if self.full.is_empty() || answers < MIN_ANSWERS {
+    /// What it serves with its loops full; `None` where that was not seen for long enough.
+    pub(super) fn capacity(&mut self, now_s: f64, stale_s: f64) -> Option<Capacity> {
+        let rate = self.evidence.rate();
+        if !self.evidence.tells() {
             return None;
         }
-        let is_within = half_width(self.full.iter()) <= EXACT_WITHIN * rate;
-        let newest = self.full.back().map_or(0.0, |second| second.rate());
-        let is_usual =
-            sides(self.full.iter().take(self.full.len() - 1)).is_some_and(|sides| side(sides, newest) == 0);
-        let is_exact = is_within
-            && is_usual
-            && self.above.is_empty()
-            && self.full.len() >= MIN_EXACT
+        let is_exact = self.full_s >= EXACT_S - 1e-6
             && !self.are_kept_open()
             && !self.polls
-            && now_s - self.full_at_s <= stale_s;
-        let rate = PerSecond::new(rate);
+            && !self.serves_more()
+            && self.evidence.is_exact(now_s, stale_s, 0.0);
         Some(match is_exact {
             true => Capacity::Exact(rate),
             false => Capacity::About(rate),
         })
     }
 
+    /// Whether it seems to serve more now, for however short a time.
+    fn serves_more(&self) -> bool {
+        self.above.time.get() >= 1.0
+            && self.above.accepts > MORE * self.evidence.rate().get() * self.above.time.get()
+    }
+
     /// Whether connections may be kept open after they are answered: then not all answers are counted.
     pub(super) fn are_kept_open(&self) -> bool {
-        let sum = |of: fn(&Second) -> f64| self.full.iter().map(of).sum::<f64>();
-        self.kept > 0 || sum(|second| second.answered) < ANSWERED_SHARE * sum(|second| second.accepted)
+        self.kept > 0 || self.answered < ANSWERED_SHARE * self.accepted
     }
 
     /// The interval that it is in.
-    pub(super) fn interval(&self) -> [PerSecond; 2] {
-        let (rate, half) = (mean(self.full.iter()), half_width(self.full.iter()));
-        // Of one second nothing says how far off it may be.
-        let half = if half.is_finite() { half } else { rate };
-        [(rate - half).max(0.0), rate + half].map(PerSecond::new)
+    pub(super) fn interval(&mut self, now_s: f64, stale_s: f64) -> Option<[PerSecond; 2]> {
+        self.evidence.interval(now_s, stale_s)
     }
 
     /// When it was last seen.
-    pub(super) const fn last_s(&self) -> f64 {
-        self.full_at_s
+    pub(super) fn last_s(&self) -> Option<f64> {
+        self.evidence.last_s()
     }
 
     /// Why this is said, where it is what is said.
@@ -299,14 +220,14 @@ impl Loops {
             );
             return ("changed", text);
         }
-        if now_s - self.full_at_s > stale_s {
+        if self.last_s().is_some_and(|last_s| now_s - last_s > stale_s) {
             let text =
                 format!("its event loops have time left: {rate:.1}/s were answered when they last had none");
             return ("stale", text);
         }
         let seen = format!(
-            "each of its event loops ran, or waited for a CPU, all the time for {} s: the {rate:.1}/s that it answered are all it can",
-            self.full.len()
+            "each of its event loops ran, or waited for a CPU, all the time for {:.0} s: the {rate:.1}/s that it answered are all it can",
+            self.full_s
         );
         let text = match (self.kept, self.are_kept_open()) {
             (0, false) => seen,
@@ -355,57 +276,6 @@ fn counted(before: &Listener, now: &Listener) -> Option<[f64; 2]> {
         grown(before.accepts, now.accepts)?,
     ];
     is_same.then_some(counted)
-}
-
-fn mean<'a>(seconds: impl Iterator<Item = &'a Second>) -> f64 {
-    let [answered, length_s] = seconds.fold([0.0; 2], |sum, second| {
-        [sum[0] + second.answered, sum[1] + second.length_s]
-    });
-    match length_s > 0.0 {
-        true => answered / length_s,
-        false => 0.0,
-    }
-}
-
-/// How many, their mean and their standard deviation, which is no less than that of a very regular server.
-fn spread<'a>(seconds: impl Iterator<Item = &'a Second> + Clone) -> (f64, f64, f64) {
-    let mean = mean(seconds.clone());
-    let (count, squares) = seconds.fold((0.0, 0.0), |(count, squares), second| {
-        (count + 1.0, squares + (second.rate() - mean).powi(2))
-    });
-    let variance = squares / (count - 1.0f64).max(1.0);
-    (count, mean, variance.max(MIN_DISPERSION * mean).sqrt())
-}
-
-/// What a further second is no less than, and no more, of a server that stays the same; `None` where too few tell.
-fn sides<'a>(seconds: impl Iterator<Item = &'a Second> + Clone) -> Option<[f64; 2]> {
-    let (count, mean, deviation) = spread(seconds);
-    let by = (MIN_CHANGE * mean).max(CHANGE_ERRORS * deviation * (1.0 + 1.0 / count).sqrt());
-    (count >= MIN_FULL as f64).then_some([mean - by, mean + by])
-}
-
-fn side([low, high]: [f64; 2], rate: f64) -> i8 {
-    i8::from(rate > high) - i8::from(rate < low)
-}
-
-/// Half the width of the interval that the mean is in, by Student's distribution; the answer at either end may be in or out.
-fn half_width<'a>(seconds: impl Iterator<Item = &'a Second> + Clone) -> f64 {
-    let (count, _, deviation) = spread(seconds);
-    match count >= 2.0 {
-        true => student(count - 1.0) * deviation / count.sqrt() + 0.5 / count,
-        false => f64::INFINITY,
-    }
-}
-
-/// The quantile of Student's distribution that one in a hundred is above, of so many degrees of freedom.
-fn student(freedom: f64) -> f64 {
-    const FEW: [f64; 9] = [31.82, 6.965, 4.541, 3.747, 3.365, 3.143, 2.998, 2.896, 2.821];
-    const NORMAL: f64 = 2.326;
-    match FEW.get(freedom as usize - 1) {
-        Some(quantile) => *quantile,
-        // Within a hundredth.
-        None => NORMAL + 4.3 / freedom,
-    }
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ fn what_full_loops_answer_is_the_capacity_and_what_they_accept_is_not() {
         .sees(Some(1_000), 180, &[120, 121, 119, 120, 120, 120])
         .clone();
     assert_eq!(said(&full), ("exact", 120.0, "loop-full"));
-    assert!(full.reason.text.contains("for 5 s"), "{full:?}");
+    assert!(full.reason.text.contains("for 6 s"), "{full:?}");
     let [low, high] = full.interval.unwrap();
     assert!(
         low.get() < 120.0 && high.get() > 120.0 && high.get() < 130.0,
@@ -147,19 +147,19 @@ fn a_change_is_followed_both_ways() {
             &[(before + since) / 2, since, since, since, since, since, since],
         );
         let answers: Vec<_> = watched.said[20..].iter().map(said).collect();
-        assert_ne!(answers[1].0, "exact", "{answers:?}");
-        assert!(
-            answers.contains(&("about", since as f64, "changed")),
-            "{answers:?}"
-        );
+        let changed = answers.iter().position(|(.., rule)| *rule == "changed");
+        assert!(changed.is_some_and(|second| second <= 2), "{answers:?}");
+        for (kind, value, _) in &answers[1..] {
+            let off = (value / since as f64 - 1.0).abs();
+            assert!(off < 0.15 || *kind == "about" && off < 0.5, "{answers:?}");
+        }
         assert_eq!(answers[6], ("exact", since as f64, "loop-full"), "{answers:?}");
     }
     // While nobody was at its limit.
     let mut watched = Watched::new();
     watched.sees(Some(1_000), 180, &[60; 10]);
     watched.sees(Some(500), 50, &[50; 3]);
-    // Its seconds began a tenth later.
-    let faster = watched.sees(Some(500), 90, &[90; 4]).clone();
+    let faster = watched.sees(Some(500), 90, &[90; 3]).clone();
     assert_eq!(faster.reason.rule, "faster", "{faster:?}");
     assert_eq!(faster.capacity.name(), "lower-bound");
 }
@@ -242,7 +242,10 @@ fn a_loop_that_polls_while_nobody_waits_for_it_is_not_full() {
         let estimate = watched.sees(Some(1_000), 120, &[120]).clone();
         let (kind, value, rule) = said(&estimate);
         assert!(at == 0 || kind != "exact" || value > 100.0, "{estimate:?}");
-        assert!(at < 5 || rule != "loop-full" && kind != "about", "{estimate:?}");
+        assert!(
+            at < 2 || value > 100.0 || kind == "lower-bound",
+            "{rule}: {estimate:?}"
+        );
     }
 }
 
