@@ -159,6 +159,7 @@ int client_left(u64 *context)
 	/* The server closes first, or after the client. */
 	int ends = (before == ESTABLISHED && after == FIN_WAIT1) || (before == CLOSE_WAIT && after == LAST_ACK);
 	u32 written = 0, next = 0;
+	int answered = 0;
 
 	if (!closes && !resets && !ends)
 		return 0;
@@ -169,23 +170,22 @@ int client_left(u64 *context)
 	READ(socket, sk->sk_socket);
 	READ(received, ((struct tcp_sock *)sk)->bytes_received);
 	READ(sent, ((struct tcp_sock *)sk)->bytes_sent);
-	if (ends || resets) {
-		READ(written, ((struct tcp_sock *)sk)->write_seq);
-		READ(next, ((struct tcp_sock *)sk)->snd_nxt);
-		/* What the server wrote and closed at once may not be sent yet. */
-		if (sent || written != next)
-			count(ANSWERED);
-		else if (before == ESTABLISHED && ends)
-			count(UNASKED);
-	}
-	if (ends)
-		return 0;
 	/* A close is counted as a byte (tcp_rcv_nxt_update). */
 	if (received && (closes || before == CLOSE_WAIT))
 		received -= 1;
-	/* Each once: who resets what it has closed was counted then. */
-	if (before == ESTABLISHED && (!received || !sent))
-		count(UNASKED);
+	/* Each once. Whoever has asked for something and closed its side may be answered yet, and is counted at the end of the other one. */
+	if (closes) {
+		if (!received)
+			count(UNASKED);
+		return 0;
+	}
+	READ(written, ((struct tcp_sock *)sk)->write_seq);
+	READ(next, ((struct tcp_sock *)sk)->snd_nxt);
+	/* What the server wrote and closed at once may not be sent yet. */
+	answered = sent || written != next;
+	/* A greeting is no answer to a client that asks nothing and goes. */
+	if (before == ESTABLISHED || received)
+		count(answered && (received || ends) ? ANSWERED : UNASKED);
 	if (resets && !socket)
 		count(received ? CANCELLED : RESETS);
 	return 0;

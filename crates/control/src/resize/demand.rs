@@ -47,8 +47,14 @@ pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option
 }
 
 /// Gives each server that takes requests, and whose accept queue says nothing, what the balancer counted there, in requests a second: as many
-/// attempts to connect as those come to at the servers of which both are known, and one for each where they are known of none.
-pub fn fill_in(servers: &mut [(PowerState, Counts)], requests: &[Option<PerSecond>]) {
+/// attempts to connect for `each` as those come to at the servers of which both are known now, or were last. Where they never were of any, one
+/// for each to a server whose queue `is_uncounted` for good, and nothing to one whose queue is not read for the moment.
+pub fn fill_in(
+    servers: &mut [(PowerState, Counts)],
+    requests: &[Option<PerSecond>],
+    each: &mut Option<f64>,
+    is_uncounted: &[bool],
+) {
     let requests = |at: usize| requests.get(at).copied().flatten().map(PerSecond::get);
     let both = servers
         .iter()
@@ -58,13 +64,14 @@ pub fn fill_in(servers: &mut [(PowerState, Counts)], requests: &[Option<PerSecon
             _ => None,
         });
     let (attempts, of_requests) = both.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    let each = if of_requests > 0.0 {
-        attempts / of_requests
-    } else {
-        1.0
-    };
+    if of_requests > 0.0 {
+        *each = Some(attempts / of_requests);
+    }
     for (at, (state, counts)) in servers.iter_mut().enumerate() {
-        if let (true, Counts::Unknown, Some(rate)) = (state.takes_requests(), &counts, requests(at)) {
+        let each = each.or_else(|| is_uncounted.get(at).is_some_and(|is| *is).then_some(1.0));
+        if let (true, Counts::Unknown, Some(rate), Some(each)) =
+            (state.takes_requests(), &counts, requests(at), each)
+        {
             *counts = Counts::Attempts(PerSecond::new(rate * each));
         }
     }
@@ -135,7 +142,8 @@ mod tests {
         use PowerState::{Draining, Serving};
         let filled = |mut servers: Vec<(PowerState, Counts)>, requests: &[f64]| {
             let requests: Vec<_> = requests.iter().map(|rate| Some(PerSecond::new(*rate))).collect();
-            fill_in(&mut servers, &requests);
+            let mut each = None;
+            fill_in(&mut servers, &requests, &mut each, &[true, true]);
             demand(servers).map(PerSecond::get)
         };
         let unread = (Serving, Counts::Unknown);
@@ -156,6 +164,23 @@ mod tests {
         );
         let draining = vec![(Serving, attempts(60.0)), (Draining, Counts::Unknown)];
         assert_eq!(filled(draining, &[60.0, 5.0]), Some(60.0));
+    }
+
+    #[test]
+    fn a_moment_without_a_reading_takes_no_requests_for_connections() {
+        use PowerState::Serving;
+        let requests = [Some(PerSecond::new(60.0)), Some(PerSecond::new(140.0))];
+        let unread = [(Serving, Counts::Unknown), (Serving, Counts::Unknown)];
+        let (mut each, none) = (None, [false, false]);
+        let mut blind = unread;
+        fill_in(&mut blind, &requests, &mut each, &none);
+        assert_eq!(demand(blind), None);
+        // Twenty requests a connection, as was counted before.
+        let mut counted = [(Serving, attempts(3.0)), (Serving, attempts(7.0))];
+        fill_in(&mut counted, &requests, &mut each, &none);
+        let mut blind = unread;
+        fill_in(&mut blind, &requests, &mut each, &none);
+        assert_eq!(demand(blind), Some(PerSecond::new(10.0)));
     }
 
     #[test]

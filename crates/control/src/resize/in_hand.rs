@@ -169,7 +169,7 @@ pub struct InHand {
     /// What it accepts a second while somebody waits, as it was known last.
     rate: f64,
     unread: Since,
-    /// The same, and what it worked on, when it took requests last.
+    /// How many it was given at most, and what it worked on, when it took requests last.
     before: Option<(u32, f64)>,
     rests: bool,
     /// Whether that is the least it may have.
@@ -324,6 +324,14 @@ impl InHand {
         self.vain.leave(period.left, self.waited.unwrap_or(0.0));
         self.count_leaving(length_s, period.left, period.gone, answered);
         if self.unread.periods > UNREAD_PERIODS {
+            // That clients left is forgotten as ever.
+            self.patience = (self.patience * (length_s / FORGET_S).exp()).min(1.0);
+            let known = self
+                .within_limits
+                .map(|most| (self.patience * most).ceil() as u32);
+            self.usual = self
+                .usual
+                .map(|usual| known.map_or(usual, |known| usual.max(known)));
             self.most = self.usual;
         }
         self.most

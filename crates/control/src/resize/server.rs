@@ -190,8 +190,8 @@ pub struct Server {
     retry_s: f64,
     /// How an operator takes it out.
     maintenance: Option<Maintenance>,
-    /// Whether he asked for it to be shut down, and that was not done yet.
-    is_to_stop: bool,
+    /// At how many more looks it is shut down where it is found on, for he asked for that; 0 once it was done.
+    to_stop: u32,
 }
 
 impl Server {
@@ -211,7 +211,7 @@ impl Server {
             failures: 0,
             retry_s: f64::NEG_INFINITY,
             maintenance: None,
-            is_to_stop: false,
+            to_stop: 0,
         }
     }
 

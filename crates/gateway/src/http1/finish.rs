@@ -40,11 +40,13 @@ pub(super) async fn finish(client: &ClientConn, http1: &Http1, end: End) {
     // Whoever does not read takes neither a refusal nor the goodbye of TLS.
     let has_unread = !http1.received.borrow().is_empty();
     let is_to_be_judged = matches!(end, End::Over | End::Gone);
+    // A body that was broken off is accounted as its client's doing already.
+    let is_whole = matches!(end, End::Over);
     match tokio::time::timeout(LINGER, part(client, &mut socket, has_unread, end)).await {
         Ok(lingers) => {
             // Behind the end of our side, so that no client waits for that.
             if is_to_be_judged {
-                judge(client, &socket, http1.acknowledged_before.take()).await;
+                judge(client, &socket, http1.acknowledged_before.take(), is_whole).await;
             }
             if lingers {
                 linger(client, &mut socket).await;
@@ -55,7 +57,7 @@ pub(super) async fn finish(client: &ClientConn, http1: &Http1, end: End) {
 }
 
 /// Says whether a client that had closed its side was gone when it was sent its answer.
-async fn judge(client: &ClientConn, socket: &Socket, before: Option<u64>) {
+async fn judge(client: &ClientConn, socket: &Socket, before: Option<u64>, is_whole: bool) {
     let Some(answered) = client.watch.take_answered() else {
         return;
     };
@@ -67,7 +69,7 @@ async fn judge(client: &ClientConn, socket: &Socket, before: Option<u64>) {
         line_patience::ended(core, waited, left);
         core.relayed.note_answered(left);
     }
-    if let Some(backend) = answered.backend.filter(|_| left) {
+    if let Some(backend) = answered.backend.filter(|_| left && is_whole) {
         core.stats.borrow_mut().backends[usize::from(backend)]
             .counts
             .answered_to_nobody += 1;

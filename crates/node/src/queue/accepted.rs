@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(500);
 /// From so many thousandths on loops are to be looked at: those that are full have more.
 const NEARLY_FULL: u32 = 900;
+/// And no sooner than after so many times what a look takes: of a hundred thousand connections it takes long, on a machine that has no time.
+const TIMES: u32 = 20;
 /// The most connections that are compared with the last look.
 const MAX_SEEN: usize = 65_536;
 /// The share of those not answered whose time is told.
@@ -36,6 +38,8 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
     last: Option<(Instant, Connections)>,
+    /// How long the last look took.
+    took: Duration,
     /// Those that were not answered, by cookie, and when that was.
     seen: HashMap<u64, Seen>,
     seen_at: Option<Instant>,
@@ -59,11 +63,13 @@ impl Accepted {
             return Ok(None);
         }
         if let Some((at, known)) = self.last
-            && now.saturating_duration_since(at) < EVERY
+            && now.saturating_duration_since(at) < EVERY.max(self.took * TIMES)
         {
             return Ok(Some(known));
         }
+        let begun = Instant::now();
         let found = self.look(&diag.connections(port)?, now);
+        self.took = begun.elapsed();
         self.last = Some((now, found));
         Ok(Some(found))
     }

@@ -78,6 +78,7 @@ fn bring_up(
     let names = parts.servers.iter().map(|server| &server.name);
     let out: Vec<Option<Maintenance>> = names.map(|name| parts.taken_out.of(name)).collect();
     let (mut is_drained, mut is_back) = (vec![false; count], vec![false; count]);
+    let mut is_handed_over = vec![false; count];
     let mut ordered = vec![false; count];
     let mut starts = vec![Start::at(Instant::now()); count];
     let boots_within = Duration::from_secs_f64(parts.tuning.boot_timeout_s);
@@ -85,11 +86,14 @@ fn bring_up(
         .iter()
         .map(|silent| Hang::after(Instant::now(), *silent))
         .collect();
-    let wanted = |ready: &[bool], is_back: &[bool]| -> Vec<Wanted> {
+    let wanted = |ready: &[bool], is_back: &[bool], is_handed_over: &[bool]| -> Vec<Wanted> {
         let one = |at: usize| Wanted {
             most_in_flight: None,
             admission: match ready[at] {
-                _ if out[at].is_some() => is_back[at].then_some(Admission::Ready),
+                _ if is_back[at] => Some(Admission::Ready),
+                // Also at a gateway that starts anew meanwhile.
+                _ if is_handed_over[at] => Some(Admission::Out),
+                _ if out[at].is_some() => None,
                 true => Some(Admission::Ready),
                 false => Some(Admission::Out),
             },
@@ -167,8 +171,9 @@ fn bring_up(
                 .iter()
                 .map(|member| member.well == Some(true))
                 .collect();
-            for ((member, out), is_drained) in look.members.iter().zip(&out).zip(&mut is_drained) {
-                *is_drained |= out.is_some_and(|out| !out.at_once) && member.admission == Admission::Drain;
+            for (at, (member, out)) in look.members.iter().zip(&out).enumerate() {
+                is_drained[at] |= out.is_some_and(|out| !out.at_once) && member.admission == Admission::Drain;
+                is_handed_over[at] |= out.is_some() && member.admission == Admission::Out;
             }
         }
         // One that was still being drained, perhaps on trial, was not handed over: nobody sees any more whether the others do without it.
@@ -180,7 +185,7 @@ fn bring_up(
                 );
             }
         }
-        let wanted = wanted(&ready, &is_back);
+        let wanted = wanted(&ready, &is_back, &is_handed_over);
         let reported = parts.balancer.want(&wanted, parts.period);
         let admitted = look.as_ref().is_ok_and(|look| {
             let mut members = look.members.iter().zip(&wanted);

@@ -68,6 +68,10 @@ impl Default for Others {
     }
 }
 
+/// At so many looks at a switch that tells nothing it is waited for whether the server is on: an answer of it may be lost, and a server that is
+/// started later is started by its operator.
+const LOOKS: u32 = 10;
+
 impl Server {
     /// Takes it out, or gives it back where `None`. One that is in maintenance and now to be off is shut down where it is on.
     pub fn take_out(&mut self, maintenance: Option<Maintenance>) {
@@ -76,8 +80,11 @@ impl Server {
             (self.failures, self.retry_s) = (0, f64::NEG_INFINITY);
         }
         let goes_off = |out: Option<Maintenance>| out.is_some_and(|out| out.power_off);
-        let is_asked = self.is_to_stop || !goes_off(self.maintenance);
-        self.is_to_stop = goes_off(maintenance) && is_asked;
+        let is_asked = self.to_stop > 0 || !goes_off(self.maintenance);
+        self.to_stop = match goes_off(maintenance) && is_asked {
+            true => LOOKS,
+            false => 0,
+        };
         self.maintenance = maintenance;
         // It serves as before, and for as long.
         self.state = match (self.state, maintenance) {
@@ -110,10 +117,16 @@ impl Server {
     ) -> Option<Command> {
         match self.state {
             PowerState::Maintenance => {
-                let is_on = health.powered.unwrap_or(health.answering);
-                (std::mem::take(&mut self.is_to_stop) && is_on)
-                    .then(|| self.stop(now_s))
-                    .flatten()
+                let looks = std::mem::take(&mut self.to_stop);
+                match (health.powered, health.answering) {
+                    (Some(false), _) => None,
+                    (Some(true), _) | (None, true) => (looks > 0).then(|| self.stop(now_s)).flatten(),
+                    // Its switch may not have answered just now.
+                    (None, false) => {
+                        self.to_stop = looks.saturating_sub(1);
+                        None
+                    }
+                }
             }
             PowerState::Warming | PowerState::Serving | PowerState::Leaving => {
                 let is_gone = !health.answering && health.powered == Some(false);

@@ -227,6 +227,14 @@ fn one_in_maintenance_that_is_to_be_off_now_is_shut_down_once() {
     ] {
         assert_eq!(second(&mut start(OUT_AND_OFF), 1, 1, &[health, UP]), orders);
     }
+    // An answer of its switch may be lost. Where it tells nothing for long, the server is taken to be off, and what is started later is his.
+    for (lost, orders) in [(3, vec![(0, Command::PowerOff)]), (30, vec![])] {
+        let mut fleet = start(OUT_AND_OFF);
+        for at_s in 1..=lost {
+            assert_eq!(second(&mut fleet, at_s, 1, &[unsaid(DOWN), UP]), []);
+        }
+        assert_eq!(second(&mut fleet, lost + 1, 1, &[UP, UP]), orders, "{lost}");
+    }
     // One that fell silent before it was drained is shut down, too.
     let mut fleet = taken_out(&[true, true], OUT_AND_OFF);
     let silent = Health {

@@ -129,6 +129,8 @@ pub struct Servers {
     step_before: Vec<(f64, f64)>,
     /// Whether nobody listens where what comes to each is counted.
     unheard: Vec<Unheard>,
+    /// Attempts to connect for each request, as they were counted last.
+    attempts_a_request: Option<f64>,
     /// What the gateways hold back.
     held_back: HeldBack,
     /// What was met of each, and what each that joined is presumed to take until it shows it.
@@ -207,6 +209,7 @@ impl Servers {
             before: vec![PerSecond::ZERO; parts.servers.len()],
             step_before: vec![(0.0, 0.0); parts.servers.len()],
             unheard: vec![Unheard::default(); parts.servers.len()],
+            attempts_a_request: None,
             held_back: HeldBack::default(),
             in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],
             most_in_flight: vec![None; parts.servers.len()],
@@ -277,11 +280,12 @@ impl Servers {
         self.parts.servers.iter().filter_map(watched).collect()
     }
 
-    /// The servers that answer while nobody listens at their accept queues.
+    /// The servers that answer while nobody listens at their accept queues, but those that an operator has.
     pub fn unheard(&mut self) -> Vec<String> {
-        let checks = &self.parts.checks;
+        let (checks, taken_out) = (&self.parts.checks, &self.parts.taken_out);
         let servers = self.parts.servers.iter_mut().enumerate();
-        let unheard = servers.filter_map(|(at, server)| {
+        let serves = servers.filter(|(_, server)| taken_out.of(&server.name).is_none());
+        let unheard = serves.filter_map(|(at, server)| {
             let queue = server.queue.as_mut().filter(|_| checks.answers(at).is_ok())?;
             queue.is_unheard().then(|| server.name.clone())
         });

@@ -61,12 +61,14 @@ impl Servers {
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
                 let mut counts: Vec<_> = states.iter().copied().zip(self.counts(&shown)).collect();
-                fill_in(&mut counts, &self.request_rates(&period.backends, length));
+                let uncounted = self.uncounted();
+                let requests = self.request_rates(&period.backends, length);
+                fill_in(&mut counts, &requests, &mut self.attempts_a_request, &uncounted);
                 let told = period
                     .queue
                     .map(|queue| (queue.full + queue.expired + queue.left, queue.waiting));
                 let held_back = self.held_back.observe(length.get(), told);
-                let of_balancer = || self.rate_at_balancer(&look);
+                let of_balancer = || self.rate_at_balancer(&look).filter(|_| uncounted.contains(&true));
                 demand(counts)
                     .or_else(of_balancer)
                     .map(|counted| PerSecond::new((counted.get() + held_back).max(0.0)))
@@ -120,6 +122,15 @@ impl Servers {
         (0..self.parts.servers.len()).map(of).collect()
     }
 
+    /// Whether what comes to a server is not counted at its accept queue, for nobody listens there.
+    fn is_uncounted(&self, at: usize) -> bool {
+        self.unheard[at].is_uncounted(self.before[at] == PerSecond::ZERO)
+    }
+
+    fn uncounted(&self) -> Vec<bool> {
+        (0..self.unheard.len()).map(|at| self.is_uncounted(at)).collect()
+    }
+
     /// What each accept queue says of the demand.
     fn counts(&mut self, shown: &[Option<Shown>]) -> Vec<Counts> {
         let each = shown.iter().enumerate().map(|(at, shown)| match shown {
@@ -136,7 +147,7 @@ impl Servers {
             Some(Shown::Nobody) => {
                 self.first[at].forget();
                 // What comes to one that serves elsewhere is not counted here.
-                match self.unheard[at].is_uncounted(self.before[at] == PerSecond::ZERO) {
+                match self.is_uncounted(at) {
                     true => Counts::Unknown,
                     false => Counts::Nobody(self.before[at]),
                 }

@@ -34,7 +34,11 @@ impl Unheard {
     pub(super) fn observe(&mut self, heard: Heard, now: Instant, after: Duration) -> Option<bool> {
         match heard {
             Heard::Nobody => {}
-            Heard::Unknown => return None,
+            Heard::Unknown => {
+                // What was seen before a time in which nothing was is no beginning of what is seen after it.
+                self.since = self.since.filter(|_| self.is_sure);
+                return None;
+            }
             Heard::Counted => return std::mem::take(self).is_said.then_some(false),
             Heard::Gone => {
                 *self = Self {
