@@ -192,6 +192,8 @@ pub struct Server {
     maintenance: Option<Maintenance>,
     /// At how many more looks it is shut down where it is found on, for he asked for that; 0 once it was done.
     to_stop: u32,
+    /// Whether it was found in maintenance, until it is said how its operator takes it out.
+    is_found_out: bool,
 }
 
 impl Server {
@@ -212,6 +214,7 @@ impl Server {
             retry_s: f64::NEG_INFINITY,
             maintenance: None,
             to_stop: 0,
+            is_found_out: matches!(found, Found::Maintenance),
         }
     }
 

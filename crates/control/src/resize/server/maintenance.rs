@@ -9,7 +9,8 @@
 //!
 //! A law that does not know whether the others take its load has it drained on trial: then it stays drained, and as it is, until the law
 //! says what came of it. In maintenance it is not switched, counts neither as capacity nor as lost, and is given back as what it is found as.
-//! Only where it is found there, or is there already, when its operator asks for it to be shut down, it is, once: what he starts then is his.
+//! Only where it is there already when its operator asks for it to be shut down, it is, once: what he starts then is his, and so is what a start
+//! of the controller finds there, for nobody remembers who started it.
 
 use super::{Command, Health, PowerState, Server};
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,8 @@ impl Server {
             (self.failures, self.retry_s) = (0, f64::NEG_INFINITY);
         }
         let goes_off = |out: Option<Maintenance>| out.is_some_and(|out| out.power_off);
-        let is_asked = self.to_stop > 0 || !goes_off(self.maintenance);
+        let is_found = std::mem::take(&mut self.is_found_out) && maintenance.is_some();
+        let is_asked = self.to_stop > 0 || !goes_off(self.maintenance) && !is_found;
         self.to_stop = match goes_off(maintenance) && is_asked {
             true => LOOKS,
             false => 0,

@@ -214,7 +214,18 @@ fn one_in_maintenance_that_is_to_be_off_now_is_shut_down_once() {
     }
     assert_eq!(second(&mut fleet, 8, 1, &[UP, UP]), []);
     assert_eq!(states(&fleet), ["maintenance", "serving"]);
-    // One that a start finds so, and that is on; of one of which nobody can say it, whether it answers says so.
+    // One that a start finds so, and that is on, was handed over: its operator may have started it.
+    let mut fleet = start(OUT_AND_OFF);
+    for at_s in 1..30 {
+        assert_eq!(second(&mut fleet, at_s, 1, &[UP, UP]), []);
+    }
+    // It is shut down where he asks again; of one of which nobody can say whether it is on, whether it answers says so.
+    let ask_again = || {
+        let mut fleet = start(OUT_AND_OFF);
+        fleet.take_out(&[Some(OUT)]);
+        fleet.take_out(&[Some(OUT_AND_OFF)]);
+        fleet
+    };
     let unsaid = |health| Health {
         powered: None,
         ..health
@@ -225,11 +236,11 @@ fn one_in_maintenance_that_is_to_be_off_now_is_shut_down_once() {
         (DOWN, vec![]),
         (unsaid(DOWN), vec![]),
     ] {
-        assert_eq!(second(&mut start(OUT_AND_OFF), 1, 1, &[health, UP]), orders);
+        assert_eq!(second(&mut ask_again(), 1, 1, &[health, UP]), orders);
     }
     // An answer of its switch may be lost. Where it tells nothing for long, the server is taken to be off, and what is started later is his.
     for (lost, orders) in [(3, vec![(0, Command::PowerOff)]), (30, vec![])] {
-        let mut fleet = start(OUT_AND_OFF);
+        let mut fleet = ask_again();
         for at_s in 1..=lost {
             assert_eq!(second(&mut fleet, at_s, 1, &[unsaid(DOWN), UP]), []);
         }

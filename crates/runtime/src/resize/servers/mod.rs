@@ -192,7 +192,16 @@ impl Servers {
                     powered: server.switch_worker.powered(),
                     ..Health::default()
                 };
-                parts.found(at, &health, Some(members[at].admission))
+                let found = parts.found(at, &health, Some(members[at].admission));
+                let how = parts.taken_out.of(&server.name).unwrap_or_default();
+                if found == Found::Maintenance && how.power_off && health.powered.unwrap_or(health.answering) {
+                    tracing::warn!(
+                        server = server.name,
+                        "it is in maintenance, and on although it is to be off: who started it nobody remembers, so it is left on; to have it shut \
+                         down, write `maintenance = true`, send SIGHUP, write `{{ power_off = true }}` again and send SIGHUP"
+                    );
+                }
+                found
             })
             .collect();
         let mut fleet = Fleet::found(parts.tuning, &found, Seconds::ZERO)?.of_kinds(parts.kinds.clone());
