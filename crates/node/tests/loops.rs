@@ -35,16 +35,21 @@ fn serves_where_it_is_started_as_the_server() {
     let Ok(file) = std::env::var(PORT_FILE) else {
         return;
     };
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::fs::write(file, port.to_string()).unwrap();
+    let listeners = [0, 1].map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    let ports = listeners.each_ref().map(|listener| {
+        listener.set_nonblocking(true).unwrap();
+        listener.local_addr().unwrap().port().to_string()
+    });
+    std::fs::write(file, format!("{}.", ports.join(" "))).unwrap();
     let mut open: Vec<TcpStream> = Vec::new();
     loop {
-        let mut files = vec![PollFd::new(&listener, PollFlags::IN)];
+        let mut files: Vec<PollFd> = listeners
+            .iter()
+            .map(|listener| PollFd::new(listener, PollFlags::IN))
+            .collect();
         files.extend(open.iter().map(|stream| PollFd::new(stream, PollFlags::IN)));
         poll(&mut files, None).unwrap();
-        let ready: Vec<bool> = files[1..].iter().map(|file| !file.revents().is_empty()).collect();
+        let ready: Vec<bool> = files[2..].iter().map(|file| !file.revents().is_empty()).collect();
         drop(files);
         let mut ready = ready.into_iter();
         open.retain_mut(|stream| {
@@ -57,9 +62,11 @@ fn serves_where_it_is_started_as_the_server() {
             }
             !is_ready
         });
-        while let Ok((stream, _)) = listener.accept() {
-            stream.set_nonblocking(true).unwrap();
-            open.push(stream);
+        for listener in &listeners {
+            while let Ok((stream, _)) = listener.accept() {
+                stream.set_nonblocking(true).unwrap();
+                open.push(stream);
+            }
         }
     }
 }
@@ -81,11 +88,12 @@ fn a_loop_is_full_under_clients_that_always_ask_and_not_under_one_that_pauses() 
         .spawn();
     let _server = Server(server.unwrap());
     let deadline = Instant::now() + Duration::from_secs(10);
-    let port: u16 = loop {
-        match std::fs::read_to_string(&file).unwrap_or_default().parse() {
-            Ok(port) => break port,
-            Err(_) => assert!(Instant::now() < deadline, "the server does not listen"),
+    let [port, other]: [u16; 2] = loop {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        if let Some((port, other)) = text.strip_suffix('.').and_then(|ports| ports.split_once(' ')) {
+            break [port, other].map(|port| port.parse().unwrap());
         }
+        assert!(Instant::now() < deadline, "the server does not listen");
         thread::sleep(Duration::from_millis(10));
     };
     let mut meter = KernelQueueMeter::open(port, &Roots::default()).unwrap();
@@ -97,20 +105,36 @@ fn a_loop_is_full_under_clients_that_always_ask_and_not_under_one_that_pauses() 
         lightly = meter.sample().unwrap().loops_busy.unwrap_or(lightly);
     }
     let ends = Arc::new(AtomicBool::new(false));
-    let clients = [(); 6].map(|()| {
-        let ends = ends.clone();
-        thread::spawn(move || {
-            while !ends.load(Ordering::Relaxed) {
-                ask(port);
-            }
+    let always_ask = |port: u16| {
+        [(); 6].map(|()| {
+            let ends = ends.clone();
+            thread::spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    ask(port);
+                }
+            })
         })
-    });
+    };
+    let clients = always_ask(port);
     let deadline = Instant::now() + Duration::from_secs(30);
     while meter.sample().unwrap().loops_busy.is_none_or(|busy| busy < 970) {
         assert!(Instant::now() < deadline, "no full loop");
         thread::sleep(20 * COMPUTES);
     }
+    let elsewhere =
+        |meter: &mut KernelQueueMeter| meter.sample().unwrap().connections.map(|found| found.elsewhere);
+    let alone = elsewhere(&mut meter);
+    let others = always_ask(other);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while elsewhere(&mut meter).is_none_or(|found| found == 0) {
+        assert!(Instant::now() < deadline, "nobody waits at the other port");
+        thread::sleep(20 * COMPUTES);
+    }
     ends.store(true, Ordering::Relaxed);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    clients
+        .into_iter()
+        .chain(others)
+        .for_each(|client| client.join().unwrap());
+    assert_eq!(alone.unwrap_or(0), 0, "nobody asks at the other port");
     assert!(lightly < 970, "{lightly} thousandths with pauses");
 }

@@ -94,6 +94,7 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
             gone: found.gone,
             cancelled: found.cancelled,
             kept: found.kept,
+            elsewhere: found.elsewhere,
         }),
         loops_busy: sample.loops_busy,
     }

@@ -12,6 +12,7 @@ use super::clients::Clients;
 use super::evidence::{Change, Evidence};
 use super::loops::Loops;
 use super::served::{Served, ServedStep};
+use super::shared::Shared;
 use super::step::{Connections, ListenerSample, QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
@@ -52,6 +53,8 @@ pub struct BusyTimeMonitor {
     clients: Clients,
     /// What its event loops show.
     loops: Loops,
+    /// For whom else its processes work.
+    shared: Shared,
     /// Those who wait, and the connections that it has accepted and not closed, as they were last observed.
     waiting: Option<u32>,
     open: Option<u64>,
@@ -109,6 +112,7 @@ impl BusyTimeMonitor {
             begun: false,
             clients: Clients::default(),
             loops: Loops::default(),
+            shared: Shared::default(),
             waiting: None,
             open: None,
             none_accepted_s: 0.0,
@@ -137,7 +141,9 @@ impl BusyTimeMonitor {
                 ListenerSample::Listening(listener) => Some(listener),
                 ListenerSample::Nobody | ListenerSample::Unread => None,
             };
-            self.loops.take(self.now_s, told.length, listener);
+            self.shared.take(told.length, listener.as_ref());
+            let is_shared = self.shared.share().is_some();
+            self.loops.take(self.now_s, told.length, listener, is_shared);
             let of_clients = of_those_who_wait(told);
             if let Some(before) = self.clients.take(self.now_s, &of_clients, self.fine.answers()) {
                 self.evidence = before;
@@ -185,7 +191,9 @@ impl BusyTimeMonitor {
             return self.without(&Unusable::Missing { what }, step.length);
         };
         self.now_s += step.length.get();
-        self.evidence.add(self.now_s, busy);
+        if self.shared.share().is_none() {
+            self.evidence.add(self.now_s, busy);
+        }
         self.counted(step, busy)
     }
 
@@ -228,8 +236,9 @@ impl BusyTimeMonitor {
             let reason = Estimate::none_accepted(waiting, self.none_accepted_s, self.open);
             return self.estimate(capacity, reason);
         }
-        let (rule, text) = match self.by_loops() {
-            Some(by_loops) if by_loops == capacity => {
+        let (rule, text) = match (self.by_loops(), self.shared.share()) {
+            (_, Some(share)) => explain_shared(share, capacity),
+            (Some(by_loops), _) if by_loops == capacity => {
                 self.loops.explain(self.now_s, self.tuning.stale_s, capacity)
             }
             _ => self.explain(step, busy, &shown, capacity),
@@ -445,6 +454,8 @@ impl BusyTimeMonitor {
     /// What is known; no more than it was while clients leave what may be parts of requests, which a server is done with in no time.
     fn known(&mut self) -> Capacity {
         let found = match (self.by_loops(), self.found()) {
+            // As many as that, with what they do for others.
+            _ if self.shared.share().is_some() => self.served_at_least(),
             // A limit that its queue shows now is met before they are full.
             (Some(by_loops), Capacity::Exact(found))
                 if !self.loops.are_full() && met_before(found, by_loops) =>
@@ -516,7 +527,11 @@ impl BusyTimeMonitor {
         if self.held_evidence.tells() {
             return Capacity::About(self.held_evidence.rate());
         }
-        // At least nothing is what is known of any server.
+        self.served_at_least()
+    }
+
+    /// At least nothing is what is known of any server.
+    fn served_at_least(&mut self) -> Capacity {
         match self.served.bound().max(self.evidence.least()) {
             bound if self.begun && bound > PerSecond::ZERO => Capacity::LowerBound(bound),
             _ => Capacity::Unknown,
@@ -539,6 +554,7 @@ impl BusyTimeMonitor {
                 self.served.forget();
                 self.clients = Clients::default();
                 self.loops.forget();
+                self.shared = Shared::default();
                 self.begun = false;
             }
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,
@@ -549,6 +565,17 @@ impl BusyTimeMonitor {
         let (capacity, reason) = Estimate::without_reading(known, self.blind_s, &self.tuning, unusable);
         self.estimate(capacity, reason)
     }
+}
+
+/// Why no more is said of a server whose processes serve other ports, too.
+fn explain_shared(share: f64, capacity: Capacity) -> (&'static str, String) {
+    let text = format!(
+        "{:.0} % of those who wait for its processes wait at other ports that they listen on: what they serve here is what is left of what \
+         they can, {:.1}/s at least",
+        share * 100.0,
+        capacity.value().unwrap_or(PerSecond::ZERO).get()
+    );
+    ("shared", text)
 }
 
 /// Whether a limit is less than another.

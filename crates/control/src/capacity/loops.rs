@@ -28,6 +28,8 @@ const MIN_INSIDE: u64 = 2;
 const POLLS_S: f64 = 3.0;
 /// Over so many seconds it is looked whether it serves more than when they were full: by this share, and by as many standard deviations.
 const MORE_S: f64 = 3.0;
+/// And over so many while it does: of answers that come a hundred at a time a few seconds show less.
+const MOST_S: f64 = 10.0;
 const MORE: f64 = 1.1;
 const MORE_ERRORS: f64 = 3.0;
 /// Where less than this share of what is accepted is answered, over so many seconds, connections may be kept open after answers, which are
@@ -64,9 +66,9 @@ pub(super) struct Loops {
 }
 
 impl Loops {
-    /// Takes what was read at the end of this time; nothing where it could not be.
-    pub(super) fn take(&mut self, now_s: f64, length: Seconds, listener: Option<Listener>) {
-        let is_full = listener.is_some_and(|one| is_full(&one));
+    /// Takes what was read at the end of this time; nothing where it could not be. Where others share the loops, they are not full for these.
+    pub(super) fn take(&mut self, now_s: f64, length: Seconds, listener: Option<Listener>, is_shared: bool) {
+        let is_full = !is_shared && listener.is_some_and(|one| is_full(&one));
         if let Some(found) = listener.and_then(|one| one.connections) {
             self.kept = if is_many(found) { found.kept } else { 0 };
         }
@@ -127,7 +129,8 @@ impl Loops {
         let error = MORE_ERRORS * (expected * self.evidence.dispersion()).sqrt();
         if expected <= 0.0 || self.above.accepts <= (MORE * expected).max(expected + error) {
             // Less is too little to tell, for as long as that.
-            if self.above.time.get() >= MORE_S || expected <= 0.0 {
+            let seems_more = self.above.accepts > MORE * expected && self.above.time.get() < MOST_S;
+            if self.above.time.get() >= MORE_S && !seems_more || expected <= 0.0 {
                 self.above = Busy::default();
             }
             return;

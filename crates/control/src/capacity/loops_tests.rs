@@ -25,6 +25,7 @@ const MANY: Connections = Connections {
     gone: 0,
     cancelled: 0,
     kept: 0,
+    elsewhere: 0,
 };
 
 impl Watched {
@@ -102,6 +103,43 @@ fn what_full_loops_answer_is_the_capacity_and_what_they_accept_is_not() {
     short.sees(Some(600), 70, &[70; 40]);
     short.sees(Some(1_000), 90, &[90; 2]);
     assert_eq!(short.sees(Some(600), 70, &[70]).capacity.name(), "lower-bound");
+}
+
+#[test]
+fn what_a_loop_serves_that_serves_other_ports_too_is_no_more_than_a_lower_bound() {
+    let mut watched = Watched::new();
+    watched.connections = Some(Connections {
+        elsewhere: 30,
+        ..MANY
+    });
+    for at in 0..20 {
+        let one = watched.sees(Some(1_000), 40, &[40]).clone();
+        let (kind, value, _) = said(&one);
+        assert!(
+            kind == "lower-bound" && value <= 40.0 || kind == "unknown",
+            "{at}: {one:?}"
+        );
+    }
+    let shared = watched.said.last().unwrap();
+    assert_eq!(shared.reason.rule, "shared");
+    assert!(
+        shared.reason.text.starts_with("60 % of those who wait"),
+        "{shared:?}"
+    );
+    // They are alone again, and what they serve is theirs.
+    watched.connections = Some(MANY);
+    assert_eq!(
+        said(watched.sees(Some(1_000), 95, &[90; 45])),
+        ("exact", 90.0, "loop-full")
+    );
+    // A probe at another port now and then hides nothing.
+    for _ in 0..20 {
+        for elsewhere in [1, 0, 0, 0] {
+            watched.connections = Some(Connections { elsewhere, ..MANY });
+            let one = said(watched.sees(Some(1_000), 95, &[90]));
+            assert_eq!(one, ("exact", 90.0, "loop-full"));
+        }
+    }
 }
 
 #[test]
@@ -279,7 +317,7 @@ fn loops_that_have_become_idle_are_full_no_more() {
     };
     let mut loops = Loops::default();
     for (at, busy) in [1_000, 1_000, 500, 500, 1_000].into_iter().enumerate() {
-        loops.take(at as f64, Seconds::new(1.0), Some(listener(busy)));
+        loops.take(at as f64, Seconds::new(1.0), Some(listener(busy)), false);
         assert_eq!(loops.are_full(), busy == 1_000, "{at}");
     }
 }

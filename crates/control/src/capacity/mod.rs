@@ -28,6 +28,7 @@ pub mod monitor;
 pub mod offline;
 pub mod queue;
 mod served;
+mod shared;
 mod stalls;
 pub mod step;
 pub mod tuning;

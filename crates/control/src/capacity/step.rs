@@ -89,6 +89,9 @@ pub struct Connections {
     /// Those that were accepted and sent something, and are still open: they carry one request after another, or an answer for long.
     #[serde(default)]
     pub kept: u64,
+    /// Those at other ports that the same processes listen on, which wait there or are not answered.
+    #[serde(default)]
+    pub elsewhere: u64,
 }
 
 /// What was read of a listener at the end of a sampling step.

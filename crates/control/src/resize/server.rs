@@ -160,8 +160,10 @@ pub enum Found {
     Powered,
     /// Neither.
     Off,
-    /// An operator has it.
+    /// An operator has it, as it is.
     Maintenance,
+    /// It was to be handed over to an operator, and what was asked of its switch may not be done.
+    Leaving,
 }
 
 impl From<&Health> for Found {
@@ -205,7 +207,7 @@ impl Server {
                 Found::Answering => PowerState::Serving,
                 Found::Powered => PowerState::Booting,
                 Found::Off => PowerState::Off,
-                Found::Maintenance => PowerState::Maintenance,
+                Found::Maintenance | Found::Leaving => PowerState::Maintenance,
             },
             since_s: now.get(),
             last_s: now.get(),
@@ -337,7 +339,7 @@ impl Server {
                     self.enter(PowerState::Booting, now_s);
                     None
                 }
-                (Found::Off | Found::Maintenance, _) => {
+                (Found::Off | Found::Maintenance | Found::Leaving, _) => {
                     self.enter(PowerState::Off, now_s);
                     None
                 }

@@ -33,6 +33,7 @@ use headroom_runtime::resize::{Servers, leave};
 use headroom_units::{Cores, PerSecond, Seconds, Source};
 use headroom_wire::message::{Description, Holder};
 use ownership::Ownership;
+use record::Place;
 use reload::{Hangups, Reload};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,7 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
     }
     let (config, document) = read(args, file, command)?;
     let run_dir = undo::run_dir(args.run_dir.as_deref())?;
+    let place = Place::of(&run_dir, file)?;
     // Held until the end.
     let owned = match (config.resizes(), args.dry_run) {
         (_, true) => None,
@@ -113,7 +115,7 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
     };
     let stop = Stop::at_signals_but_hangup()?;
     let hangups = Hangups::caught(&stop)?;
-    let Some(mut cluster) = Cluster::open(args, &config, &document, &stop)? else {
+    let Some(mut cluster) = Cluster::open(args, (&config, &document), &place, &stop)? else {
         return Ok(());
     };
     let outcome = serve(
@@ -175,8 +177,8 @@ fn is_commanded(why: &str) -> bool {
 impl Cluster {
     fn open(
         args: &ControllerArgs,
-        config: &ControllerFile,
-        document: &Document,
+        (config, document): (&ControllerFile, &Document),
+        place: &Place,
         stop: &Stop,
     ) -> Result<Option<Self>, Failure> {
         let (client, period) = (config.client(document)?, config.control.period());
@@ -201,7 +203,12 @@ impl Cluster {
         };
         // What is wrong with a switch is said before anybody is waited for.
         let mut parts = match config.resizes() {
-            true => Some(servers::assemble(config, document, gateways.as_ref())?),
+            true => Some(servers::assemble(
+                config,
+                document,
+                gateways.as_ref(),
+                Some(place),
+            )?),
             false => None,
         };
         let mut plant = match config.nodes.len() {

@@ -118,6 +118,11 @@ impl Accepted {
 }
 
 impl Connection {
+    /// Whether its client waits: for being accepted, or for the answer to what it has sent.
+    pub(super) const fn waits_for_answer(&self) -> bool {
+        !self.closed && self.received > 0 && !self.is_answered()
+    }
+
     /// Whether the server has sent something since the last bytes came.
     const fn is_answered(&self) -> bool {
         self.sent > 0 && self.unread == 0 && self.sent_ago_ms <= self.received_ago_ms

@@ -141,9 +141,12 @@ impl QueueMeter for KernelQueueMeter {
         let at = Instant::now();
         let network = procfs::network(&self.roots)?;
         let loops_busy = self.loops.busy(&mut self.diag, self.port, &listeners, at);
-        let connections = self
-            .accepted
-            .of(&mut self.diag, self.port, (sum(&listeners), loops_busy), at)?;
+        let mut connections =
+            self.accepted
+                .of(&mut self.diag, self.port, (sum(&listeners), loops_busy), at)?;
+        if let Some(connections) = &mut connections {
+            connections.elsewhere = self.loops.elsewhere(&mut self.diag, at)?;
+        }
         let (busy, whole) = procfs::cpu(&self.roots)?;
         let parts = self.parts.advance(at, &listeners);
         let parts = self.deferred.take(at, &parts, Some(&network));

@@ -78,7 +78,12 @@ fn bring_up(
     let names = parts.servers.iter().map(|server| &server.name);
     let out: Vec<Option<Maintenance>> = names.map(|name| parts.taken_out.of(name)).collect();
     let (mut is_drained, mut is_back) = (vec![false; count], vec![false; count]);
-    let mut is_handed_over = vec![false; count];
+    let theirs = parts.taken_out.handed_over().unwrap_or_default();
+    let names = parts.servers.iter().map(|server| &server.name);
+    let mut is_handed_over: Vec<bool> = names
+        .zip(&out)
+        .map(|(name, out)| out.is_some() && theirs.contains_key(name))
+        .collect();
     let mut ordered = vec![false; count];
     let mut starts = vec![Start::at(Instant::now()); count];
     let boots_within = Duration::from_secs_f64(parts.tuning.boot_timeout_s);
@@ -376,8 +381,8 @@ mod tests {
         }
     }
 
-    /// What a server that is to be taken out gets after the end of a run, by what it got before.
-    fn after_the_end(at_once: bool, gets: Admission) -> Option<Admission> {
+    /// What a server that is to be taken out gets after the end of a run, by what it got before, and whether its operator had it.
+    fn after_the_end(at_once: bool, gets: Admission, his: bool) -> Option<Admission> {
         let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let wanted = Arc::new(Mutex::new(vec![told(Admission::Out), told(gets)]));
         let taken_out = TakenOut::default();
@@ -386,6 +391,8 @@ mod tests {
             ..Maintenance::default()
         };
         taken_out.replace([("web2".to_owned(), how)].into());
+        let theirs = his.then(|| ("web2".to_owned(), how));
+        taken_out.hand_over(theirs.into_iter().collect()).unwrap();
         let mut parts = parts(&listeners, &wanted, &taken_out);
         parts.tuning.stop_timeout_s = 0.5;
         parts.balancer = Box::new(Late(Obedient(Arc::clone(&wanted)), 3));
@@ -397,13 +404,17 @@ mod tests {
 
     #[test]
     fn one_that_is_handed_over_or_forced_stays_as_it_is_and_one_that_was_being_drained_serves_again() {
-        for (at_once, gets, wanted) in [
-            (false, Admission::Drain, Admission::Ready),
-            (true, Admission::Drain, Admission::Drain),
-            (false, Admission::Out, Admission::Out),
-            (false, Admission::Ready, Admission::Ready),
+        for (at_once, gets, his, wanted) in [
+            (false, Admission::Drain, false, Admission::Ready),
+            (true, Admission::Drain, false, Admission::Drain),
+            (false, Admission::Out, false, Admission::Out),
+            (false, Admission::Ready, false, Admission::Ready),
+            // At a gateway that was started since.
+            (false, Admission::Ready, true, Admission::Out),
+            (true, Admission::Ready, true, Admission::Out),
         ] {
-            assert_eq!(after_the_end(at_once, gets), Some(wanted), "{at_once} {gets:?}");
+            let gets_then = after_the_end(at_once, gets, his);
+            assert_eq!(gets_then, Some(wanted), "{at_once} {gets:?} {his}");
         }
     }
 

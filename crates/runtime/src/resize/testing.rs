@@ -86,6 +86,7 @@ pub fn parts(listeners: &[TcpListener], wanted: &Arc<Mutex<Vec<Wanted>>>, taken_
             switch_worker: SwitchWorker::start(&name, Box::new(On), limit).unwrap(),
             name,
             queue: None,
+            is_checked_there: false,
         }
     });
     Parts {

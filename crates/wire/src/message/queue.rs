@@ -242,6 +242,7 @@ fn connections(connections: QueueConnections) -> Result<QueueConnections, Invali
         gone,
         cancelled,
         kept,
+        elsewhere,
     } = connections;
     for (field, value) in [
         ("connections.open", open),
@@ -249,6 +250,7 @@ fn connections(connections: QueueConnections) -> Result<QueueConnections, Invali
         ("connections.gone", gone),
         ("connections.cancelled", cancelled),
         ("connections.kept", kept),
+        ("connections.elsewhere", elsewhere),
     ] {
         count(field, value)?;
     }

@@ -47,8 +47,18 @@ fn listeners() -> impl Strategy<Value = QueueListener> {
 }
 
 fn connections() -> impl Strategy<Value = QueueConnections> {
-    proptest::array::uniform8(0..=MAX_COUNT / 4).prop_map(
-        |[parked, silent, slow, working, longest_ms, gone, cancelled, kept]| QueueConnections {
+    proptest::array::uniform9(0..=MAX_COUNT / 4).prop_map(
+        |[
+            parked,
+            silent,
+            slow,
+            working,
+            longest_ms,
+            gone,
+            cancelled,
+            kept,
+            elsewhere,
+        ]| QueueConnections {
             open: parked + silent + slow + working,
             silent,
             slow,
@@ -57,6 +67,7 @@ fn connections() -> impl Strategy<Value = QueueConnections> {
             gone,
             cancelled,
             kept,
+            elsewhere,
         },
     )
 }
@@ -193,6 +204,12 @@ fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
     no("connections.cancelled", &|sample| {
         sample.connections = Some(QueueConnections {
             cancelled: beyond,
+            ..QueueConnections::default()
+        });
+    });
+    no("connections.elsewhere", &|sample| {
+        sample.connections = Some(QueueConnections {
+            elsewhere: beyond,
             ..QueueConnections::default()
         });
     });

@@ -9,8 +9,8 @@
 //!
 //! A law that does not know whether the others take its load has it drained on trial: then it stays drained, and as it is, until the law
 //! says what came of it. In maintenance it is not switched, counts neither as capacity nor as lost, and is given back as what it is found as.
-//! Only where it is there already when its operator asks for it to be shut down, it is, once: what he starts then is his, and so is what a start
-//! of the controller finds there, for nobody remembers who started it.
+//! Only where it is there already when its operator asks for it to be shut down, it is, once: what he starts then is his, also where a start
+//! of the controller finds it so.
 
 use super::{Command, Health, PowerState, Server};
 use serde::{Deserialize, Serialize};
@@ -94,6 +94,17 @@ impl Server {
             (PowerState::Leaving, None) => PowerState::Serving,
             (state, _) => state,
         };
+    }
+
+    /// How an operator has it: to be shut down only where nothing is left to ask of its switch; `None` where he does not have it.
+    pub fn handed_over(&self) -> Option<Maintenance> {
+        let out = self
+            .maintenance
+            .filter(|_| self.state == PowerState::Maintenance)?;
+        Some(Maintenance {
+            power_off: out.power_off && self.to_stop == 0,
+            ..out
+        })
     }
 
     /// How an operator takes it out.

@@ -18,6 +18,8 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
     let mut report = Report::default();
     let admin = check::record_and_admin(&config.record, &config.admin, &document, &running, &mut report)?;
     drop(admin);
+    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
+    let place = Place::of(&run_dir, file)?;
     let stop = Stop::at_signals()?;
     let looks_only = ControllerArgs {
         dry_run: true,
@@ -27,7 +29,7 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
         run_dir: None,
         ..*args
     };
-    let Some(mut cluster) = Cluster::open(&looks_only, &config, &document, &stop)? else {
+    let Some(mut cluster) = Cluster::open(&looks_only, (&config, &document), &place, &stop)? else {
         return Ok(None);
     };
     let law = config.law.names.to_string();
@@ -65,8 +67,7 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
         let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
         telemetry.try_open(&document, slo, failed, running.pid(), &mut report)?;
     }
-    let run_dir = undo::run_dir(args.run_dir.as_deref())?;
-    let before = Place::of(&run_dir, file)?.record()?;
+    let before = place.record()?;
     if cluster.commanded > 0 {
         let which = match cluster.commanded == config.gateways.len() {
             true => "the gateways are".to_owned(),

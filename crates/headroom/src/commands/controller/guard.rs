@@ -93,14 +93,14 @@ pub fn watch_over(file: &Path, command: &str) -> Result<(), Failure> {
     std::thread::Builder::new()
         .name("words".to_owned())
         .spawn(move || hear(input, &sender))?;
-    if let Ending::Killed = watch(&words, silence, &mut config, &document) {
+    if let Ending::Killed = watch(&words, silence, (&mut config, &document), &charge.place) {
         let mut owner = Owner {
             file,
             place: &charge.place,
             run: charge.run,
         };
         succeed(&mut owner, command, SUCCESSOR, |over| {
-            act(&config, &document, over)
+            act(&config, &document, &charge.place, over)
         });
     }
     drop(stands);
@@ -205,8 +205,8 @@ fn answer() {
 fn watch(
     words: &Receiver<Word>,
     silence: Duration,
-    config: &mut ControllerFile,
-    document: &Document,
+    (config, document): (&mut ControllerFile, &Document),
+    place: &Place,
 ) -> Ending {
     let mut loops = false;
     let mut next = None;
@@ -225,7 +225,7 @@ fn watch(
                     "the controller gave no sign of life for {:.0} s: every server is started and given requests",
                     silence.as_secs_f64()
                 );
-                act(config, document, &mut || {
+                act(config, document, place, &mut || {
                     next = match words.try_recv() {
                         Ok(word) => Some(Ok(word)),
                         Err(TryRecvError::Disconnected) => Some(Err(RecvTimeoutError::Disconnected)),
@@ -295,10 +295,15 @@ impl Owner<'_> {
 }
 
 /// Starts every server and gives it requests, until `over`. Whether all have them.
-pub fn act(config: &ControllerFile, document: &Document, over: &mut dyn FnMut() -> bool) -> bool {
+pub fn act(
+    config: &ControllerFile,
+    document: &Document,
+    place: &Place,
+    over: &mut dyn FnMut() -> bool,
+) -> bool {
     let mut said = String::new();
     while !over() {
-        match open(config, document) {
+        match open(config, document, place) {
             // The gateways are commanded as long as they are held.
             Ok((mut parts, _gateways)) => {
                 return restore(&mut parts, Duration::from_secs_f64(config.exit.wait_s), over);
@@ -317,7 +322,11 @@ pub fn act(config: &ControllerFile, document: &Document, over: &mut dyn FnMut() 
 }
 
 /// The servers, and the gateways in front of them.
-fn open(config: &ControllerFile, document: &Document) -> Result<(Parts, Option<Gateways>), Failure> {
+fn open(
+    config: &ControllerFile,
+    document: &Document,
+    place: &Place,
+) -> Result<(Parts, Option<Gateways>), Failure> {
     let gateways = match config.gateways.is_empty() {
         true => None,
         false => Some(Gateways::start(
@@ -326,7 +335,7 @@ fn open(config: &ControllerFile, document: &Document) -> Result<(Parts, Option<G
             config.control.period(),
         )?),
     };
-    let parts = servers::assemble(config, document, gateways.as_ref())?;
+    let parts = servers::assemble(config, document, gateways.as_ref(), Some(place))?;
     Ok((parts, gateways))
 }
 
@@ -356,7 +365,8 @@ mod tests {
         let said = format!(".a{}\n.d", serde_json::to_string(&amendment()).unwrap());
         let (sender, words) = channel();
         hear(said.as_bytes(), &sender);
-        let ending = watch(&words, SILENCE, &mut config, &document);
+        let place = Place::of(Path::new("/run"), Path::new("/etc/c.toml")).unwrap();
+        let ending = watch(&words, SILENCE, (&mut config, &document), &place);
         assert!(matches!(ending, Ending::Done));
         assert_eq!(config.gateways, amendment().gateways.unwrap());
         assert_eq!(config.taken_out(), amendment().taken_out);

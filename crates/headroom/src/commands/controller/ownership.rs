@@ -97,6 +97,7 @@ impl Ownership {
                 None
             }
         };
+        servers.taken_out().keep_in(self.place.handed_over());
         self.file.lock_shared()?;
         if let Some(words) = self.words() {
             say::note!("{words}");
@@ -311,7 +312,7 @@ fn bring_back(place: &Place, record: &Record, _file: Option<File>) -> Result<Str
         record.pid,
         tuning.stop_timeout_s
     );
-    if !guard::act(&config, &document, &mut || Instant::now() >= until) {
+    if !guard::act(&config, &document, place, &mut || Instant::now() >= until) {
         let why =
             anyhow!("not every server of {name} answers and has requests after {limit_s:.0} s: see above");
         return Err(why.into());

@@ -2,7 +2,8 @@
 //! both killed, the next start or `headroom release` finds it and does what they could not.
 //!
 //! Each configuration has a folder in the run folder, with `lock`, held by whoever has the servers; `guard-RUN`, held by
-//! the guards that stand; `servers.json`, the record. The record goes when every server serves.
+//! the guards that stand; `servers.json`, the record. The record goes when every server serves. `handed-over.json` stays: which servers an
+//! operator has is to be known also to a start behind an orderly end.
 
 use super::amendment::Amendment;
 use super::ownership::MAX_LOCK;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 /// How the name of each folder begins.
 const PREFIX: &str = "servers-";
 const RECORD: &str = "servers.json";
+const HANDED_OVER: &str = "handed-over.json";
 const UNFINISHED: &str = "servers.json.new";
 /// Held by whoever has the servers, whose number is in it.
 const LOCK: &str = "lock";
@@ -220,6 +222,11 @@ impl Place {
     pub fn is_guarded(&self, run: u64) -> bool {
         let file = File::open(self.0.join(guard_of(run)));
         file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Where it is kept which servers an operator has.
+    pub fn handed_over(&self) -> PathBuf {
+        self.0.join(HANDED_OVER)
     }
 
     /// The folder, for messages.

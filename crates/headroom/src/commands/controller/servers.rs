@@ -1,5 +1,6 @@
 //! The servers that a controller switches: made of what a configuration names, and described.
 
+use super::record::Place;
 use crate::check::Report;
 use crate::config::controller::ControllerFile;
 use headroom_console::{Document, Failure};
@@ -61,6 +62,7 @@ pub fn assemble(
     config: &ControllerFile,
     document: &Document,
     gateways: Option<&Gateways>,
+    place: Option<&Place>,
 ) -> Result<Parts, Failure> {
     let tuning = config.queue_tuning(document)?;
     let poll = Duration::from_secs_f64(config.cluster.power_poll_s);
@@ -77,7 +79,9 @@ pub fn assemble(
         let switch = power
             .open()
             .map_err(|error| document.error(&format!("nodes.{name}.power"), error))?;
-        targets.push(config.check_target(document, name)?);
+        let target = config.check_target(document, name)?;
+        let is_checked_there = table.accept_queue == Some(target.port);
+        targets.push(target);
         members.push(member.clone());
         machines.push(&node.machine);
         servers.push(ServerParts {
@@ -90,6 +94,7 @@ pub fn assemble(
                     .map(|port| Queue::new(port, config.capacity.method, tuning))
                     .transpose()?,
             },
+            is_checked_there,
         });
     }
     let balancer: Box<dyn Balancer> = match (config.haproxy(), gateways) {
@@ -116,6 +121,14 @@ pub fn assemble(
         taken_out: {
             let taken_out = TakenOut::default();
             taken_out.replace(config.taken_out());
+            if let Some(file) = place.map(Place::handed_over)
+                && let Err(error) = taken_out.recall(&file)
+            {
+                tracing::warn!(
+                    "which servers were in maintenance cannot be read, and what the gateways remember is gone by: {}: {error}",
+                    file.display()
+                );
+            }
             taken_out
         },
         period: config.control.period(),

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The kernel answers from memory; should it not, the caller is not held.
@@ -81,6 +81,13 @@ impl Diag {
     /// The numbers of the files of a port's listening sockets, by which those who hold them are found.
     pub(super) fn listening_inodes(&mut self, port: u16) -> Result<BTreeSet<u64>, QueueError> {
         Ok(self.all(port)?.into_iter().map(|(_, inode)| inode).collect())
+    }
+
+    /// The ports but this one that somebody listens on, by the number of the listening socket's file.
+    pub(super) fn inodes_of_others(&mut self, port: u16) -> Result<BTreeMap<u64, u16>, QueueError> {
+        let all = self.all(0)?.into_iter();
+        let by_inode = all.map(|(listener, inode)| (inode, listener.address.port()));
+        Ok(by_inode.filter(|(_, other)| *other != port).collect())
     }
 
     /// All ports that somebody listens on.

@@ -5,13 +5,16 @@
 //! its time (`schedstat`, Documentation/scheduler/sched-stats.rst). A loop that blocks, or whose limit is behind it, has the rest left and
 //! is never found full; nor is a server whose threads hand over to one another, unless they use all the CPUs that they may use.
 //!
+//! Those who listen on the port may listen on others, too, and what they do for these is nothing that they could do for it: where anybody
+//! waits to be answered there, the port's connections are told with them ([`super::Connections`]).
+//!
 //! Wherever it is not certain which threads are the loops, those that are idle count too: nothing full is overlooked by that but what
 //! cannot be told from a pool with a worker to spare.
 
 mod proc;
 
-use super::Listener;
 use super::diag::Diag;
+use super::{Listener, QueueError};
 use crate::Roots;
 use proc::{Usage, Waits};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,6 +29,10 @@ const SEARCH_EVERY: Duration = Duration::from_secs(10);
 /// The most processes that listen, and threads of them all: one loop for each CPU of a large machine. Of more nothing is told.
 const MAX_PROCESSES: usize = 256;
 const MAX_THREADS: usize = 256;
+/// The most other ports that are looked at: of more, the lowest are.
+const MAX_OTHERS: usize = 8;
+/// And no sooner than after so many times what a look takes.
+const TIMES: u32 = 20;
 /// The share of a CPU below which a thread is no loop that serves: an acceptor, a timer.
 const IDLE: f64 = 0.02;
 /// The share from which one is a loop that was never seen to wait for events: one that is full waits for none.
@@ -45,6 +52,10 @@ pub(super) struct Loops {
     allowed: Option<f64>,
     read_at: Option<Instant>,
     busy: Option<u32>,
+    /// Other ports that they listen on; how many wait to be answered there, when that was looked at, and how long that took.
+    others: BTreeSet<u16>,
+    elsewhere: u64,
+    looked: Option<(Instant, Duration)>,
 }
 
 #[derive(Debug)]
@@ -85,6 +96,9 @@ impl Loops {
             allowed: None,
             read_at: None,
             busy: None,
+            others: BTreeSet::new(),
+            elsewhere: 0,
+            looked: None,
         }
     }
 
@@ -107,14 +121,35 @@ impl Loops {
             |(known, at): &(BTreeSet<u64>, Instant)| *known == sockets && passed(*at) < SEARCH_EVERY;
         if !self.searched.as_ref().is_some_and(is_known) {
             self.searched = Some((sockets, now));
-            self.search(diag.listening_inodes(port).ok());
+            let others = diag.inodes_of_others(port).unwrap_or_default();
+            self.search(diag.listening_inodes(port).ok(), &others);
         }
         self.busy = self.look(now);
         self.busy
     }
 
-    /// Finds who listens; what is known of those that listened before is kept.
-    fn search(&mut self, inodes: Option<BTreeSet<u64>>) {
+    /// How many connections at other ports of those who listen wait to be answered.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub(super) fn elsewhere(&mut self, diag: &mut Diag, now: Instant) -> Result<u64, QueueError> {
+        let is_new =
+            |(at, took): (Instant, Duration)| now.saturating_duration_since(at) < EVERY.max(took * TIMES);
+        if !self.looked.is_some_and(is_new) {
+            let begun = Instant::now();
+            self.elsewhere = 0;
+            for port in self.others.iter().take(MAX_OTHERS) {
+                let waiting = diag.connections(*port)?;
+                let waiting = waiting.iter().filter(|one| one.waits_for_answer());
+                self.elsewhere += waiting.count() as u64;
+            }
+            self.looked = Some((now, begun.elapsed()));
+        }
+        Ok(self.elsewhere)
+    }
+
+    /// Finds who listens, with the sockets of other ports; what is known of those that listened before is kept.
+    fn search(&mut self, inodes: Option<BTreeSet<u64>>, others: &BTreeMap<u64, u16>) {
         let mut before: BTreeMap<u32, Process> = self
             .processes
             .take()
@@ -122,7 +157,9 @@ impl Loops {
             .flatten()
             .map(|process| (process.pid, process))
             .collect();
-        let found = inodes.and_then(|inodes| proc::holders(&self.roots, &inodes));
+        let found = inodes.and_then(|inodes| proc::holders(&self.roots, &inodes, others));
+        let (found, ports) = found.map_or((None, BTreeSet::new()), |(pids, ports)| (Some(pids), ports));
+        self.others = ports;
         self.processes = found.filter(|pids| pids.len() <= MAX_PROCESSES).map(|pids| {
             let known = |pid| {
                 before.remove(&pid).unwrap_or_else(|| Process {

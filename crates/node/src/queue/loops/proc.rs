@@ -4,7 +4,7 @@ use crate::Roots;
 use crate::cgroup::{Target, TargetSpec};
 use crate::cpu::{CpuList, allowance, online};
 use crate::file;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -83,9 +83,14 @@ const EVENT_FUNCTIONS: [&str; 4] = [
 ];
 const ACCEPT_FUNCTION: &str = "inet_csk_accept";
 
-/// The processes that hold one of these sockets; `None` where they cannot all be found, or there are too many to look through.
-pub(super) fn holders(roots: &Roots, inodes: &BTreeSet<u64>) -> Option<Vec<u32>> {
-    let (mut pids, mut held) = (Vec::new(), BTreeSet::new());
+/// The processes that hold one of these sockets, and at which ports they listen beside, of those of other listening sockets; `None` where
+/// they cannot all be found, or there are too many to look through.
+pub(super) fn holders(
+    roots: &Roots,
+    inodes: &BTreeSet<u64>,
+    others: &BTreeMap<u64, u16>,
+) -> Option<(Vec<u32>, BTreeSet<u16>)> {
+    let (mut pids, mut held, mut ports) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
     let mut files_left = MAX_ALL_FILES;
     let mut is_hidden = false;
     let processes = numbers(&roots.proc_, MAX_SEARCHED)?;
@@ -97,21 +102,27 @@ pub(super) fn holders(roots: &Roots, inodes: &BTreeSet<u64>) -> Option<Vec<u32>>
                 continue;
             }
         };
-        let mut holds = false;
+        let (mut holds, mut beside) = (false, BTreeSet::<u16>::new());
         for file in files.flatten().take(MAX_FILES) {
             files_left = files_left.checked_sub(1)?;
             let target = fs::read_link(file.path()).ok();
-            let inode = target.as_deref().and_then(socket);
-            if let Some(inode) = inode.filter(|inode| inodes.contains(inode)) {
+            let Some(inode) = target.as_deref().and_then(socket) else {
+                continue;
+            };
+            if inodes.contains(&inode) {
                 held.insert(inode);
                 holds = true;
             }
+            beside.extend(others.get(&inode));
         }
-        pids.extend(holds.then_some(pid));
+        if holds {
+            pids.push(pid);
+            ports.extend(beside);
+        }
     }
     // Sockets that only the hidden hold are somebody's.
     let is_whole = !is_hidden || held == *inodes;
-    (is_whole && !pids.is_empty()).then_some(pids)
+    (is_whole && !pids.is_empty()).then_some((pids, ports))
 }
 
 /// Of `socket:[123]` the number.

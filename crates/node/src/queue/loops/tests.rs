@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 /// The socket that those who listen hold.
 const SOCKET: u64 = 4_711;
+/// One of another port that they hold, too, and one that others hold.
+const BESIDE: u64 = 4_712;
+const STRANGE: u64 = 4_713;
 const EPOLL: &str = "232 0x3";
 const ACCEPT: &str = "43 0x3";
 const FUTEX: &str = "202 0x7f";
@@ -82,7 +85,8 @@ impl Machine {
 
     fn look(&mut self) {
         if self.loops.searched.is_none() {
-            self.loops.search(Some([SOCKET].into()));
+            self.loops
+                .search(Some([SOCKET].into()), &[(BESIDE, 8443), (STRANGE, 9000)].into());
             self.loops.searched = Some((BTreeSet::new(), self.now));
         }
         self.loops.busy = self.loops.look(self.now);
@@ -151,6 +155,20 @@ fn threads_that_hand_over_to_one_another_are_full_where_they_use_all_cpus_that_t
     machine.loops.searched = None;
     assert_eq!(machine.sees(&all(123)), Some(984));
     assert_eq!(machine.sees(&all(90)), Some(720));
+}
+
+#[test]
+fn the_other_ports_of_those_who_listen_are_found() {
+    let mut machine = Machine::new(&[(10, 1, &[10]), (11, 1, &[11])]);
+    machine.look();
+    assert_eq!(machine.loops.others, BTreeSet::new());
+    symlink(format!("socket:[{BESIDE}]"), machine.proc_("10/fd/4".into())).unwrap();
+    // It listens on another port alone.
+    fs::remove_file(machine.proc_("11/fd/3".into())).unwrap();
+    symlink(format!("socket:[{STRANGE}]"), machine.proc_("11/fd/4".into())).unwrap();
+    machine.loops.searched = None;
+    machine.look();
+    assert_eq!(machine.loops.others, [8443].into());
 }
 
 #[test]

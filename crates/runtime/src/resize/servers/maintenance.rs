@@ -1,7 +1,14 @@
-//! Which servers an operator takes out, while the run goes on.
+//! Which servers an operator takes out, while the run goes on, and which he has.
+//!
+//! The latter is kept in a file, for gateways that were started anew do not remember who is to get nothing, and nobody else whether a server
+//! that is on was never shut down or was started by its operator. Nothing else reads it than the next run and the guard of this one.
 
 use headroom_control::resize::Maintenance;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The servers that are taken out, by name. A clone is of the same run.
@@ -11,8 +18,10 @@ pub struct TakenOut(Arc<Mutex<Lists>>);
 #[derive(Debug, Default)]
 struct Lists {
     out: BTreeMap<String, Maintenance>,
-    /// Those that an operator has.
-    handed_over: BTreeSet<String>,
+    /// Those that an operator has, and how; `None` where this run has handed over none yet, and nobody remembers what the run before had.
+    handed_over: Option<BTreeMap<String, Maintenance>>,
+    /// Where that is kept, and whether it is there.
+    file: Option<(PathBuf, bool)>,
 }
 
 /// What another list changed.
@@ -39,9 +48,46 @@ impl TakenOut {
         self.lock().out.clone()
     }
 
-    /// Says which servers an operator has.
-    pub fn hand_over<'a>(&self, servers: impl Iterator<Item = &'a str>) {
-        self.lock().handed_over = servers.map(str::to_owned).collect();
+    /// Those that an operator has, by this run or the one before, and how they were handed over; `None` where nobody remembers.
+    pub fn handed_over(&self) -> Option<BTreeMap<String, Maintenance>> {
+        self.lock().handed_over.clone()
+    }
+
+    /// Remembers which servers an operator has by what a run before left in a file, where there is one.
+    ///
+    /// # Errors
+    /// A file that cannot be read: nobody remembers.
+    pub fn recall(&self, file: &Path) -> io::Result<()> {
+        let text = match fs::read(file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            text => text?,
+        };
+        self.lock().handed_over = Some(serde_json::from_slice(&text)?);
+        Ok(())
+    }
+
+    /// Leaves that in the file from now on.
+    pub fn keep_in(&self, file: PathBuf) {
+        self.lock().file = Some((file, false));
+    }
+
+    /// Says which servers an operator has, and how they were handed over.
+    ///
+    /// # Errors
+    /// It cannot be kept; it is tried again with the next.
+    pub fn hand_over(&self, servers: BTreeMap<String, Maintenance>) -> io::Result<()> {
+        let mut lists = self.lock();
+        let is_news = lists.handed_over.as_ref() != Some(&servers);
+        let kept = match &mut lists.file {
+            Some((file, is_there)) if is_news || !*is_there => {
+                let written = write(file, &servers);
+                *is_there = written.is_ok();
+                written
+            }
+            _ => Ok(()),
+        };
+        lists.handed_over = Some(servers);
+        kept
     }
 
     /// Takes these out, and gives the others back, from the next period on.
@@ -55,13 +101,28 @@ impl TakenOut {
                 .into_iter()
                 .filter(|(name, how)| before.get(name) != Some(how))
                 .map(|(name, how)| {
-                    let is_handed_over = lists.handed_over.contains(&name);
+                    let is_handed_over = lists
+                        .handed_over
+                        .as_ref()
+                        .is_some_and(|those| those.contains_key(&name));
                     let was = before.get(&name).copied().filter(|_| is_handed_over);
                     (name, how, was)
                 })
                 .collect(),
         }
     }
+}
+
+/// Whoever reads it finds all of it, or what was there before.
+fn write(file: &Path, servers: &BTreeMap<String, Maintenance>) -> io::Result<()> {
+    let mut unfinished = file.as_os_str().to_owned();
+    unfinished.push(".new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut new = options.open(&unfinished)?;
+    new.write_all(&serde_json::to_vec_pretty(servers)?)?;
+    new.sync_all()?;
+    fs::rename(&unfinished, file)
 }
 
 #[cfg(test)]
@@ -75,12 +136,36 @@ mod tests {
     use headroom_units::{Lever, Setting};
     use std::net::TcpListener;
 
-    /// What a server that is to be taken out is found as, by what it gets, and what it gets after the first period.
+    /// What a server that is to be taken out is found as, by what it gets, and what it gets after the first period, where nobody remembers
+    /// anything.
     fn started(how: Maintenance, gets: Admission) -> (PowerState, Option<Admission>) {
+        let (found, _, gets) = started_behind(how, gets, None);
+        (found, gets)
+    }
+
+    fn list(servers: &[(&str, Maintenance)]) -> BTreeMap<String, Maintenance> {
+        let named = servers.iter().map(|(name, how)| ((*name).to_owned(), *how));
+        named.collect()
+    }
+
+    /// The same behind a run that had handed over these, with its state after the first period.
+    fn started_behind(
+        how: Maintenance,
+        gets: Admission,
+        before: Option<&[(&str, Maintenance)]>,
+    ) -> (PowerState, PowerState, Option<Admission>) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("handed-over.json");
+        if let Some(before) = before {
+            let run = TakenOut::default();
+            run.keep_in(file.clone());
+            run.hand_over(list(before)).unwrap();
+        }
         let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready), told(gets)]));
         let taken_out = TakenOut::default();
         taken_out.replace([("web2".to_owned(), how)].into());
+        taken_out.recall(&file).unwrap();
         let mut servers = found(parts(&listeners, &wanted, &taken_out));
         let state = servers.states()[1].1;
         servers.observe(&mut DevicePeriod::default());
@@ -92,7 +177,7 @@ mod tests {
             })
             .unwrap();
         let gets = wanted.lock().unwrap()[1].admission;
-        (state, gets)
+        (state, servers.states()[1].1, gets)
     }
 
     #[test]
@@ -119,6 +204,60 @@ mod tests {
     }
 
     #[test]
+    fn what_the_run_before_handed_over_is_its_operators_whatever_a_gateway_that_was_started_since_gives_it() {
+        let soft = Maintenance::default();
+        let off = Maintenance {
+            power_off: true,
+            ..soft
+        };
+        let (out, his) = (Some(Admission::Out), PowerState::Maintenance);
+        for gets in [Admission::Ready, Admission::Drain, Admission::Out] {
+            for (how, was) in [(soft, soft), (off, off), (soft, off)] {
+                let found = started_behind(how, gets, Some(&[("web2", was)]));
+                assert_eq!(found, (his, his, out), "{how:?} {was:?} {gets:?}");
+            }
+            // Asked for since.
+            let found = started_behind(off, gets, Some(&[("web2", soft)]));
+            assert_eq!(found, (his, PowerState::Stopping, out), "{gets:?}");
+        }
+        // That run had not come so far; nobody remembers.
+        let found = |before| started_behind(off, Admission::Out, before).1;
+        assert_eq!(found(Some(&[])), PowerState::Stopping);
+        assert_eq!(found(None), his);
+    }
+
+    #[test]
+    fn what_an_operator_has_is_kept_and_what_cannot_be_read_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("handed-over.json");
+        let recalled = || {
+            let next = TakenOut::default();
+            next.recall(&file).map(|()| next.handed_over())
+        };
+        assert_eq!(recalled().unwrap(), None);
+        let run = TakenOut::default();
+        run.keep_in(file.clone());
+        run.hand_over(BTreeMap::new()).unwrap();
+        assert_eq!(recalled().unwrap(), Some(BTreeMap::new()));
+        let web1 = list(&[("web1", Maintenance::default())]);
+        run.hand_over(web1.clone()).unwrap();
+        assert_eq!(recalled().unwrap(), Some(web1.clone()));
+        // It cannot be written for a while, and is as soon as it can.
+        let away = dir.path().join("away");
+        fs::remove_file(&file).unwrap();
+        fs::create_dir_all(file.join("in the way")).unwrap();
+        assert!(run.hand_over(BTreeMap::new()).is_err());
+        assert!(run.hand_over(BTreeMap::new()).is_err());
+        fs::rename(&file, &away).unwrap();
+        run.hand_over(BTreeMap::new()).unwrap();
+        assert_eq!(recalled().unwrap(), Some(BTreeMap::new()));
+        for text in ["", "[]", r#"{"web1":true}"#, r#"{"web1":{"power_off":1}}"#] {
+            fs::write(&file, text).unwrap();
+            assert!(recalled().is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn what_changed_is_told_and_holds_for_every_clone() {
         let (soft, off) = (
             Maintenance::default(),
@@ -127,12 +266,6 @@ mod tests {
                 ..Maintenance::default()
             },
         );
-        let list = |servers: &[(&str, Maintenance)]| -> BTreeMap<String, Maintenance> {
-            servers
-                .iter()
-                .map(|(name, how)| ((*name).to_owned(), *how))
-                .collect()
-        };
         let run = TakenOut::default();
         let operator = run.clone();
         let first = operator.replace(list(&[("web1", soft), ("web2", soft)]));
@@ -146,7 +279,7 @@ mod tests {
             MaintenanceChange::default()
         );
         // One that its operator has, and one that was his.
-        run.hand_over(["web1", "web2"].into_iter());
+        run.hand_over(list(&[("web1", soft), ("web2", soft)])).unwrap();
         let third = operator.replace(list(&[("web1", off), ("web2", off), ("web3", off)]));
         let out = [
             ("web1".to_owned(), off, Some(soft)),

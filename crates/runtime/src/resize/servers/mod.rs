@@ -4,6 +4,7 @@ mod apply;
 mod capacity;
 mod maintenance;
 mod observe;
+mod own_checks;
 mod unheard;
 
 pub use maintenance::{MaintenanceChange, TakenOut};
@@ -21,7 +22,9 @@ use headroom_control::resize::{
     PowerState, PowerTuning, Presumed, Server,
 };
 use headroom_units::{PerSecond, Seconds, Setting};
+use own_checks::OwnChecks;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -59,6 +62,8 @@ pub struct ServerParts {
     pub switch_worker: SwitchWorker,
     /// Its accept queue, where it is watched.
     pub queue: Option<Queue>,
+    /// Whether its check comes to that queue, too.
+    pub is_checked_there: bool,
 }
 
 /// What a cluster is made of.
@@ -95,14 +100,28 @@ impl Parts {
         each.map(|server| self.taken_out.of(&server.name)).collect()
     }
 
-    /// How a server is found. One that is to be taken out and gets nothing was handed over by another run of this file, or taken out by
-    /// somebody's hand: that it answers is no reason to give it any. One that only gets nothing new was still being drained, perhaps on
-    /// trial: whether the others do without it nobody knows, so it is taken out anew.
-    fn found(&self, at: usize, health: &Health, admission: Option<Admission>) -> Found {
-        let is_out = self.taken_out.of(&self.servers[at].name).is_some();
-        match admission {
-            Some(Admission::Out) if is_out => Found::Maintenance,
-            _ => Found::from(health),
+    /// How a server is found. One that is to be taken out was handed over by the run before where that left so, whatever gateways that were
+    /// started since give it; and it is shut down where that is asked for since. Where nobody remembers, or that run had not come so far, one
+    /// that gets nothing was handed over or taken out by somebody's hand: that it answers is no reason to give it any. One that only gets
+    /// nothing new was still being drained, perhaps on trial: whether the others do without it nobody knows, so it is taken out anew.
+    fn found(
+        &self,
+        at: usize,
+        health: &Health,
+        admission: Option<Admission>,
+        remembered: Option<&BTreeMap<String, Maintenance>>,
+    ) -> Found {
+        let name = &self.servers[at].name;
+        let Some(how) = self.taken_out.of(name) else {
+            return Found::from(health);
+        };
+        let was = remembered.and_then(|those| those.get(name));
+        match (was, admission) {
+            (Some(was), _) if was.power_off || !how.power_off => Found::Maintenance,
+            (Some(_), _) => Found::Leaving,
+            (None, Some(Admission::Out)) if remembered.is_some() => Found::Leaving,
+            (None, Some(Admission::Out)) => Found::Maintenance,
+            (None, _) => Found::from(health),
         }
     }
 }
@@ -115,6 +134,8 @@ pub struct Servers {
     dry: bool,
     started: Instant,
     last: Instant,
+    /// Whether it could be kept last which servers an operator has.
+    keeps_handed_over: bool,
     /// Why a change did not reach the balancer.
     unreported: Option<String>,
     /// How the servers were found in the period that was observed last.
@@ -123,6 +144,8 @@ pub struct Servers {
     trouble: Option<String>,
     /// Who comes to each server's accept queue for the first time.
     first: Vec<FirstAttempts>,
+    /// The checks that come to each server's accept queue.
+    own_checks: Vec<OwnChecks>,
     /// The demand at each while it was counted last.
     before: Vec<PerSecond>,
     /// What came to each in the step before, and how long that was in seconds.
@@ -182,6 +205,7 @@ impl Servers {
             }
         };
         let now = Instant::now();
+        let remembered = parts.taken_out.handed_over();
         let found: Vec<Found> = parts
             .servers
             .iter()
@@ -192,9 +216,9 @@ impl Servers {
                     powered: server.switch_worker.powered(),
                     ..Health::default()
                 };
-                let found = parts.found(at, &health, Some(members[at].admission));
-                let how = parts.taken_out.of(&server.name).unwrap_or_default();
-                if found == Found::Maintenance && how.power_off && health.powered.unwrap_or(health.answering) {
+                let found = parts.found(at, &health, Some(members[at].admission), remembered.as_ref());
+                let is_to_be_off = parts.taken_out.of(&server.name).is_some_and(|how| how.power_off);
+                if found == Found::Maintenance && is_to_be_off && remembered.is_none() && health.powered.unwrap_or(health.answering) {
                     tracing::warn!(
                         server = server.name,
                         "it is in maintenance, and on although it is to be off: who started it nobody remembers, so it is left on; to have it shut \
@@ -215,6 +239,7 @@ impl Servers {
             failed: vec![None; parts.servers.len()],
             cut: vec![0; parts.servers.len()],
             first: vec![FirstAttempts::default(); parts.servers.len()],
+            own_checks: vec![OwnChecks::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
             step_before: vec![(0.0, 0.0); parts.servers.len()],
             unheard: vec![Unheard::default(); parts.servers.len()],
@@ -233,6 +258,7 @@ impl Servers {
             health: Vec::new(),
             trouble: Some("nothing was observed yet".to_owned()),
             orders: Vec::new(),
+            keeps_handed_over: true,
             guard_stands: None,
             back_since: None,
         }))

@@ -135,12 +135,20 @@ impl Servers {
     fn counts(&mut self, shown: &[Option<Shown>]) -> Vec<Counts> {
         let each = shown.iter().enumerate().map(|(at, shown)| match shown {
             Some(Shown::Counted(counted)) => {
-                let first = self.first[at].observe(counted.length_s, counted.arrivals, counted.drops);
+                let mut first = self.first[at].observe(counted.length_s, counted.arrivals, counted.drops);
+                let mut arrivals = counted.arrival_rate();
+                if self.parts.servers[at].is_checked_there && counted.length_s > 0.0 {
+                    let every = Seconds::from(self.parts.period);
+                    let length = Seconds::new(counted.length_s);
+                    let others = self.own_checks[at].leave(first, length, every);
+                    arrivals = (arrivals - (first - others) / counted.length_s).max(0.0);
+                    first = others;
+                }
                 let (first, length_s) = self.over_a_period(at, first, counted.length_s);
                 let queue = self.parts.servers[at].queue.as_ref();
                 self.before[at] = match queue.is_some_and(|queue| queue.kind() == QueueKind::BusyTime) {
                     true if length_s > 0.0 => PerSecond::new(first / length_s),
-                    _ => PerSecond::new(counted.arrival_rate()),
+                    _ => PerSecond::new(arrivals),
                 };
                 Counts::Attempts(self.before[at])
             }
@@ -242,7 +250,7 @@ impl Servers {
         let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
         let health = self.health.iter().enumerate();
         let found: Vec<Found> = health
-            .map(|(at, health)| self.parts.found(at, health, admission(at)))
+            .map(|(at, health)| self.parts.found(at, health, admission(at), None))
             .collect();
         // The same parameters and as many servers as at the start, so it cannot fail where that did not.
         if let Ok(fleet) = Fleet::found(self.parts.tuning, &found, now) {

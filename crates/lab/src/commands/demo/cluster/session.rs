@@ -279,6 +279,7 @@ fn parts(site: &Site, telemetry: &Gateways, period: Duration) -> anyhow::Result<
             name: server.name().to_owned(),
             switch_worker: SwitchWorker::start(server.name(), switch, POWER_POLL)?,
             queue: None,
+            is_checked_there: false,
         });
     }
     Ok(Parts {
