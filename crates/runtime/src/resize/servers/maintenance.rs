@@ -76,24 +76,20 @@ impl TakenOut {
     /// # Errors
     /// It cannot be kept; it is tried again with the next.
     pub fn hand_over(&self, servers: BTreeMap<String, Maintenance>) -> io::Result<()> {
-        let mut lists = self.lock();
-        let is_news = lists.handed_over.as_ref() != Some(&servers);
-        let kept = match &mut lists.file {
-            Some((file, is_there)) if is_news || !*is_there => {
-                let written = write(file, &servers);
-                *is_there = written.is_ok();
-                written
-            }
-            _ => Ok(()),
-        };
-        lists.handed_over = Some(servers);
-        kept
+        self.lock().hand_over(servers)
     }
 
     /// Takes these out, and gives the others back, from the next period on.
     pub fn replace(&self, servers: BTreeMap<String, Maintenance>) -> MaintenanceChange {
         let mut lists = self.lock();
         let before = std::mem::replace(&mut lists.out, servers.clone());
+        let his = lists.handed_over.clone();
+        let is_his = |name: &str| his.as_ref().is_some_and(|those| those.contains_key(name));
+        if let Some(his) = his.clone().filter(|_| lists.file.is_some())
+            && let Err(error) = lists.hand_over(his)
+        {
+            tracing::debug!(%error, "it is kept with the next");
+        }
         let back = before.keys().filter(|name| !servers.contains_key(*name));
         MaintenanceChange {
             back: back.cloned().collect(),
@@ -101,15 +97,35 @@ impl TakenOut {
                 .into_iter()
                 .filter(|(name, how)| before.get(name) != Some(how))
                 .map(|(name, how)| {
-                    let is_handed_over = lists
-                        .handed_over
-                        .as_ref()
-                        .is_some_and(|those| those.contains_key(&name));
-                    let was = before.get(&name).copied().filter(|_| is_handed_over);
+                    let was = before.get(&name).copied().filter(|_| is_his(&name));
                     (name, how, was)
                 })
                 .collect(),
         }
+    }
+}
+
+impl Lists {
+    fn hand_over(&mut self, mut servers: BTreeMap<String, Maintenance>) -> io::Result<()> {
+        // What is asked of a server that was just read again is done later; a run may end before.
+        servers.retain(|name, how| match self.out.get(name) {
+            Some(out) => {
+                how.power_off &= out.power_off;
+                true
+            }
+            None => false,
+        });
+        let is_news = self.handed_over.as_ref() != Some(&servers);
+        let kept = match &mut self.file {
+            Some((file, is_there)) if is_news || !*is_there => {
+                let written = write(file, &servers);
+                *is_there = written.is_ok();
+                written
+            }
+            _ => Ok(()),
+        };
+        self.handed_over = Some(servers);
+        kept
     }
 }
 
@@ -159,6 +175,7 @@ mod tests {
         if let Some(before) = before {
             let run = TakenOut::default();
             run.keep_in(file.clone());
+            run.replace(list(before));
             run.hand_over(list(before)).unwrap();
         }
         let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -240,17 +257,36 @@ mod tests {
         run.hand_over(BTreeMap::new()).unwrap();
         assert_eq!(recalled().unwrap(), Some(BTreeMap::new()));
         let web1 = list(&[("web1", Maintenance::default())]);
+        run.replace(web1.clone());
         run.hand_over(web1.clone()).unwrap();
         assert_eq!(recalled().unwrap(), Some(web1.clone()));
+        // That it was shut down is not held against him who asks for something else, also where the run ends before the next period.
+        let off = list(&[(
+            "web1",
+            Maintenance {
+                power_off: true,
+                ..Maintenance::default()
+            },
+        )]);
+        run.replace(off.clone());
+        run.hand_over(off.clone()).unwrap();
+        assert_eq!(recalled().unwrap(), Some(off.clone()));
+        run.replace(web1.clone());
+        assert_eq!(recalled().unwrap(), Some(web1.clone()));
+        run.replace(off);
+        assert_eq!(recalled().unwrap(), Some(web1.clone()));
+        run.replace(BTreeMap::new());
+        assert_eq!(recalled().unwrap(), Some(BTreeMap::new()));
         // It cannot be written for a while, and is as soon as it can.
+        run.replace(web1.clone());
         let away = dir.path().join("away");
         fs::remove_file(&file).unwrap();
         fs::create_dir_all(file.join("in the way")).unwrap();
-        assert!(run.hand_over(BTreeMap::new()).is_err());
-        assert!(run.hand_over(BTreeMap::new()).is_err());
+        assert!(run.hand_over(web1.clone()).is_err());
+        assert!(run.hand_over(web1.clone()).is_err());
         fs::rename(&file, &away).unwrap();
-        run.hand_over(BTreeMap::new()).unwrap();
-        assert_eq!(recalled().unwrap(), Some(BTreeMap::new()));
+        run.hand_over(web1.clone()).unwrap();
+        assert_eq!(recalled().unwrap(), Some(web1));
         for text in ["", "[]", r#"{"web1":true}"#, r#"{"web1":{"power_off":1}}"#] {
             fs::write(&file, text).unwrap();
             assert!(recalled().is_err(), "{text}");
