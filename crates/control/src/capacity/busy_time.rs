@@ -158,6 +158,7 @@ impl BusyTimeMonitor {
             }
             // What is served meanwhile is what clients leave of it.
             match self.clients.held() {
+                _ if is_shared => {}
                 None => self.evidence.add(self.now_s, found),
                 Some(_) => self.held_evidence.add(self.now_s, found),
             }
@@ -191,9 +192,7 @@ impl BusyTimeMonitor {
             return self.without(&Unusable::Missing { what }, step.length);
         };
         self.now_s += step.length.get();
-        if self.shared.share().is_none() {
-            self.evidence.add(self.now_s, busy);
-        }
+        self.evidence.add(self.now_s, busy);
         self.counted(step, busy)
     }
 
@@ -237,7 +236,7 @@ impl BusyTimeMonitor {
             return self.estimate(capacity, reason);
         }
         let (rule, text) = match (self.by_loops(), self.shared.share()) {
-            (_, Some(share)) => explain_shared(share, capacity),
+            (_, Some(share)) if capacity.met().is_none() => explain_shared(share, capacity),
             (Some(by_loops), _) if by_loops == capacity => {
                 self.loops.explain(self.now_s, self.tuning.stale_s, capacity)
             }
@@ -454,8 +453,8 @@ impl BusyTimeMonitor {
     /// What is known; no more than it was while clients leave what may be parts of requests, which a server is done with in no time.
     fn known(&mut self) -> Capacity {
         let found = match (self.by_loops(), self.found()) {
-            // As many as that, with what they do for others.
-            _ if self.shared.share().is_some() => self.served_at_least(),
+            // What was known before they worked for others, too, and what they serve with that.
+            (by_loops, found) if self.shared.share().is_some() => by_loops.unwrap_or(found).unconfirmed(),
             // A limit that its queue shows now is met before they are full.
             (Some(by_loops), Capacity::Exact(found))
                 if !self.loops.are_full() && met_before(found, by_loops) =>
@@ -527,11 +526,7 @@ impl BusyTimeMonitor {
         if self.held_evidence.tells() {
             return Capacity::About(self.held_evidence.rate());
         }
-        self.served_at_least()
-    }
-
-    /// At least nothing is what is known of any server.
-    fn served_at_least(&mut self) -> Capacity {
+        // At least nothing is what is known of any server.
         match self.served.bound().max(self.evidence.least()) {
             bound if self.begun && bound > PerSecond::ZERO => Capacity::LowerBound(bound),
             _ => Capacity::Unknown,

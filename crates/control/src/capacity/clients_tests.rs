@@ -95,6 +95,32 @@ const EIGHT_WORK: fn(u64) -> Connections = |_| Connections {
 };
 
 #[test]
+fn what_others_leave_of_a_servers_workers_is_not_learned_as_what_it_takes() {
+    let mut watched = Watched::new();
+    let alone = |_| Connections {
+        open: 20,
+        working: 20,
+        ..Connections::default()
+    };
+    let value = |one: &Estimate| one.capacity.value().map_or(0.0, PerSecond::get);
+    let before = watched.sees(30, 2, alone).pop().unwrap();
+    assert_eq!((before.capacity.name(), value(&before).round()), ("exact", 100.0));
+    // Clients at another port of the same processes have half of what they can.
+    let beside = |at| Connections {
+        elsewhere: 60,
+        ..alone(at)
+    };
+    for one in watched.sees(20, 1, beside).split_off(1) {
+        assert!(one.capacity.name() == "about" && value(&one) > 90.0, "{one:?}");
+    }
+    let after = watched.sees_waiting(0, 20, 1, alone).pop().unwrap();
+    assert!(
+        after.capacity.name() == "about" && value(&after) > 90.0,
+        "{after:?}"
+    );
+}
+
+#[test]
 fn clients_that_send_piece_by_piece_hide_a_server_which_is_kept_as_it_was_before_they_began() {
     for parked in [0, 100] {
         let mut watched = Watched::new();

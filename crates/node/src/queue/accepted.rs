@@ -74,6 +74,15 @@ impl Accepted {
         Ok(Some(found))
     }
 
+    /// How many of a port's connections wait to be accepted, or are worked on.
+    pub(super) fn waiting(&mut self, connections: &[Connection], now: Instant) -> u64 {
+        let queued = connections
+            .iter()
+            .filter(|one| !one.accepted && !one.closed)
+            .count();
+        queued as u64 + self.look(connections, now).working
+    }
+
     /// What they are at this moment.
     fn look(&mut self, connections: &[Connection], now: Instant) -> Connections {
         let before = std::mem::take(&mut self.seen);
@@ -118,11 +127,6 @@ impl Accepted {
 }
 
 impl Connection {
-    /// Whether its client waits: for being accepted, or for the answer to what it has sent.
-    pub(super) const fn waits_for_answer(&self) -> bool {
-        !self.closed && self.received > 0 && !self.is_answered()
-    }
-
     /// Whether the server has sent something since the last bytes came.
     const fn is_answered(&self) -> bool {
         self.sent > 0 && self.unread == 0 && self.sent_ago_ms <= self.received_ago_ms

@@ -279,7 +279,7 @@ impl QueueMeter for EbpfQueueMeter {
             .accepted
             .of(&mut self.diag, self.port, (length, loops_busy), at)?;
         if let Some(connections) = &mut connections {
-            connections.elsewhere = self.loops.elsewhere(&mut self.diag, at)?;
+            connections.elsewhere = self.loops.elsewhere(&mut self.diag, at);
         }
         let gone = self.resets.among(length.now, at, enqueued, reset);
         let cancelled = self.cancelled.among(length.now, at, enqueued, cancelled);

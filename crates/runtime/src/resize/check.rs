@@ -5,6 +5,7 @@ use headroom_client::Client;
 use http::{Request, header};
 use http_body_util::Full;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -53,6 +54,17 @@ impl CheckTarget {
     }
 }
 
+impl CheckTarget {
+    /// Whether it may be the server at this address of a balancer: one that is only a name may be anywhere.
+    pub fn may_be_of(&self, member: &str) -> bool {
+        let host = member
+            .split_once("://")
+            .map(|(_, rest)| rest.split('/').next().unwrap_or_default());
+        let host = host.map(|host| host.rsplit_once(':').map_or(host, |(host, _)| host));
+        host.is_none_or(|host| host.trim_start_matches('[').trim_end_matches(']') == self.host)
+    }
+}
+
 /// What a check showed last.
 #[derive(Clone, Debug, Default)]
 struct Shown {
@@ -65,6 +77,8 @@ struct Shown {
 #[derive(Debug)]
 pub struct Checks {
     shown: Vec<Arc<Mutex<Shown>>>,
+    /// How many were begun, of each.
+    begun: Vec<Arc<AtomicU64>>,
     /// What is older says nothing of now.
     stale_after: Duration,
     /// Ends the tasks when it goes.
@@ -79,13 +93,18 @@ impl Checks {
     pub fn start(targets: Vec<CheckTarget>, every: Duration, limit: Duration) -> io::Result<Self> {
         let (stop, stopping) = watch::channel(false);
         let shown: Vec<Arc<Mutex<Shown>>> = targets.iter().map(|_| Arc::default()).collect();
+        let begun: Vec<Arc<AtomicU64>> = targets.iter().map(|_| Arc::default()).collect();
         let tasks = targets
             .into_iter()
-            .zip(&shown)
-            .map(|(target, shown)| attend(target, every, limit, Arc::clone(shown), stopping.clone()))
+            .zip(shown.iter().zip(&begun))
+            .map(|(target, (shown, begun))| {
+                let told = (Arc::clone(shown), Arc::clone(begun));
+                attend(target, every, limit, told, stopping.clone())
+            })
             .collect();
         Ok(Self {
             shown,
+            begun,
             stale_after: 3 * every + limit,
             _network: Network::start("checks", tasks, stop)?,
         })
@@ -96,6 +115,11 @@ impl Checks {
         let checked =
             |one: &Arc<Mutex<Shown>>| one.lock().unwrap_or_else(PoisonError::into_inner).at.is_some();
         self.shown.iter().all(checked)
+    }
+
+    /// How many checks of a server were begun since the start.
+    pub fn begun(&self, server: usize) -> u64 {
+        self.begun[server].load(Ordering::Relaxed)
     }
 
     /// Whether a server answers; why not, where it does not.
@@ -116,7 +140,7 @@ async fn attend(
     target: CheckTarget,
     every: Duration,
     limit: Duration,
-    shown: Arc<Mutex<Shown>>,
+    (shown, begun): (Arc<Mutex<Shown>>, Arc<AtomicU64>),
     mut stop: watch::Receiver<bool>,
 ) {
     let client = Client::new(None);
@@ -127,6 +151,7 @@ async fn attend(
             _ = due.tick() => {}
             () = stop_requested(&mut stop) => return,
         }
+        begun.fetch_add(1, Ordering::Relaxed);
         let trouble = match tokio::time::timeout(limit, probe(&client, &target)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
@@ -169,6 +194,16 @@ async fn probe(client: &Client, target: &CheckTarget) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_check_of_another_host_is_none_of_the_server() {
+        let check = |text: &str| CheckTarget::parse(text).unwrap();
+        assert!(check("http://[::1]:81/x").may_be_of("http://[::1]:81"));
+        assert!(check("tcp:10.0.0.5:80").may_be_of("http://10.0.0.5:8080/"));
+        assert!(!check("http://vip:81/x").may_be_of("http://10.0.0.5:81"));
+        // HAProxy's names say nothing of where.
+        assert!(check("http://vip:81/x").may_be_of("web1"));
+    }
 
     #[test]
     fn checks_are_addresses() {

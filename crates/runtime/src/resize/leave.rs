@@ -82,7 +82,7 @@ fn bring_up(
     let names = parts.servers.iter().map(|server| &server.name);
     let mut is_handed_over: Vec<bool> = names
         .zip(&out)
-        .map(|(name, out)| out.is_some() && theirs.contains_key(name))
+        .map(|(name, out)| out.is_some() && theirs.get(name).is_some_and(Option::is_some))
         .collect();
     let mut ordered = vec![false; count];
     let mut starts = vec![Start::at(Instant::now()); count];
@@ -177,7 +177,9 @@ fn bring_up(
                 .map(|member| member.well == Some(true))
                 .collect();
             for (at, (member, out)) in look.members.iter().zip(&out).enumerate() {
-                is_drained[at] |= out.is_some_and(|out| !out.at_once) && member.admission == Admission::Drain;
+                is_drained[at] |= out.is_some_and(|out| !out.at_once)
+                    && member.admission == Admission::Drain
+                    && !is_handed_over[at];
                 is_handed_over[at] |= out.is_some() && member.admission == Admission::Out;
             }
         }
@@ -391,8 +393,8 @@ mod tests {
             ..Maintenance::default()
         };
         taken_out.replace([("web2".to_owned(), how)].into());
-        let theirs = his.then(|| ("web2".to_owned(), how));
-        taken_out.hand_over(theirs.into_iter().collect()).unwrap();
+        let theirs = [("web2".to_owned(), his.then_some(how))];
+        taken_out.hand_over(theirs.into()).unwrap();
         let mut parts = parts(&listeners, &wanted, &taken_out);
         parts.tuning.stop_timeout_s = 0.5;
         parts.balancer = Box::new(Late(Obedient(Arc::clone(&wanted)), 3));
@@ -411,6 +413,7 @@ mod tests {
             (false, Admission::Ready, false, Admission::Ready),
             // At a gateway that was started since.
             (false, Admission::Ready, true, Admission::Out),
+            (false, Admission::Drain, true, Admission::Out),
             (true, Admission::Ready, true, Admission::Out),
         ] {
             let gets_then = after_the_end(at_once, gets, his);

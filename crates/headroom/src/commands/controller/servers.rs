@@ -80,7 +80,7 @@ pub fn assemble(
             .open()
             .map_err(|error| document.error(&format!("nodes.{name}.power"), error))?;
         let target = config.check_target(document, name)?;
-        let is_checked_there = table.accept_queue == Some(target.port);
+        let is_checked_there = table.accept_queue == Some(target.port) && target.may_be_of(member);
         targets.push(target);
         members.push(member.clone());
         machines.push(&node.machine);

@@ -13,8 +13,9 @@
 
 mod proc;
 
+use super::Listener;
+use super::accepted::Accepted;
 use super::diag::Diag;
-use super::{Listener, QueueError};
 use crate::Roots;
 use proc::{Usage, Waits};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,7 +54,7 @@ pub(super) struct Loops {
     read_at: Option<Instant>,
     busy: Option<u32>,
     /// Other ports that they listen on; how many wait to be answered there, when that was looked at, and how long that took.
-    others: BTreeSet<u16>,
+    others: BTreeMap<u16, Accepted>,
     elsewhere: u64,
     looked: Option<(Instant, Duration)>,
 }
@@ -96,7 +97,7 @@ impl Loops {
             allowed: None,
             read_at: None,
             busy: None,
-            others: BTreeSet::new(),
+            others: BTreeMap::new(),
             elsewhere: 0,
             looked: None,
         }
@@ -128,24 +129,21 @@ impl Loops {
         self.busy
     }
 
-    /// How many connections at other ports of those who listen wait to be answered.
-    ///
-    /// # Errors
-    /// The kernel does not tell.
-    pub(super) fn elsewhere(&mut self, diag: &mut Diag, now: Instant) -> Result<u64, QueueError> {
+    /// How many connections at other ports of those who listen wait to be answered; of ports that the kernel does not tell of, none.
+    pub(super) fn elsewhere(&mut self, diag: &mut Diag, now: Instant) -> u64 {
         let is_new =
             |(at, took): (Instant, Duration)| now.saturating_duration_since(at) < EVERY.max(took * TIMES);
         if !self.looked.is_some_and(is_new) {
             let begun = Instant::now();
             self.elsewhere = 0;
-            for port in self.others.iter().take(MAX_OTHERS) {
-                let waiting = diag.connections(*port)?;
-                let waiting = waiting.iter().filter(|one| one.waits_for_answer());
-                self.elsewhere += waiting.count() as u64;
+            for (port, accepted) in self.others.iter_mut().take(MAX_OTHERS) {
+                if let Ok(connections) = diag.connections(*port) {
+                    self.elsewhere += accepted.waiting(&connections, now);
+                }
             }
             self.looked = Some((now, begun.elapsed()));
         }
-        Ok(self.elsewhere)
+        self.elsewhere
     }
 
     /// Finds who listens, with the sockets of other ports; what is known of those that listened before is kept.
@@ -159,7 +157,9 @@ impl Loops {
             .collect();
         let found = inodes.and_then(|inodes| proc::holders(&self.roots, &inodes, others));
         let (found, ports) = found.map_or((None, BTreeSet::new()), |(pids, ports)| (Some(pids), ports));
-        self.others = ports;
+        let mut known = std::mem::take(&mut self.others);
+        let of = |port: u16| (port, known.remove(&port).unwrap_or_default());
+        self.others = ports.into_iter().map(of).collect();
         self.processes = found.filter(|pids| pids.len() <= MAX_PROCESSES).map(|pids| {
             let known = |pid| {
                 before.remove(&pid).unwrap_or_else(|| Process {

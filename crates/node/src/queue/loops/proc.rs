@@ -117,12 +117,21 @@ pub(super) fn holders(
         }
         if holds {
             pids.push(pid);
-            ports.extend(beside);
+            // Who listens for others until they are started serves nobody.
+            if !is_starter(roots, pid) {
+                ports.extend(beside);
+            }
         }
     }
     // Sockets that only the hidden hold are somebody's.
     let is_whole = !is_hidden || held == *inodes;
     (is_whole && !pids.is_empty()).then_some((pids, ports))
+}
+
+/// Whether it is systemd, which holds the sockets of all services that are started by a connection.
+fn is_starter(roots: &Roots, pid: u32) -> bool {
+    let name = fs::read_to_string(roots.proc_(format!("{pid}/comm")));
+    name.is_ok_and(|name| name.trim_end() == "systemd")
 }
 
 /// Of `socket:[123]` the number.

@@ -57,14 +57,14 @@ impl Servers {
     /// Says which servers their operators have.
     fn hand_over(&mut self) {
         let servers = self.parts.servers.iter().zip(self.fleet.servers());
-        let theirs = servers.filter_map(|(server, power)| Some((server.name.clone(), power.handed_over()?)));
+        let theirs = servers.map(|(server, power)| (server.name.clone(), power.handed_over()));
         let kept = self.parts.taken_out.hand_over(theirs.collect());
         let was_kept = std::mem::replace(&mut self.keeps_handed_over, kept.is_ok());
         if let Err(error) = kept
             && was_kept
         {
             tracing::warn!(
-                "which servers are in maintenance cannot be kept in the run folder, and a start goes by what the gateways remember: {error}"
+                "which servers are in maintenance cannot be kept in the run folder, so a start goes by what the gateways remember, and leaves on what is on: {error}"
             );
         }
     }

@@ -1,7 +1,8 @@
 //! Which servers an operator takes out, while the run goes on, and which he has.
 //!
 //! The latter is kept in a file, for gateways that were started anew do not remember who is to get nothing, and nobody else whether a server
-//! that is on was never shut down or was started by its operator. Nothing else reads it than the next run and the guard of this one.
+//! that is on was never shut down or was started by its operator. Nothing else reads it than the next run and the guard of this one. A file
+//! that is old would have a server shut down that somebody works on: one that cannot be written is removed, and nobody remembers.
 
 use headroom_control::resize::Maintenance;
 use std::collections::BTreeMap;
@@ -18,11 +19,14 @@ pub struct TakenOut(Arc<Mutex<Lists>>);
 #[derive(Debug, Default)]
 struct Lists {
     out: BTreeMap<String, Maintenance>,
-    /// Those that an operator has, and how; `None` where this run has handed over none yet, and nobody remembers what the run before had.
-    handed_over: Option<BTreeMap<String, Maintenance>>,
+    /// Which of them an operator has, and how; `None` where this run has handed over none yet, and nobody remembers what the run before had.
+    handed_over: Option<HandedOver>,
     /// Where that is kept, and whether it is there.
     file: Option<(PathBuf, bool)>,
 }
+
+/// How an operator has each server that a run has; `None` where he does not have it.
+pub type HandedOver = BTreeMap<String, Option<Maintenance>>;
 
 /// What another list changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,8 +52,8 @@ impl TakenOut {
         self.lock().out.clone()
     }
 
-    /// Those that an operator has, by this run or the one before, and how they were handed over; `None` where nobody remembers.
-    pub fn handed_over(&self) -> Option<BTreeMap<String, Maintenance>> {
+    /// Which of them an operator has, by this run or the one before, and how they were handed over; `None` where nobody remembers.
+    pub fn handed_over(&self) -> Option<HandedOver> {
         self.lock().handed_over.clone()
     }
 
@@ -71,11 +75,11 @@ impl TakenOut {
         self.lock().file = Some((file, false));
     }
 
-    /// Says which servers an operator has, and how they were handed over.
+    /// Says of each server whether an operator has it, and how it was handed over.
     ///
     /// # Errors
-    /// It cannot be kept; it is tried again with the next.
-    pub fn hand_over(&self, servers: BTreeMap<String, Maintenance>) -> io::Result<()> {
+    /// It cannot be kept, and nobody remembers; it is tried again with the next.
+    pub fn hand_over(&self, servers: HandedOver) -> io::Result<()> {
         self.lock().hand_over(servers)
     }
 
@@ -84,7 +88,10 @@ impl TakenOut {
         let mut lists = self.lock();
         let before = std::mem::replace(&mut lists.out, servers.clone());
         let his = lists.handed_over.clone();
-        let is_his = |name: &str| his.as_ref().is_some_and(|those| those.contains_key(name));
+        let is_his = |name: &str| {
+            his.as_ref()
+                .is_some_and(|those| those.get(name).is_some_and(Option::is_some))
+        };
         if let Some(his) = his.clone().filter(|_| lists.file.is_some())
             && let Err(error) = lists.hand_over(his)
         {
@@ -106,21 +113,29 @@ impl TakenOut {
 }
 
 impl Lists {
-    fn hand_over(&mut self, mut servers: BTreeMap<String, Maintenance>) -> io::Result<()> {
+    fn hand_over(&mut self, mut servers: HandedOver) -> io::Result<()> {
         // What is asked of a server that was just read again is done later; a run may end before.
-        servers.retain(|name, how| match self.out.get(name) {
-            Some(out) => {
-                how.power_off &= out.power_off;
-                true
-            }
-            None => false,
-        });
+        for (name, how) in &mut servers {
+            *how = how.zip(self.out.get(name)).map(|(how, out)| Maintenance {
+                power_off: how.power_off && out.power_off,
+                ..how
+            });
+        }
         let is_news = self.handed_over.as_ref() != Some(&servers);
         let kept = match &mut self.file {
             Some((file, is_there)) if is_news || !*is_there => {
                 let written = write(file, &servers);
                 *is_there = written.is_ok();
-                written
+                written.or_else(|error| match fs::remove_file(&*file) {
+                    Err(also) if also.kind() != ErrorKind::NotFound => Err(io::Error::new(
+                        error.kind(),
+                        format!(
+                            "{error}; and {}, which is old, cannot be removed: {also}",
+                            file.display()
+                        ),
+                    )),
+                    _ => Err(error),
+                })
             }
             _ => Ok(()),
         };
@@ -130,7 +145,7 @@ impl Lists {
 }
 
 /// Whoever reads it finds all of it, or what was there before.
-fn write(file: &Path, servers: &BTreeMap<String, Maintenance>) -> io::Result<()> {
+fn write(file: &Path, servers: &HandedOver) -> io::Result<()> {
     let mut unfinished = file.as_os_str().to_owned();
     unfinished.push(".new");
     let mut options = OpenOptions::new();
@@ -159,6 +174,11 @@ mod tests {
         (found, gets)
     }
 
+    fn theirs(servers: &[(&str, Option<Maintenance>)]) -> HandedOver {
+        let named = servers.iter().map(|(name, how)| ((*name).to_owned(), *how));
+        named.collect()
+    }
+
     fn list(servers: &[(&str, Maintenance)]) -> BTreeMap<String, Maintenance> {
         let named = servers.iter().map(|(name, how)| ((*name).to_owned(), *how));
         named.collect()
@@ -168,15 +188,20 @@ mod tests {
     fn started_behind(
         how: Maintenance,
         gets: Admission,
-        before: Option<&[(&str, Maintenance)]>,
+        before: Option<&[(&str, Option<Maintenance>)]>,
     ) -> (PowerState, PowerState, Option<Admission>) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("handed-over.json");
         if let Some(before) = before {
             let run = TakenOut::default();
             run.keep_in(file.clone());
-            run.replace(list(before));
-            run.hand_over(list(before)).unwrap();
+            run.replace(list(
+                &before
+                    .iter()
+                    .filter_map(|(name, how)| Some((*name, (*how)?)))
+                    .collect::<Vec<_>>(),
+            ));
+            run.hand_over(theirs(before)).unwrap();
         }
         let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready), told(gets)]));
@@ -230,17 +255,19 @@ mod tests {
         let (out, his) = (Some(Admission::Out), PowerState::Maintenance);
         for gets in [Admission::Ready, Admission::Drain, Admission::Out] {
             for (how, was) in [(soft, soft), (off, off), (soft, off)] {
-                let found = started_behind(how, gets, Some(&[("web2", was)]));
+                let found = started_behind(how, gets, Some(&[("web2", Some(was))]));
                 assert_eq!(found, (his, his, out), "{how:?} {was:?} {gets:?}");
             }
             // Asked for since.
-            let found = started_behind(off, gets, Some(&[("web2", soft)]));
+            let found = started_behind(off, gets, Some(&[("web2", Some(soft))]));
             assert_eq!(found, (his, PowerState::Stopping, out), "{gets:?}");
         }
         // That run had not come so far; nobody remembers.
         let found = |before| started_behind(off, Admission::Out, before).1;
-        assert_eq!(found(Some(&[])), PowerState::Stopping);
+        assert_eq!(found(Some(&[("web2", None)])), PowerState::Stopping);
         assert_eq!(found(None), his);
+        // Nor of one that it did not have, or had by another name.
+        assert_eq!(found(Some(&[("web1", None), ("web3", Some(off))])), his);
     }
 
     #[test]
@@ -254,39 +281,38 @@ mod tests {
         assert_eq!(recalled().unwrap(), None);
         let run = TakenOut::default();
         run.keep_in(file.clone());
-        run.hand_over(BTreeMap::new()).unwrap();
-        assert_eq!(recalled().unwrap(), Some(BTreeMap::new()));
-        let web1 = list(&[("web1", Maintenance::default())]);
-        run.replace(web1.clone());
-        run.hand_over(web1.clone()).unwrap();
-        assert_eq!(recalled().unwrap(), Some(web1.clone()));
-        // That it was shut down is not held against him who asks for something else, also where the run ends before the next period.
-        let off = list(&[(
-            "web1",
+        let nobody = theirs(&[("web1", None), ("web2", None)]);
+        run.hand_over(nobody.clone()).unwrap();
+        assert_eq!(recalled().unwrap(), Some(nobody.clone()));
+        let (soft, off) = (
+            Maintenance::default(),
             Maintenance {
                 power_off: true,
                 ..Maintenance::default()
             },
-        )]);
-        run.replace(off.clone());
-        run.hand_over(off.clone()).unwrap();
-        assert_eq!(recalled().unwrap(), Some(off.clone()));
-        run.replace(web1.clone());
-        assert_eq!(recalled().unwrap(), Some(web1.clone()));
-        run.replace(off);
-        assert_eq!(recalled().unwrap(), Some(web1.clone()));
+        );
+        let web1 = |how| theirs(&[("web1", Some(how)), ("web2", None)]);
+        run.replace(list(&[("web1", off)]));
+        run.hand_over(web1(off)).unwrap();
+        assert_eq!(recalled().unwrap(), Some(web1(off)));
+        // That it was shut down is not held against him who asks for something else, also where the run ends before the next period.
+        run.replace(list(&[("web1", soft)]));
+        assert_eq!(recalled().unwrap(), Some(web1(soft)));
+        run.replace(list(&[("web1", off)]));
+        assert_eq!(recalled().unwrap(), Some(web1(soft)));
         run.replace(BTreeMap::new());
-        assert_eq!(recalled().unwrap(), Some(BTreeMap::new()));
-        // It cannot be written for a while, and is as soon as it can.
-        run.replace(web1.clone());
-        let away = dir.path().join("away");
-        fs::remove_file(&file).unwrap();
-        fs::create_dir_all(file.join("in the way")).unwrap();
-        assert!(run.hand_over(web1.clone()).is_err());
-        assert!(run.hand_over(web1.clone()).is_err());
-        fs::rename(&file, &away).unwrap();
-        run.hand_over(web1.clone()).unwrap();
-        assert_eq!(recalled().unwrap(), Some(web1));
+        assert_eq!(recalled().unwrap(), Some(nobody.clone()));
+        // While it cannot be written nobody remembers what is old, and it is written as soon as it can.
+        run.replace(list(&[("web1", soft)]));
+        let in_the_way = dir.path().join("handed-over.json.new");
+        fs::create_dir(&in_the_way).unwrap();
+        for _ in 0..2 {
+            assert!(run.hand_over(web1(soft)).is_err());
+            assert_eq!(recalled().unwrap(), None);
+        }
+        fs::remove_dir(&in_the_way).unwrap();
+        run.hand_over(web1(soft)).unwrap();
+        assert_eq!(recalled().unwrap(), Some(web1(soft)));
         for text in ["", "[]", r#"{"web1":true}"#, r#"{"web1":{"power_off":1}}"#] {
             fs::write(&file, text).unwrap();
             assert!(recalled().is_err(), "{text}");
@@ -315,7 +341,12 @@ mod tests {
             MaintenanceChange::default()
         );
         // One that its operator has, and one that was his.
-        run.hand_over(list(&[("web1", soft), ("web2", soft)])).unwrap();
+        run.hand_over(theirs(&[
+            ("web1", Some(soft)),
+            ("web2", Some(soft)),
+            ("web3", None),
+        ]))
+        .unwrap();
         let third = operator.replace(list(&[("web1", off), ("web2", off), ("web3", off)]));
         let out = [
             ("web1".to_owned(), off, Some(soft)),

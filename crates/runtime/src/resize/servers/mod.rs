@@ -7,7 +7,7 @@ mod observe;
 mod own_checks;
 mod unheard;
 
-pub use maintenance::{MaintenanceChange, TakenOut};
+pub use maintenance::{HandedOver, MaintenanceChange, TakenOut};
 
 use super::balancer::{Admission, Balancer};
 use super::check::Checks;
@@ -24,7 +24,6 @@ use headroom_control::resize::{
 use headroom_units::{PerSecond, Seconds, Setting};
 use own_checks::OwnChecks;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -109,7 +108,7 @@ impl Parts {
         at: usize,
         health: &Health,
         admission: Option<Admission>,
-        remembered: Option<&BTreeMap<String, Maintenance>>,
+        remembered: Option<&HandedOver>,
     ) -> Found {
         let name = &self.servers[at].name;
         let Some(how) = self.taken_out.of(name) else {
@@ -117,11 +116,10 @@ impl Parts {
         };
         let was = remembered.and_then(|those| those.get(name));
         match (was, admission) {
-            (Some(was), _) if was.power_off || !how.power_off => Found::Maintenance,
-            (Some(_), _) => Found::Leaving,
-            (None, Some(Admission::Out)) if remembered.is_some() => Found::Leaving,
+            (Some(Some(was)), _) if was.power_off || !how.power_off => Found::Maintenance,
+            (Some(Some(_)), _) | (Some(None), Some(Admission::Out)) => Found::Leaving,
             (None, Some(Admission::Out)) => Found::Maintenance,
-            (None, _) => Found::from(health),
+            (Some(None) | None, _) => Found::from(health),
         }
     }
 }
@@ -218,7 +216,10 @@ impl Servers {
                 };
                 let found = parts.found(at, &health, Some(members[at].admission), remembered.as_ref());
                 let is_to_be_off = parts.taken_out.of(&server.name).is_some_and(|how| how.power_off);
-                if found == Found::Maintenance && is_to_be_off && remembered.is_none() && health.powered.unwrap_or(health.answering) {
+                let is_remembered = remembered
+                    .as_ref()
+                    .is_some_and(|those| those.contains_key(&server.name));
+                if found == Found::Maintenance && is_to_be_off && !is_remembered && health.powered.unwrap_or(health.answering) {
                     tracing::warn!(
                         server = server.name,
                         "it is in maintenance, and on although it is to be off: who started it nobody remembers, so it is left on; to have it shut \

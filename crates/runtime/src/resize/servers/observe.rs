@@ -138,9 +138,7 @@ impl Servers {
                 let mut first = self.first[at].observe(counted.length_s, counted.arrivals, counted.drops);
                 let mut arrivals = counted.arrival_rate();
                 if self.parts.servers[at].is_checked_there && counted.length_s > 0.0 {
-                    let every = Seconds::from(self.parts.period);
-                    let length = Seconds::new(counted.length_s);
-                    let others = self.own_checks[at].leave(first, length, every);
+                    let others = self.own_checks[at].leave(first, self.parts.checks.begun(at));
                     arrivals = (arrivals - (first - others) / counted.length_s).max(0.0);
                     first = others;
                 }
