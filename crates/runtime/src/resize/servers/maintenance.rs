@@ -126,15 +126,15 @@ impl Lists {
             Some((file, is_there)) if is_news || !*is_there => {
                 let written = write(file, &servers);
                 *is_there = written.is_ok();
-                written.or_else(|error| match fs::remove_file(&*file) {
-                    Err(also) if also.kind() != ErrorKind::NotFound => Err(io::Error::new(
+                written.map_err(|error| match fs::remove_file(&*file) {
+                    Err(also) if also.kind() != ErrorKind::NotFound => io::Error::new(
                         error.kind(),
                         format!(
                             "{error}; and {}, which is old, cannot be removed: {also}",
                             file.display()
                         ),
-                    )),
-                    _ => Err(error),
+                    ),
+                    _ => error,
                 })
             }
             _ => Ok(()),
