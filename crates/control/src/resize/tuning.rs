@@ -157,6 +157,17 @@ mod tests {
     use crate::parameter::assert_refused;
 
     #[test]
+    fn a_boot_that_takes_too_long_is_named_and_one_that_none_takes_is_refused_elsewhere() {
+        let tuning = PowerTuning::default();
+        let limit_s = tuning.boot_timeout_s;
+        assert!(tuning.waits_for(limit_s - 1.0).is_ok());
+        assert!(tuning.waits_for(limit_s).unwrap_err().contains("give more than"));
+        for boot_s in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
+            assert!(tuning.waits_for(boot_s).is_ok(), "{boot_s}");
+        }
+    }
+
+    #[test]
     fn the_defaults_pass_and_what_is_outside_is_named() {
         assert_refused(
             ResizeTuning::check,

@@ -220,7 +220,8 @@ fn one_in_maintenance_that_is_to_be_off_now_is_shut_down_once() {
         assert_eq!(second(&mut fleet, at_s, 1, &[UP, UP]), []);
     }
     assert_eq!(fleet.servers()[0].handed_over(), Some(OUT_AND_OFF));
-    // One of which what was asked is not known to be done is shut down, and is his then; of one of which nobody can say whether it is on, whether it answers says so.
+    // One of which what was asked is not known to be done is shut down, and is his then; of one of which nobody can say whether it is on,
+    // whether it answers says so.
     let unfinished = || {
         let found = [Found::Leaving, Found::Answering];
         let mut fleet = Fleet::found(PowerTuning::default(), &found, Seconds::ZERO).unwrap();
