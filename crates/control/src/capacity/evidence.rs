@@ -45,6 +45,9 @@ const MIN_FREEDOM: f64 = 7.0;
 const MIN_DISPERSION: f64 = 0.1;
 /// Standard errors on each side of a rate that its interval has: were they normal and their dispersion known, one in forty would be outside.
 const INTERVAL_ERRORS: f64 = 2.2;
+/// The same that the rate of an exact estimate is to be sure by: it is asked for each second, and of an interval that just suffices one in
+/// thirty would be off by more.
+const EXACT_ERRORS: f64 = 3.0;
 /// Half the width of the interval, as a share of the rate, within which an estimate is exact,
 const EXACT_WITHIN: f64 = 0.15;
 /// and about so much,
@@ -361,8 +364,8 @@ impl Evidence {
             && self.blocks.len() >= MIN_BLOCKS;
         let is_confirmed = is_long && confirms(self.recent(now_s, stale_s), dispersion);
         let [_, lack] = spell_bias(all, dispersion);
-        let unchosen =
-            lack <= SPELL_EXACT_WITHIN && half_width(self.unchosen(), dispersion) + lack <= EXACT_WITHIN;
+        let unchosen = lack <= SPELL_EXACT_WITHIN
+            && errors(EXACT_ERRORS, self.unchosen(), dispersion) + lack <= EXACT_WITHIN;
         let own = rate(all);
         let is_within = |[low, high]: [PerSecond; 2]| {
             low.get() >= own * (1.0 - EXACT_WITHIN) && high.get() <= own * (1.0 + EXACT_WITHIN)
@@ -401,9 +404,14 @@ fn spell_bias(busy: Busy, dispersion: f64) -> [f64; 2] {
 
 /// Half the width of the interval of a rate that so many accepts of this dispersion say, as a share of it.
 fn half_width(accepts: f64, dispersion: f64) -> f64 {
+    errors(INTERVAL_ERRORS, accepts, dispersion)
+}
+
+/// So many standard errors of that rate, as a share of it.
+fn errors(times: f64, accepts: f64, dispersion: f64) -> f64 {
     match accepts > 0.0 {
         // The accept at either end may be in or out.
-        true => (INTERVAL_ERRORS * (dispersion * accepts).sqrt() + 0.5) / accepts,
+        true => (times * (dispersion * accepts).sqrt() + 0.5) / accepts,
         false => f64::INFINITY,
     }
 }

@@ -195,7 +195,7 @@ fn of_each_kind_of_server_what_is_called_exact_is_right() {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     let (mut shares, mut follows) = (Vec::new(), Vec::new());
-    let (mut exact, mut outside) = (0, 0);
+    let (mut exact, mut outside, mut late, mut wrong) = (0, 0, 0, 0);
     for kind in KINDS {
         let runs: Vec<[Score; 3]> = seeds().map(|seed| scores(kind, seed)).collect();
         let [ours, published, slower] = [0, 1, 2].map(|which| Score::sum(runs.iter().map(|run| &run[which])));
@@ -217,11 +217,15 @@ fn of_each_kind_of_server_what_is_called_exact_is_right() {
         } else {
             WRONG_SHARE_CHANGED
         };
-        let wrong = format!("{}: {} of {}", kind.name, ours.wrong, ours.exact);
         assert!(
             f64::from(ours.wrong) <= wrong_share * f64::from(ours.exact),
-            "{wrong}"
+            "{}: {} of {}",
+            kind.name,
+            ours.wrong,
+            ours.exact
         );
+        late += ours.exact;
+        wrong += ours.wrong;
         if is_overloaded {
             assert_eq!(ours.high, 0, "{}", kind.name);
         }
@@ -229,7 +233,7 @@ fn of_each_kind_of_server_what_is_called_exact_is_right() {
         let overload =
             (1..kind.seconds).all(|at_s| (kind.load)(f64::from(at_s)) > (kind.truth)(f64::from(at_s)));
         if is_steady && (overload && kind.shows || is_regular_at_90) {
-            let least = if is_regular_at_90 { 0.6 } else { 0.2 };
+            let least = if is_regular_at_90 { 0.6 } else { 0.1 };
             assert!(
                 ours.share(ours.exact) > least,
                 "{}: exact {}",
@@ -267,6 +271,10 @@ fn of_each_kind_of_server_what_is_called_exact_is_right() {
     );
     assert!(ours > 0.9 && published < 0.7, "{ours} {published}");
     println!("of {exact} exact estimates the interval of {outside} does not hold the truth");
+    println!(
+        "of {late} from {FOLLOWS_S} s on after the start and after each change {wrong} are off by more than 15 %"
+    );
+    assert!(wrong * 3_000 < late, "{wrong} of {late}");
     assert!(outside * 20 < exact, "{outside} of {exact}");
     follows.sort_by(f64::total_cmp);
     let median = follows[follows.len() / 2];
