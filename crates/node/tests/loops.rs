@@ -127,7 +127,10 @@ fn a_loop_is_full_under_clients_that_always_ask_and_not_under_one_that_pauses() 
     let others = always_ask(other);
     let deadline = Instant::now() + Duration::from_secs(30);
     while elsewhere(&mut meter).is_none_or(|found| found == 0) {
-        assert!(Instant::now() < deadline, "nobody waits at the other port");
+        assert!(
+            Instant::now() < deadline,
+            "nobody is worked for at the other port"
+        );
         thread::sleep(20 * COMPUTES);
     }
     ends.store(true, Ordering::Relaxed);

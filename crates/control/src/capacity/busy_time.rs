@@ -10,9 +10,9 @@
 use super::busy::{Busy, BusyMeter};
 use super::clients::Clients;
 use super::evidence::{Change, Evidence};
-use super::loops::Loops;
+use super::loops::{KnownLoops, Loops};
 use super::served::{Served, ServedStep};
-use super::shared::Shared;
+use super::shared::{Alone, Shared};
 use super::step::{Connections, ListenerSample, QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
@@ -47,14 +47,17 @@ pub struct BusyTimeMonitor {
     evidence: Evidence,
     /// The same of the time in which clients held workers: all that is known where there was no other.
     held_evidence: Evidence,
+    /// The same of the time in which its processes worked for others: what these leave of it, which is no capacity, and least what it serves.
+    left_evidence: Evidence,
     served: Served,
     /// Whether a request was ever served.
     begun: bool,
     clients: Clients,
     /// What its event loops show.
     loops: Loops,
-    /// For whom else its processes work.
+    /// For whom else its processes work, and what was known before they did: that they do is seen some time after it began.
     shared: Shared,
+    alone: Option<Alone<(Evidence, KnownLoops)>>,
     /// Those who wait, and the connections that it has accepted and not closed, as they were last observed.
     waiting: Option<u32>,
     open: Option<u64>,
@@ -108,11 +111,13 @@ impl BusyTimeMonitor {
             now_s: 0.0,
             evidence: Evidence::default(),
             held_evidence: Evidence::default(),
+            left_evidence: Evidence::default(),
             served: Served::default(),
             begun: false,
             clients: Clients::default(),
             loops: Loops::default(),
             shared: Shared::default(),
+            alone: None,
             waiting: None,
             open: None,
             none_accepted_s: 0.0,
@@ -141,8 +146,16 @@ impl BusyTimeMonitor {
                 ListenerSample::Listening(listener) => Some(listener),
                 ListenerSample::Nobody | ListenerSample::Unread => None,
             };
+            let was_shared = self.shared.share().is_some();
             self.shared.take(told.length, listener.as_ref());
             let is_shared = self.shared.share().is_some();
+            if is_shared && !was_shared {
+                let before = self.alone.take().and_then(|alone| alone.of_late(self.now_s));
+                if let Some((evidence, loops)) = before {
+                    self.evidence = evidence;
+                    self.loops.take_back(loops);
+                }
+            }
             self.loops.take(self.now_s, told.length, listener, is_shared);
             let of_clients = of_those_who_wait(told);
             if let Some(before) = self.clients.take(self.now_s, &of_clients, self.fine.answers()) {
@@ -158,7 +171,11 @@ impl BusyTimeMonitor {
             }
             // What is served meanwhile is what clients leave of it.
             match self.clients.held() {
-                _ if is_shared => {}
+                _ if is_shared => {
+                    let full = self.loops.answered_full().unwrap_or_default();
+                    let left = if found.time > Seconds::ZERO { found } else { full };
+                    self.left_evidence.add(self.now_s, left);
+                }
                 None => self.evidence.add(self.now_s, found),
                 Some(_) => self.held_evidence.add(self.now_s, found),
             }
@@ -230,13 +247,19 @@ impl BusyTimeMonitor {
         let shown = self.learn();
         let (rate, stale_s) = (self.served.rate(self.tuning.stale_s), self.tuning.stale_s);
         self.clients.keep(self.now_s, &self.evidence, rate, stale_s);
+        if self.shared.is_alone() {
+            self.alone = Some(Alone {
+                now_s: self.now_s,
+                known: (self.evidence.clone(), self.loops.known()),
+            });
+        }
         let capacity = self.known();
         if self.none_accepted_s >= NONE_ACCEPTED_S && capacity.met().is_none() {
             let reason = Estimate::none_accepted(waiting, self.none_accepted_s, self.open);
             return self.estimate(capacity, reason);
         }
         let (rule, text) = match (self.by_loops(), self.shared.share()) {
-            (_, Some(share)) if capacity.met().is_none() => explain_shared(share, capacity),
+            (_, Some(share)) => explain_shared(share, capacity),
             (Some(by_loops), _) if by_loops == capacity => {
                 self.loops.explain(self.now_s, self.tuning.stale_s, capacity)
             }
@@ -276,8 +299,14 @@ impl BusyTimeMonitor {
             // What was served before was served by another.
             self.served.forget();
         }
-        if let Some(least) = self.evidence.least_of_late(self.now_s, self.tuning.stale_s) {
-            self.served.cap(least);
+        let left = self.left_evidence.change(self.tuning.stale_s, self.now_s);
+        if left.is_some_and(|change| change.since < change.before) {
+            self.served.forget();
+        }
+        for evidence in [&self.evidence, &self.left_evidence] {
+            if let Some(least) = evidence.least_of_late(self.now_s, self.tuning.stale_s) {
+                self.served.cap(least);
+            }
         }
         let known = self.evidence.tells();
         let dispersion = self.evidence.dispersion();
@@ -289,9 +318,11 @@ impl BusyTimeMonitor {
             self.clients = Clients::default();
             self.evidence = Evidence::default();
         }
-        let left = self.held_evidence.last_s();
-        if left.is_some_and(|last_s| self.now_s - last_s > self.tuning.stale_s) {
-            self.held_evidence = Evidence::default();
+        for evidence in [&mut self.held_evidence, &mut self.left_evidence] {
+            let last_s = evidence.last_s();
+            if last_s.is_some_and(|last_s| self.now_s - last_s > self.tuning.stale_s) {
+                *evidence = Evidence::default();
+            }
         }
         Shown {
             change,
@@ -527,7 +558,12 @@ impl BusyTimeMonitor {
             return Capacity::About(self.held_evidence.rate());
         }
         // At least nothing is what is known of any server.
-        match self.served.bound().max(self.evidence.least()) {
+        let least = match self.shared.share() {
+            // They may have become slower, which others hide.
+            Some(_) => PerSecond::ZERO,
+            None => self.evidence.least(),
+        };
+        match self.served.bound().max(least) {
             bound if self.begun && bound > PerSecond::ZERO => Capacity::LowerBound(bound),
             _ => Capacity::Unknown,
         }
@@ -546,10 +582,12 @@ impl BusyTimeMonitor {
             Unusable::Nobody | Unusable::Another => {
                 self.evidence = Evidence::default();
                 self.held_evidence = Evidence::default();
+                self.left_evidence = Evidence::default();
                 self.served.forget();
                 self.clients = Clients::default();
                 self.loops.forget();
                 self.shared = Shared::default();
+                self.alone = None;
                 self.begun = false;
             }
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,
@@ -564,11 +602,15 @@ impl BusyTimeMonitor {
 
 /// Why no more is said of a server whose processes serve other ports, too.
 fn explain_shared(share: f64, capacity: Capacity) -> (&'static str, String) {
+    let now = capacity.value().unwrap_or(PerSecond::ZERO).get();
+    let known = match capacity.met() {
+        Some(_) => format!("{now:.1}/s was measured before"),
+        None => format!("{now:.1}/s at least"),
+    };
     let text = format!(
-        "{:.0} % of those who wait for its processes wait at other ports that they listen on: what they serve here is what is left of what \
-         they can, {:.1}/s at least",
+        "{:.0} % of those that its processes work on came to other ports that they listen on, and what they serve here may be what is left \
+         of what they can: {known}",
         share * 100.0,
-        capacity.value().unwrap_or(PerSecond::ZERO).get()
     );
     ("shared", text)
 }

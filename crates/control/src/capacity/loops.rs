@@ -44,6 +44,9 @@ const KEPT_SHARE: f64 = 0.1;
 pub(super) struct Loops {
     last: Option<Listener>,
     is_full: bool,
+    /// The same, whomever they work for; and what was answered here meanwhile.
+    runs_full: bool,
+    answered_full: Option<Busy>,
     /// What was answered since they became full, before that is long enough.
     spell: Vec<(f64, Busy)>,
     /// For how long they are, and were in all since the server changed.
@@ -65,15 +68,25 @@ pub(super) struct Loops {
     polls: bool,
 }
 
+/// What was answered while they were full, and for how long they were.
+#[derive(Clone, Debug)]
+pub(super) struct KnownLoops {
+    evidence: Evidence,
+    full_s: f64,
+}
+
 impl Loops {
     /// Takes what was read at the end of this time; nothing where it could not be. Where others share the loops, they are not full for these.
     pub(super) fn take(&mut self, now_s: f64, length: Seconds, listener: Option<Listener>, is_shared: bool) {
-        let is_full = !is_shared && listener.is_some_and(|one| is_full(&one));
+        let runs_full = listener.is_some_and(|one| is_full(&one));
+        let is_full = !is_shared && runs_full;
         if let Some(found) = listener.and_then(|one| one.connections) {
             self.kept = if is_many(found) { found.kept } else { 0 };
         }
         let last = std::mem::replace(&mut self.last, listener);
         let before = std::mem::replace(&mut self.is_full, is_full);
+        let ran_full = std::mem::replace(&mut self.runs_full, runs_full);
+        self.answered_full = None;
         self.find_polling(listener.as_ref(), length);
         let counted = last.zip(listener).and_then(|(last, now)| counted(&last, &now));
         let Some([answered, accepted]) = counted else {
@@ -86,6 +99,7 @@ impl Loops {
             accepts: answered,
             spells: 0.0,
         };
+        self.answered_full = (runs_full && ran_full).then_some(part);
         self.compare(part);
         // They were full for the whole of it where they were at both its ends.
         if !(is_full && before) {
@@ -104,6 +118,27 @@ impl Loops {
                 self.evidence.add(at_s, part);
             }
         }
+    }
+
+    /// What was answered in the time that was taken last, where they were full for all of it, whomever they worked for.
+    pub(super) const fn answered_full(&self) -> Option<Busy> {
+        self.answered_full
+    }
+
+    /// What is known of them, to be taken back.
+    pub(super) fn known(&self) -> KnownLoops {
+        KnownLoops {
+            evidence: self.evidence.clone(),
+            full_s: self.full_s,
+        }
+    }
+
+    /// What was known before, and nothing since.
+    pub(super) fn take_back(&mut self, known: KnownLoops) {
+        let KnownLoops { evidence, full_s } = known;
+        self.end_spell();
+        (self.evidence, self.full_s, self.above) = (evidence, full_s, Busy::default());
+        (self.change, self.faster) = (None, None);
     }
 
     fn end_spell(&mut self) {

@@ -123,7 +123,10 @@ fn what_a_loop_serves_that_serves_other_ports_too_is_no_more_than_a_lower_bound(
     let shared = watched.said.last().unwrap();
     assert_eq!(shared.reason.rule, "shared");
     assert!(
-        shared.reason.text.starts_with("60 % of those who wait"),
+        shared
+            .reason
+            .text
+            .starts_with("60 % of those that its processes work on"),
         "{shared:?}"
     );
     // They are alone again, and what they serve is theirs.
@@ -140,7 +143,7 @@ fn what_a_loop_serves_that_serves_other_ports_too_is_no_more_than_a_lower_bound(
     let shared = watched.sees(Some(1_000), 40, &[40; 30]).clone();
     let (kind, value, rule) = said(&shared);
     assert!(
-        kind == "about" && (85.0..=90.0).contains(&value) && rule == "stale",
+        kind == "about" && (85.0..=90.0).contains(&value) && rule == "shared",
         "{shared:?}"
     );
     watched.connections = Some(MANY);

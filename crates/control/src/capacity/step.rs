@@ -89,7 +89,7 @@ pub struct Connections {
     /// Those that were accepted and sent something, and are still open: they carry one request after another, or an answer for long.
     #[serde(default)]
     pub kept: u64,
-    /// Those at other ports that the same processes listen on, which wait there or are not answered.
+    /// Those that the same processes work on at other ports that they listen on.
     #[serde(default)]
     pub elsewhere: u64,
 }

@@ -74,13 +74,10 @@ impl Accepted {
         Ok(Some(found))
     }
 
-    /// How many of a port's connections wait to be accepted, or are worked on.
-    pub(super) fn waiting(&mut self, connections: &[Connection], now: Instant) -> u64 {
-        let queued = connections
-            .iter()
-            .filter(|one| !one.accepted && !one.closed)
-            .count();
-        queued as u64 + self.look(connections, now).working
+    /// How many of a port's connections are worked on. Those that wait in its queue say nothing of that: one that accepts from each port in
+    /// turn works as much for a short queue as for a long one.
+    pub(super) fn worked_on(&mut self, connections: &[Connection], now: Instant) -> u64 {
+        self.look(connections, now).working
     }
 
     /// What they are at this moment.

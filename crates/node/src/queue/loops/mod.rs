@@ -5,8 +5,8 @@
 //! its time (`schedstat`, Documentation/scheduler/sched-stats.rst). A loop that blocks, or whose limit is behind it, has the rest left and
 //! is never found full; nor is a server whose threads hand over to one another, unless they use all the CPUs that they may use.
 //!
-//! Those who listen on the port may listen on others, too, and what they do for these is nothing that they could do for it: where anybody
-//! waits to be answered there, the port's connections are told with them ([`super::Connections`]).
+//! Those who listen on the port may listen on others, too, and what they do for these is nothing that they could do for it: how many they work
+//! on there is told with the port's connections ([`super::Connections`]).
 //!
 //! Wherever it is not certain which threads are the loops, those that are idle count too: nothing full is overlooked by that but what
 //! cannot be told from a pool with a worker to spare.
@@ -53,7 +53,7 @@ pub(super) struct Loops {
     allowed: Option<f64>,
     read_at: Option<Instant>,
     busy: Option<u32>,
-    /// Other ports that they listen on; how many wait to be answered there, when that was looked at, and how long that took.
+    /// Other ports that they listen on; how many they work on there, when that was looked at, and how long that took.
     others: BTreeMap<u16, Accepted>,
     elsewhere: u64,
     looked: Option<(Instant, Duration)>,
@@ -129,7 +129,7 @@ impl Loops {
         self.busy
     }
 
-    /// How many connections at other ports of those who listen wait to be answered; of ports that the kernel does not tell of, none.
+    /// How many connections at other ports those who listen work on; of ports that the kernel does not tell of, none.
     pub(super) fn elsewhere(&mut self, diag: &mut Diag, now: Instant) -> u64 {
         let is_new =
             |(at, took): (Instant, Duration)| now.saturating_duration_since(at) < EVERY.max(took * TIMES);
@@ -138,7 +138,7 @@ impl Loops {
             self.elsewhere = 0;
             for (port, accepted) in self.others.iter_mut().take(MAX_OTHERS) {
                 if let Ok(connections) = diag.connections(*port) {
-                    self.elsewhere += accepted.waiting(&connections, now);
+                    self.elsewhere += accepted.worked_on(&connections, now);
                 }
             }
             self.looked = Some((now, begun.elapsed()));
