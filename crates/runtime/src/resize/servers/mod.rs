@@ -5,6 +5,7 @@ mod capacity;
 mod maintenance;
 mod observe;
 mod own_checks;
+mod reused;
 mod unheard;
 
 pub use maintenance::{HandedOver, MaintenanceChange, TakenOut};
@@ -23,6 +24,7 @@ use headroom_control::resize::{
 };
 use headroom_units::{PerSecond, Seconds, Setting};
 use own_checks::OwnChecks;
+use reused::Reused;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -150,6 +152,8 @@ pub struct Servers {
     step_before: Vec<(f64, f64)>,
     /// Whether nobody listens where what comes to each is counted.
     unheard: Vec<Unheard>,
+    /// Whether requests come to each over connections that stay open.
+    reused: Vec<Reused>,
     /// Attempts to connect for each request, as they were counted last.
     attempts_a_request: Option<f64>,
     /// What the gateways hold back.
@@ -244,6 +248,7 @@ impl Servers {
             before: vec![PerSecond::ZERO; parts.servers.len()],
             step_before: vec![(0.0, 0.0); parts.servers.len()],
             unheard: vec![Unheard::default(); parts.servers.len()],
+            reused: vec![Reused::default(); parts.servers.len()],
             attempts_a_request: None,
             held_back: HeldBack::default(),
             in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],

@@ -5,6 +5,7 @@ use crate::live::{BackendTick, Device, DevicePeriod};
 use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Counted, Queue, Shown};
+use crate::resize::servers::reused::REUSED;
 use crate::resize::servers::unheard::{Heard, UNHEARD};
 use headroom_console::say;
 use headroom_control::NodeObservation;
@@ -63,6 +64,7 @@ impl Servers {
                 let mut counts: Vec<_> = states.iter().copied().zip(self.counts(&shown)).collect();
                 let uncounted = self.uncounted();
                 let requests = self.request_rates(&period.backends, length);
+                self.count_reused(&mut counts, &requests, length);
                 fill_in(&mut counts, &requests, &mut self.attempts_a_request, &uncounted);
                 let told = period
                     .queue
@@ -166,6 +168,31 @@ impl Servers {
         each.collect()
     }
 
+    /// Gives each server to which requests come over connections that stay open what the balancer counted there.
+    fn count_reused(
+        &mut self,
+        counts: &mut [(PowerState, Counts)],
+        requests: &[Option<PerSecond>],
+        length: Seconds,
+    ) {
+        for (at, (state, counts)) in counts.iter_mut().enumerate() {
+            let (true, Counts::Attempts(attempts), Some(requests)) =
+                (state.takes_requests(), &counts, requests[at])
+            else {
+                continue;
+            };
+            let name = &self.parts.servers[at].name;
+            match self.reused[at].observe(length, requests, *attempts) {
+                Some(true) => say::note!("warning: {name}: {REUSED}"),
+                Some(false) => say::note!("{name}: each request comes over a connection of its own again"),
+                None => {}
+            }
+            if self.reused[at].is_so() {
+                *counts = Counts::Attempts(attempts.max(requests));
+            }
+        }
+    }
+
     /// What came in a step, and how long it was; with the step before where it is much shorter than a period, as behind a sample that came
     /// late: as a rate of so short a time a few connections would be a surge.
     fn over_a_period(&mut self, at: usize, came: f64, length_s: f64) -> (f64, f64) {
@@ -238,6 +265,7 @@ impl Servers {
             }
             trouble.extend(unknown);
             trouble.extend(self.unheard[at].is_sure().then(|| UNHEARD.to_owned()));
+            trouble.extend((takes && self.reused[at].is_so()).then(|| REUSED.to_owned()));
             all.push(Seen { counted, trouble });
         }
         all
