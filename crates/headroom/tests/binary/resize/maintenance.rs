@@ -56,7 +56,8 @@ fn a_server_is_taken_out_once_another_has_its_load_and_stays_out_over_a_restart(
     let reload = |result: &str| {
         let metric = format!("headroom_config_last_reload_successful {result}");
         until("the metric of the last reading", || {
-            get(metrics, "/metrics")?.body.contains(&metric).then_some(())
+            let page = get(metrics, "/metrics").ok()?.body;
+            page.contains(&metric).then_some(())
         });
     };
     reload("0.0");
