@@ -247,6 +247,31 @@ impl Load {
 mod tests {
     use crate::elastic::ElasticTuning;
     use crate::elastic::tests::{World, exact, wide};
+    use crate::law::Law;
+    use crate::observation::Observation;
+    use headroom_units::{PerSecond, Seconds};
+
+    #[test]
+    fn the_arrival_rate_is_that_of_the_period_and_others_have_their_time() {
+        let mut world = World::new(wide(), 2, 2, exact(80.5));
+        world.run(60, 150.0);
+        let silence = Observation {
+            period: 61,
+            at: Seconds::new(61.0),
+            length: Seconds::new(1.0),
+            demand: Some(PerSecond::new(0.0)),
+            nodes: world.nodes.clone(),
+            ..Observation::default()
+        };
+        let reason = world.law.decide(&silence).reasons.remove(0);
+        let number = |name: &str| reason.numbers.iter().find(|(of, _)| of == name).unwrap().1;
+        assert_eq!(number("arrival_rate_per_s"), 0.0);
+        assert_eq!((number("mean_per_s"), number("mean_over_s")), (112.5, 4.0));
+        assert!(
+            number("sure_per_s") > 112.5 && number("sure_over_s") == 30.0,
+            "{reason:?}"
+        );
+    }
 
     #[test]
     fn what_came_is_said_with_its_time_and_no_less_may_come() {
