@@ -25,6 +25,8 @@ struct Held {
 struct Line {
     at: Instant,
     bytes: Vec<u8>,
+    /// What it warns of is so no longer.
+    is_settled: bool,
 }
 
 /// A line that is held back, for the live view, as text: no colours, no time, and nothing in it is a command to the terminal.
@@ -70,11 +72,22 @@ pub fn release() {
     }
 }
 
+/// What this warning warned of is so no longer: the live view does not show it any more. It is written like the others when the view has gone.
+pub fn settle(warning: &str) {
+    let warning = plain(warning);
+    let mut held = held();
+    let lines = held.iter_mut().flat_map(|held| &mut held.lines);
+    for line in lines {
+        line.is_settled |= plain(&String::from_utf8_lossy(&line.bytes)).contains(&warning);
+    }
+}
+
 /// What of the lines that are held back the live view shows, for nobody else can meanwhile: the newest, and before it the newest warning
 /// where that is another line; neither where it is older than so long.
 pub fn newest_held(any_within: Duration, warning_within: Duration) -> Vec<HeldLine> {
     let held = held();
     let lines = held.iter().flat_map(|held| held.lines.iter().rev());
+    let lines = lines.filter(|line| !line.is_settled);
     // Once they are older than both, all before them are.
     let longest = any_within.max(warning_within);
     let mut young = lines
@@ -169,6 +182,7 @@ impl Write for StandardError {
         lines.push_back(Line {
             at: Instant::now(),
             bytes: bytes.to_owned(),
+            is_settled: false,
         });
         Ok(bytes.len())
     }
@@ -242,6 +256,11 @@ mod tests {
         assert_eq!(shown(), ["WARN law.nme: unknown", "web1: off"]);
         assert_eq!(newest_held(Duration::ZERO, MINUTE).len(), 1);
         assert_eq!(newest_held(Duration::ZERO, Duration::ZERO), []);
+        // Of several lines, and with what the log puts before it.
+        line("\u{1b}[33m WARN\u{1b}[0m all stays: a: is 1\nb: is 2".to_owned());
+        assert_eq!(shown(), ["WARN all stays: a: is 1; b: is 2"]);
+        settle("all stays: a: is 1\nb: is 2");
+        assert_eq!(shown(), ["WARN law.nme: unknown", "web1: off"]);
         let held = held().take().unwrap();
         assert_eq!(held.lines[0].bytes, b"serving cgroup /web on 8080\n");
     }

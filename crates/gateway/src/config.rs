@@ -6,6 +6,7 @@ mod check;
 mod listen;
 mod size;
 mod sources;
+mod whole;
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -110,6 +111,7 @@ pub struct GatewayConfig {
     /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer, or for the
     /// next piece of one, was failed by the backend; what the client itself was waited for is not counted. `headroom up` takes it from
     /// its own `slo.target_ms`; nothing where it is not known.
+    #[serde(deserialize_with = "whole::milliseconds")]
     pub target_ms: Option<u64>,
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.

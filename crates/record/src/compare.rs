@@ -68,7 +68,7 @@ impl Comparison {
                     .map(|fault| format!("{}: {fault}", one.law)),
             );
         }
-        why.extend(late_reference(&reference.law, reference.slo.periods_over));
+        why.extend(late_reference(&reference.law, reference.slo.share_over()));
         let saving = if why.is_empty() {
             saved(run, reference).map_err(|fault| why.push(fault)).ok()
         } else {
@@ -283,11 +283,11 @@ pub(crate) fn faults(run: &RunSummary) -> Vec<String> {
 }
 
 /// Why a law's run is no reference: it is late in too large a share of the periods, or nobody knows.
-pub fn late_reference(law: &str, periods_over: Option<Ratio>) -> Option<String> {
-    match periods_over {
+pub fn late_reference(law: &str, share_over: Option<Ratio>) -> Option<String> {
+    match share_over {
         None => Some(format!("{law}: no period was held against the SLO")),
         Some(late) if late.get() > MAX_LATE_REFERENCE => Some(format!(
-            "{law}, the reference, was late in {} of the periods, and at most {} may be so",
+            "{law}, the reference, was late in {} of the judged periods, and at most {} may be so",
             percent(late.get()),
             percent(MAX_LATE_REFERENCE)
         )),

@@ -35,7 +35,7 @@ type Case = (fn(&mut RunSummary, &mut RunSummary), &'static str);
 const REFUSED: &[Case] = &[
     (
         |_, reference| reference.slo.periods_over = Some(Ratio::new(0.039)),
-        "fixed, the reference, was late in 3.9 % of the periods",
+        "fixed, the reference, was late in 3.9 % of the judged periods",
     ),
     (
         |_, reference| reference.slo.periods_over = None,

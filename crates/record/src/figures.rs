@@ -58,7 +58,7 @@ pub(crate) const SERVICE: [Figure; 28] = [
     figure("latency P50", "ms", 2, |run| run.latency_ms.p50),
     figure("latency P95", "ms", 1, |run| run.latency_ms.p95),
     figure("latency P99", "ms", 1, |run| run.latency_ms.p99),
-    figure(OVER, "%", 2, |run| run.slo.periods_over.filter(|_| !run.slo.is_without_requests()).map(Ratio::as_percent)),
+    figure(OVER, "%", 2, |run| run.slo.share_over().map(Ratio::as_percent)),
     figure("requests answered", "", 0, |run| (!of_connections(run)).then_some(run.requests.completed as f64)),
     figure("requests failed", "", 0, |run| (!of_connections(run)).then_some(run.requests.failed as f64)),
     figure("connection attempts, retries included", "", 0, |run| of_connections(run).then_some(run.requests.offered as f64)),

@@ -238,14 +238,14 @@ pub struct SloSummary {
     pub percentile: Option<f64>,
     /// The target T, in milliseconds; likewise.
     pub target_ms: Option<f64>,
-    /// Share of the judged periods that were over the target, as [`crate::RunTotals::add`] defines it; `None` where
-    /// no period was judged.
+    /// Share of the `periods_judged` that were over the target, as [`crate::RunTotals::add`] defines it; `None` where
+    /// no period was judged. People are told the share of those with requests: [`Self::over_of_asked`].
     pub periods_over: Option<Ratio>,
     /// Latency of the whole run at the percentile, in milliseconds, failed requests being the slowest; `None` where the
     /// percentile lies among them: the run missed it.
     #[serde(default)]
     pub latency_ms: Option<f64>,
-    /// Periods held against the target: all but the first [`crate::WARM_UP_PERIODS`].
+    /// Periods held against the target: all but the first [`crate::WARM_UP_PERIODS`], those without requests among them.
     #[serde(default)]
     pub periods_judged: u64,
     /// Judged periods that count as over only because their latency is unknown.
@@ -260,6 +260,11 @@ impl SloSummary {
     /// Whether periods were judged and none of them had a request.
     pub const fn is_without_requests(&self) -> bool {
         self.periods_judged > 0 && self.periods_without_requests == self.periods_judged
+    }
+
+    /// The share of [`Self::over_of_asked`].
+    pub fn share_over(&self) -> Option<Ratio> {
+        self.over_of_asked().map(|(_, over)| over)
     }
 
     /// Judged periods in which something was asked, and the share of them that was over the target; `None` where there are none. A period without
@@ -280,17 +285,17 @@ impl SloSummary {
         }
     }
 
-    /// What its missing is called: `periods with P95 over 250 ms`.
+    /// What its missing is called, whose share [`Self::over_of_asked`] is: `judged periods with P95 over 250 ms`.
     pub(crate) fn missing(&self) -> String {
         match self.percentile.zip(self.target_ms) {
             Some((percentile, target_ms)) => {
                 format!(
-                    "periods with {} over {} ms",
+                    "judged periods with {} over {} ms",
                     percentile_name(percentile),
                     trimmed(target_ms)
                 )
             }
-            None => "periods over the target".to_owned(),
+            None => "judged periods over the target".to_owned(),
         }
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     let over = if same_slo {
         first.slo.missing()
     } else {
-        "periods over the run's own target".to_owned()
+        "judged periods over the run's own target".to_owned()
     };
     let metric = |name: &str, unit: &'static str, values: Vec<String>| Metric {
         name: name.to_owned(),

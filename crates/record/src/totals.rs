@@ -254,12 +254,17 @@ impl RunTotals {
         histogram::add(&mut self.latency, buckets);
     }
 
-    /// Adds a period whose latencies are not at hand.
-    pub(crate) fn add_row(&mut self, period: &PeriodRecord) {
+    /// Adds a period whose latencies are not at hand: those of the run as a whole are then of the others.
+    pub fn add_row(&mut self, period: &PeriodRecord) {
         self.counts.add(period, self.target);
         if let Some(usual) = self.usual_period {
             self.counts.long.add(period.duration, usual);
         }
+    }
+
+    /// Of the judged periods that had requests, as [`SloSummary::over_of_asked`] has them, those over the target; and how many there are.
+    pub const fn over_of_asked(&self) -> (u64, u64) {
+        (self.counts.over, self.counts.judged - self.counts.empty)
     }
 
     pub(crate) fn counts(&self) -> &Counts {

@@ -21,9 +21,10 @@ pub(super) struct Asked<'a> {
     pub there: usize,
     /// How many are to be on.
     pub on: usize,
-    pub at_end: f64,
     pub now: f64,
-    /// What comes and what takes it, in words; and what else the reason says.
+    /// What may come, in words; nothing where that is no more than what came.
+    pub may_come: &'a str,
+    /// What came and what takes it, in words; and what else the reason says.
     pub load: &'a str,
     pub numbers: &'a [(&'static str, f64)],
 }
@@ -153,8 +154,8 @@ impl Elastic {
         if on > asked.there {
             let text = match self.takes.proven {
                 true => waits(&format!(
-                    ", {:.1} may come: too much for the {} that are not to be taken out",
-                    asked.at_end, asked.there
+                    "{}: too much for the {} that are not to be taken out",
+                    asked.may_come, asked.there
                 )),
                 false => waits(
                     ": the others have not shown that they take it, and their difficulty would not show",

@@ -185,7 +185,7 @@ fn a_minute_without_difficulty_is_none_in_which_requests_fail() {
             ("leaving", "maintenance-waits")
         );
         assert!(
-            !world.text.contains("take them without any difficulty"),
+            !world.text.contains("take it without any difficulty"),
             "{}",
             world.text
         );

@@ -25,6 +25,9 @@ pub(super) struct Foreseen {
     /// The mean of late, and what comes at least beyond the noise of its counts.
     pub mean: f64,
     pub sure: f64,
+    /// The seconds that each of the two is over.
+    pub mean_over_s: f64,
+    pub sure_over_s: f64,
     /// At most, as far as the noise of the mean's count goes.
     pub at_most: f64,
     /// The highest until a server that is started now could serve, and what comes then.
@@ -35,9 +38,32 @@ pub(super) struct Foreseen {
 }
 
 impl Foreseen {
-    /// What comes now.
+    /// What is decided by as what comes now.
     pub(super) const fn now(&self) -> f64 {
         self.sure.max(self.mean)
+    }
+
+    /// The seconds that [`Self::now`] is over: it may all have come at their beginning.
+    pub(super) const fn over_s(&self) -> f64 {
+        match self.sure > self.mean {
+            true => self.sure_over_s,
+            false => self.mean_over_s,
+        }
+    }
+
+    /// That in words: `at least 156.5/s came over the last 10 s`.
+    pub(super) fn came(&self) -> String {
+        let at_least = if self.sure > self.mean { "at least " } else { "" };
+        let over_s = (10.0 * self.over_s()).round() / 10.0;
+        format!("{at_least}{:.1}/s came over the last {over_s} s", self.now())
+    }
+
+    /// `, 220.0 may come`; nothing where that is no more than what came.
+    pub(super) fn may_come(&self) -> String {
+        match self.at_end > self.now() {
+            true => format!(", {:.1} may come", self.at_end),
+            false => String::new(),
+        }
     }
 }
 
@@ -151,9 +177,12 @@ impl Load {
             let grown = self.grown(when, mean, horizon, exceeded);
             grown.max(surge * mean).max(of_days)
         };
+        let (sure, sure_over_s) = self.rates.sure();
         Foreseen {
             mean,
-            sure: self.rates.sure(),
+            sure,
+            mean_over_s: self.rates.mean_over_s(),
+            sure_over_s,
             at_most: self.rates.at_most(),
             within: grown(When::Within),
             at_end: grown(When::AtEnd),
@@ -210,6 +239,95 @@ impl Load {
         self.forecaster.lose_telemetry();
         if let Some(growth) = &mut self.growth {
             growth.lose();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::elastic::ElasticTuning;
+    use crate::elastic::tests::{World, exact, wide};
+    use crate::law::Law;
+    use crate::observation::Observation;
+    use headroom_units::{PerSecond, Seconds};
+
+    #[test]
+    fn the_arrival_rate_is_that_of_the_period_and_others_have_their_time() {
+        let mut world = World::new(wide(), 2, 2, exact(80.5));
+        world.run(60, 150.0);
+        let silence = Observation {
+            period: 61,
+            at: Seconds::new(61.0),
+            length: Seconds::new(1.0),
+            demand: Some(PerSecond::new(0.0)),
+            nodes: world.nodes.clone(),
+            ..Observation::default()
+        };
+        let reason = world.law.decide(&silence).reasons.remove(0);
+        let number = |name: &str| reason.numbers.iter().find(|(of, _)| of == name).unwrap().1;
+        assert_eq!(number("arrival_rate_per_s"), 0.0);
+        assert_eq!((number("mean_per_s"), number("mean_over_s")), (112.5, 4.0));
+        assert!(
+            number("sure_per_s") > 112.5 && number("sure_over_s") == 30.0,
+            "{reason:?}"
+        );
+    }
+
+    #[test]
+    fn what_came_is_said_with_its_time_and_no_less_may_come() {
+        let tuning = ElasticTuning {
+            margin: 0.1,
+            ..wide()
+        };
+        let mut world = World::new(tuning, 2, 2, exact(80.5));
+        world.run(60, 150.0);
+        assert!(
+            world
+                .text
+                .starts_with("150.0/s came over the last 3 s, 2 servers take 144.9 with 10 % kept free"),
+            "{}",
+            world.text
+        );
+        let figure = |text: &str, end: &str| {
+            let before = text.split(end).next().filter(|_| text.contains(end))?;
+            before.split(' ').next_back()?.parse::<f64>().ok()
+        };
+        // After the load has ended.
+        for second in 1..=20 {
+            world.run(1, 0.0);
+            let text = &world.text;
+            assert!(!text.contains("/s come"), "{text}");
+            let came = figure(text, "/s came over the last ").unwrap();
+            let over_s = figure(text, " s, ").unwrap();
+            let in_the_time = 150.0 * (over_s - f64::from(second)).max(0.0) / over_s;
+            assert!(came <= in_the_time + 0.05, "{second}: {text}");
+            let may_come = figure(text, " may come");
+            assert!(may_come.is_none_or(|may_come| may_come >= came), "{text}");
+        }
+        world.run(30, 0.0);
+        assert!(
+            world.text.starts_with("0.0/s came over the last 30 s, "),
+            "{}",
+            world.text
+        );
+    }
+
+    #[test]
+    fn what_is_subtracted_from_what_servers_take_is_said() {
+        for (margin, reserve, survive_zone, wanted) in [
+            (0.0, 0, false, ""),
+            (0.1, 0, false, " with 10 % kept free"),
+            (0.1, 1, false, " with 1 lost and 10 % kept free"),
+            (0.0, 1, true, " with a zone lost"),
+            (0.0, 2, true, " with a zone or 2 lost"),
+        ] {
+            let tuning = ElasticTuning {
+                margin,
+                reserve,
+                survive_zone,
+                ..wide()
+            };
+            assert_eq!(tuning.kept_free(), wanted);
         }
     }
 }

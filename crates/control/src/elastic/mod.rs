@@ -216,7 +216,7 @@ impl Elastic {
             }
             _ => {
                 self.blind_since_s = None;
-                self.follow_load(observation, counts, (&order, &ranks), late)
+                self.follow_load((observation, arriving), counts, (&order, &ranks), late)
             }
         };
         (resize, ranks)
@@ -224,7 +224,7 @@ impl Elastic {
 
     fn follow_load(
         &mut self,
-        observation: &Observation,
+        (observation, arriving): (&Observation, f64),
         counts: Counts,
         (order, ranks): (&[usize], &[u16]),
         late: bool,
@@ -242,13 +242,12 @@ impl Elastic {
             .load
             .foreseen(observation.clock.get(), self.boot_s, self.rarely());
         let Foreseen {
-            mean,
             within,
             at_end,
             at_most,
             ..
         } = load;
-        let now = load.now();
+        let (now, came, may_come) = (load.now(), load.came(), load.may_come());
         let usable = self.takes.usable(&order[..taking], &self.tuning);
         let committed = taking + booting - overdue;
         // Where those that are not taken out do not take it, all are asked for: so nobody who still serves goes.
@@ -292,8 +291,11 @@ impl Elastic {
             on = on.min(there);
         }
         let numbers = [
-            ("arrival_rate_per_s", mean),
+            ("arrival_rate_per_s", arriving),
+            ("mean_per_s", load.mean),
+            ("mean_over_s", load.mean_over_s),
             ("sure_per_s", load.sure),
+            ("sure_over_s", load.sure_over_s),
             ("grown_per_s", within),
             ("foreseen_per_s", at_end),
             ("of_days_per_s", load.of_days),
@@ -309,17 +311,18 @@ impl Elastic {
             true => {
                 let presumed = match self.takes.presumed(&order[..taking]) {
                     0 => String::new(),
-                    servers => format!(", as {servers} of them are presumed to"),
+                    servers => format!(", presumed of {servers}"),
                 };
-                format!("{now:.1}/s come and {taking} servers take {usable:.1}{presumed}")
+                let kept_free = self.tuning.kept_free();
+                format!("{came}, {taking} servers take {usable:.1}{kept_free}{presumed}")
             }
             false if leaving > 0 => format!(
-                "{now:.1}/s come and {} servers take them, {leaving} of which are to be taken out, no limit is known",
+                "{came}, {} servers take it, {leaving} of which are to be taken out, no limit is known",
                 taking + leaving
             ),
-            false => format!(
-                "{now:.1}/s come and {taking} servers take them without any difficulty, their limit is not known"
-            ),
+            false => {
+                format!("{came}, {taking} servers take it without any difficulty, their limit is not known")
+            }
         };
         let in_difficulty = late || self.sojourn.is_slower(SLOWER.0) || self.takes.proven && at_once > taking;
         let asked = Asked {
@@ -328,7 +331,7 @@ impl Elastic {
             stay: &order[..taking],
             there,
             on,
-            at_end,
+            may_come: &may_come,
             now,
             load: &load,
             numbers: &numbers,
@@ -356,7 +359,7 @@ impl Elastic {
                 true => format!(", and {out} in maintenance could serve"),
                 false => String::new(),
             };
-            let text = format!("{load}, {at_end:.1} may come: {servers}{late}{out}");
+            let text = format!("{load}{may_come}: {servers}{late}{out}");
             // What a boot costs is spent: one that is under way goes on, and is spared as any other when it serves.
             let on = on.max(committed.min(all));
             if rule == "grow" {
@@ -373,7 +376,7 @@ impl Elastic {
         if on < taking && !is_presumed {
             let on = on.max(shown);
             let text = format!(
-                "{load}; for {away_s:.0} s, what a boot is worth, {kept} were enough for what may come ({within:.1}/s)"
+                "{load}; for {away_s:.0} s, what a boot is worth, {kept} were enough for what may come ({rate:.1}/s)"
             );
             self.patience.has_shrunk(now_s);
             return self.answer(on, counts, all, "shrink", text, &numbers);

@@ -43,6 +43,11 @@ impl Rates {
         requests / f64::max(length_s, 1e-9)
     }
 
+    /// The seconds that this mean is over.
+    pub(super) fn mean_over_s(&self) -> f64 {
+        self.enough().1
+    }
+
     /// What the rate is at most, as far as the noise of that mean's count goes.
     pub(super) fn at_most(&self) -> f64 {
         let (requests, length_s) = self.enough();
@@ -103,15 +108,18 @@ impl Rates {
         quartile.max(0.0) * horizon_s.min(ago_s)
     }
 
-    /// What comes at least: the highest of what each window shows beyond the noise of its count. A surge is in it after its first
-    /// period, a slow rise once there is enough of it.
-    pub(super) fn sure(&self) -> f64 {
-        let (mut requests, mut length_s, mut most) = (0.0, 0.0, 0.0_f64);
+    /// What comes at least: the highest of what each window shows beyond the noise of its count, and the seconds of that window. A surge is
+    /// in it after its first period, a slow rise once there is enough of it.
+    pub(super) fn sure(&self) -> (f64, f64) {
+        let (mut requests, mut length_s, mut most) = (0.0, 0.0, (0.0, 0.0));
         for (at, (of_period, period_s)) in self.periods.iter().enumerate() {
             requests += of_period;
             length_s += period_s;
             if WINDOWS.contains(&(at + 1)) && length_s > 0.0 {
-                most = most.max((requests - DEVIATIONS * requests.sqrt()) / length_s);
+                let sure = (requests - DEVIATIONS * requests.sqrt()) / length_s;
+                if sure > most.0 {
+                    most = (sure, length_s);
+                }
             }
         }
         most
@@ -146,12 +154,14 @@ mod tests {
         let mut rates = Rates::default();
         (0..60).for_each(|_| rates.observe(100.0, 1.0));
         assert!((rates.mean() - 100.0).abs() < 1e-9);
-        assert!(rates.sure() < 100.0 && rates.sure() > 94.0, "{}", rates.sure());
+        let (sure, over_s) = rates.sure();
+        assert!((94.0..100.0).contains(&sure) && over_s == 30.0, "{sure}");
         // A count of 125 is what noise can make.
         rates.observe(125.0, 1.0);
-        assert!(rates.sure() < 100.0, "{}", rates.sure());
+        assert!(rates.sure().0 < 100.0, "{}", rates.sure().0);
         rates.observe(1_000.0, 1.0);
-        assert!(rates.sure() > 900.0, "{}", rates.sure());
+        let (sure, over_s) = rates.sure();
+        assert!(sure > 900.0 && over_s == 1.0, "{sure}");
     }
 
     #[test]
@@ -184,8 +194,8 @@ mod tests {
     #[test]
     fn nothing_observed_is_nothing_that_comes() {
         let mut rates = Rates::default();
-        assert_eq!((rates.mean(), rates.sure()), (0.0, 0.0));
+        assert_eq!((rates.mean(), rates.sure()), (0.0, (0.0, 0.0)));
         rates.observe(0.0, 1.0);
-        assert_eq!((rates.mean(), rates.sure()), (0.0, 0.0));
+        assert_eq!((rates.mean(), rates.sure()), (0.0, (0.0, 0.0)));
     }
 }

@@ -100,6 +100,22 @@ impl ElasticTuning {
             .max(self.cooldown_s)
     }
 
+    /// What is subtracted from what servers take together, in words: ` with 1 lost and 10 % kept free`.
+    pub(super) fn kept_free(&self) -> String {
+        let lost = match (self.survive_zone, self.reserve) {
+            (false, 0) => None,
+            (false, servers) => Some(format!("{servers} lost")),
+            (true, 0 | 1) => Some("a zone lost".to_owned()),
+            (true, servers) => Some(format!("a zone or {servers} lost")),
+        };
+        let free = (self.margin > 0.0).then(|| format!("{:.0} % kept free", 1e2 * self.margin));
+        let all: Vec<String> = lost.into_iter().chain(free).collect();
+        match all.is_empty() {
+            true => String::new(),
+            false => format!(" with {}", all.join(" and ")),
+        }
+    }
+
     /// Whether servers may be lost and the others still take what comes.
     pub(super) const fn may_lose(&self) -> bool {
         self.reserve > 0 || self.survive_zone

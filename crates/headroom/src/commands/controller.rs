@@ -456,6 +456,7 @@ fn serve(
         taken_out: cluster.servers.as_ref().map(Servers::taken_out),
         watched,
         lock: None,
+        warned: None,
     });
     let mut outcome = Ok(None);
     if held {

@@ -37,7 +37,8 @@ pub enum Command {
     /// Put back what an agent, `up` or `demo` that was killed left limited, and start what a controller that was killed left off; an `up` or
     /// agent that runs is paused.
     Release(release::ReleaseArgs),
-    /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs.
+    /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs. A controller has a guard of its own, which is not
+    /// started by hand.
     Guard(guard::GuardArgs),
     /// Say which levers and meters this machine has, and for each one it lacks, why and what would help.
     Doctor(doctor::DoctorArgs),

@@ -106,7 +106,7 @@ fn verdict(summaries: &[RunSummary]) -> String {
                 (Some(_), Some(source)) => format!(" ({source})"),
                 _ => String::new(),
             };
-            let slo = match summary.slo.periods_over {
+            let slo = match summary.slo.share_over() {
                 Some(over) if comparison.saving.is_none() => {
                     format!(
                         "; it has {} % {}",

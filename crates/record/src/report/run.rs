@@ -93,13 +93,7 @@ fn verdict(run: &RunData) -> String {
         }
         Some(over) => format!(
             "The SLO, {slo}, was broken in {} % of {}",
-            figure(
-                summary
-                    .slo
-                    .over_of_asked()
-                    .map_or(over, |(_, over)| over)
-                    .as_percent()
-            ),
+            figure(summary.slo.share_over().unwrap_or(over).as_percent()),
             judged(run)
         ),
     };
@@ -274,14 +268,11 @@ fn cards(run: &RunData) -> String {
             target,
             state(slo_ms.map(|ms| ms > target_ms)),
         );
-        let of_asked = summary.slo.over_of_asked().map(|(_, over)| over);
-        let over = of_asked
-            .or(summary.slo.periods_over)
-            .filter(|_| !summary.slo.is_without_requests());
+        let over = summary.slo.share_over();
         let judged = format!("of {}", judged(run));
         let too_many = state(over.map(|over| over > Ratio::new(0.02)));
         add(
-            "Periods over the target",
+            "Judged periods over the target",
             with_unit(over.map(Ratio::as_percent), "%"),
             judged,
             too_many,

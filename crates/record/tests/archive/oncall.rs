@@ -61,6 +61,38 @@ fn of_periods_without_queries_no_slo_is_said_to_be_kept() {
     assert!(html.contains("was kept in every one of 10 judged periods (10 more had no requests)"));
 }
 
+/// A quarter of the periods with queries is late, and as many others have none.
+#[test]
+fn the_table_the_page_and_the_line_have_one_share_of_late_periods() {
+    let late = |index: u64| match index % 8 {
+        0..4 => period(index, 0),
+        4 => PeriodRecord {
+            slo_latency: Some(Seconds::from_millis(300.0)),
+            ..period(index, 5)
+        },
+        _ => period(index, 5),
+    };
+    let periods: Vec<PeriodRecord> = (0..90).map(late).collect();
+    let (_folder, archive, id, summary) = recorded(&periods);
+    assert_eq!(summary.slo.periods_over, Some(Ratio::new(0.125)), "a contract");
+    let judged = "25 % of 40 judged periods (40 more had no requests)";
+    let html = run_html(&archive, id).unwrap();
+    assert!(html.contains(&format!("was broken in {judged}")));
+    let short = summary.in_short();
+    assert!(
+        short.contains("over in 25.0 % of 40 judged periods (40 more"),
+        "{short}"
+    );
+    let table = headroom_record::summary_table(&[summary]);
+    let row = table
+        .lines()
+        .find(|line| line.contains("judged periods with P95 over 250 ms"));
+    assert!(
+        row.is_some_and(|row| row.trim_end().ends_with(" 25.00")),
+        "{table}"
+    );
+}
+
 #[test]
 fn a_standstill_is_over_the_target_and_no_period_without_queries() {
     let standstill = |index: u64| PeriodRecord {

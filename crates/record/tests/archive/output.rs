@@ -140,7 +140,7 @@ fn a_report_holds_what_a_reader_asks_for_and_loads_nothing() {
     for needed in [
         "saving against fixed",
         "less energy than fixed (estimated)",
-        "periods with P95 over 250 ms",
+        "judged periods with P95 over 250 ms",
         "Latency by percentile",
     ] {
         assert!(both.contains(needed), "{needed}");

@@ -166,7 +166,7 @@ impl Status {
         let mut comparisons = std::mem::take(&mut last.comparisons);
         comparisons.extend(tick.decision.comparisons.iter().cloned());
         comparisons.drain(..comparisons.len().saturating_sub(MAX_COMPARISONS));
-        let json = serde_json::json!({
+        let mut json = serde_json::json!({
             "law": self.law,
             "at_s": tick.at,
             "slo": tick.percentile.zip(tick.target).map(|(percentile, target)| serde_json::json!({
@@ -186,7 +186,6 @@ impl Status {
             "cluster": tick.parts_of(Role::Cluster).next(),
             "not_carried_out": tick.not_carried_out,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
-            "guard": supervisor::state().map(|state| state.json()),
             "record_failing": self.unrecorded(),
             "paused": tick.levers.paused,
             "left_alone": tick.levers.left_alone,
@@ -196,6 +195,10 @@ impl Status {
                 "healthy": backend.healthy,
             })).collect::<Vec<_>>(),
         });
+        // That of a controller is another's, of which this says nothing.
+        if let Some(state) = supervisor::state() {
+            json["guard"] = state.json();
+        }
         let failing = match &tick.observation.traffic {
             Some(traffic) => last.failing.after(traffic),
             None => last.failing,

@@ -92,6 +92,7 @@ impl Metrics {
         let latency = Arc::new(LatencyBuckets::default());
         registry.register_collector(Box::new(Arc::clone(&latency)));
         registry.register_collector(Box::new(super::certificates::DaysLeft));
+        registry.register_collector(Box::new(super::config_reload::ConfigReload));
         registry.register_collector(Box::new(connections));
         let all = &mut registry;
         Self {

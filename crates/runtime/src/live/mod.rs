@@ -60,6 +60,7 @@ pub mod admin;
 pub mod calibrate;
 mod certificates;
 mod clock;
+pub mod config_reload;
 pub mod control;
 mod device;
 pub(crate) mod front;

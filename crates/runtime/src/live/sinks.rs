@@ -7,7 +7,7 @@ use super::tick::Tick;
 use super::view::View;
 use hdrhistogram::Histogram;
 use headroom_console::say;
-use headroom_record::{LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder, WARM_UP_PERIODS};
+use headroom_record::{LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder, RunTotals};
 use headroom_units::Seconds;
 use std::sync::Arc;
 
@@ -45,11 +45,11 @@ impl Sink for RecorderSink {
     }
 }
 
-/// A period as the recorder keeps it.
-fn record(tick: &Tick) -> PeriodRecord {
+/// The requests of a period as the recorder keeps them: all that it is judged by.
+fn requests(tick: &Tick) -> PeriodRecord {
     let seen = &tick.observation;
     let traffic = seen.traffic.clone().unwrap_or_default();
-    let (cores, cap) = tick.held();
+    let (cores, _) = tick.held();
     PeriodRecord {
         arrivals: traffic.arrivals,
         completions: traffic.completions,
@@ -58,11 +58,26 @@ fn record(tick: &Tick) -> PeriodRecord {
         // The column has no place for what is not known; `seen` beside it tells.
         in_flight: traffic.in_flight.unwrap_or(0),
         oldest_in_flight: traffic.oldest_in_flight,
-        latency: tick.histogram.as_ref().and_then(LatencySummary::of_micros),
         slo_latency: traffic
             .latency
             .filter(|latency| !latency.missed)
             .map(|latency| latency.at_slo),
+        telemetry_lost: tick.telemetry_lost,
+        ..PeriodRecord::new(
+            seen.period,
+            (tick.at - seen.length).max(Seconds::ZERO),
+            seen.length,
+            cores,
+        )
+    }
+}
+
+/// A period as the recorder keeps it.
+fn record(tick: &Tick) -> PeriodRecord {
+    let seen = &tick.observation;
+    let (_, cap) = tick.held();
+    PeriodRecord {
+        latency: tick.histogram.as_ref().and_then(LatencySummary::of_micros),
         forecast: tick.decision.expected_rate,
         cap,
         cap_at_limit: tick.cap_at_limit,
@@ -72,7 +87,6 @@ fn record(tick: &Tick) -> PeriodRecord {
         throttled: tick.throttled,
         frequency: seen.frequency.map(|frequency| frequency.value),
         frequency_limit: seen.in_force.frequency(),
-        telemetry_lost: tick.telemetry_lost,
         levers_lost: tick.levers_lost,
         nodes_missing: tick.missing.nodes,
         parts: tick.parts.clone(),
@@ -93,12 +107,23 @@ fn record(tick: &Tick) -> PeriodRecord {
                 levers: reason.levers.clone(),
             })
             .collect(),
-        ..PeriodRecord::new(
-            seen.period,
-            (tick.at - seen.length).max(Seconds::ZERO),
-            seen.length,
-            cores,
-        )
+        ..requests(tick)
+    }
+}
+
+/// The periods of a run that are late, counted while it goes on as its summary counts them.
+#[derive(Debug, Default)]
+pub(super) struct Late(Option<RunTotals>);
+
+impl Late {
+    pub(super) fn count(&mut self, tick: &Tick) {
+        let totals = self.0.get_or_insert_with(|| RunTotals::new(tick.target));
+        totals.add_row(&requests(tick));
+    }
+
+    /// Those over the target, and of how many judged periods that had requests.
+    pub(super) fn of_judged(&self) -> (u64, u64) {
+        self.0.as_ref().map_or((0, 0), RunTotals::over_of_asked)
     }
 }
 
@@ -142,9 +167,7 @@ pub struct Lines {
     law: String,
     /// Periods from one line to the next; `None` where only news is told, as beside a view.
     every: Option<u64>,
-    periods: u64,
-    /// Of those that are held against the target.
-    over: u64,
+    late: Late,
     /// Whether the period before was over the target.
     is_over: bool,
     /// Lines for that since the last that was due.
@@ -158,20 +181,11 @@ impl Lines {
         Self {
             law: law.to_owned(),
             every: every.map(|every| every.max(1)),
-            periods: 0,
-            over: 0,
+            late: Late::default(),
             is_over: false,
             changes: 0,
             news: Newsroom::default(),
         }
-    }
-
-    /// Counts a period, and one that is late where it is held against the target; whether its latency is over that.
-    fn count(&mut self, tick: &Tick) -> bool {
-        let over = tick.is_over();
-        self.over += u64::from(over && self.periods >= WARM_UP_PERIODS);
-        self.periods += 1;
-        over
     }
 
     /// A period in a line.
@@ -206,20 +220,21 @@ impl Lines {
         if let Some(policy) = reasons.find(|reason| reason.rule.starts_with(POLICY)) {
             why = format!("{why}; turns: {}", policy.text);
         }
-        let periods = if self.over == 1 { "period" } else { "periods" };
+        let (late, _) = self.late.of_judged();
+        let periods = if late == 1 { "period" } else { "periods" };
         format!(
-            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {setting}  {power}  {} {periods} late  {why}",
+            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {setting}  {power}  {late} {periods} late  {why}",
             tick.at.get(),
             self.law,
             tick.observation.demand().map_or(0.0, |rate| rate.get()),
-            self.over,
         )
     }
 }
 
 impl Sink for Lines {
     fn tick(&mut self, tick: &Tick) {
-        let over = self.count(tick);
+        self.late.count(tick);
+        let over = tick.is_over();
         let has_changed = std::mem::replace(&mut self.is_over, over) != over;
         let news = self.news.read(tick);
         for one in &news {
@@ -262,13 +277,13 @@ mod tests {
             in_flight: Some(1),
             ..Traffic::default()
         });
-        for _ in 0..WARM_UP_PERIODS {
-            assert!(lines.count(&tick), "it is over all the same");
+        for _ in 0..headroom_record::WARM_UP_PERIODS {
+            lines.late.count(&tick);
         }
         assert!(lines.line(&tick).contains("  0 periods late"));
-        lines.count(&tick);
+        lines.late.count(&tick);
         assert!(lines.line(&tick).contains("  1 period late"));
-        lines.count(&tick);
+        lines.late.count(&tick);
         assert!(lines.line(&tick).contains("  2 periods late"));
     }
 

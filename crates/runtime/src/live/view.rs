@@ -5,11 +5,11 @@ mod plots;
 mod rows;
 mod text;
 
+use super::sinks::Late;
 use super::tick::Tick;
 use headroom_console::Stop;
 use headroom_console::say::{self, HeldLine};
 use headroom_console::terminal::{Scene, Stage};
-use headroom_record::WARM_UP_PERIODS;
 use headroom_units::{Lever, Quantity, Role, Seconds, Sensor, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -96,9 +96,7 @@ struct Screen {
     /// `None` until a meter or a model has told any.
     energy_j: Option<f64>,
     source: Option<Source>,
-    /// Of the periods that are held against the target.
-    over: u64,
-    periods: u64,
+    late: Late,
     failures: u64,
 }
 
@@ -134,8 +132,7 @@ impl Screen {
             series.push_back((at, value / quantity.info().shown.1));
         }
         self.source = whole.source.or(self.source);
-        self.over += u64::from(tick.is_over() && self.periods >= WARM_UP_PERIODS);
-        self.periods += 1;
+        self.late.count(&tick);
         if let Some(traffic) = &tick.observation.traffic {
             self.failures += traffic.failures;
         }
@@ -301,26 +298,27 @@ impl Screen {
         values.collect::<Vec<_>>().join("  ")
     }
 
-    /// The lines of the newest reasons, wrapped, and how many reasons have no room; a reason that alone has none ends in a sign.
+    /// The lines of the newest reasons, wrapped, and how many reasons have no room; the last one ends in a sign where it has too little.
     fn newest_reasons(&self, width: usize, height: usize) -> (Vec<Line<'_>>, usize) {
         let mut lines: Vec<String> = Vec::new();
-        for (shown, reason) in self.reasons.iter().rev().enumerate() {
+        let mut shown = 0;
+        for reason in self.reasons.iter().rev() {
+            let free = height.saturating_sub(lines.len());
+            if free == 0 {
+                break;
+            }
             let mut wrapped = wrapped(reason, width);
-            if lines.len() + wrapped.len() > height {
-                if shown > 0 {
-                    return (
-                        lines.into_iter().map(Line::from).collect(),
-                        self.reasons.len() - shown,
-                    );
-                }
-                wrapped.truncate(height);
+            if wrapped.len() > free {
+                wrapped.truncate(free);
                 if let Some(last) = wrapped.last_mut() {
                     *last = cut(&format!("{last}{CUT}"), width);
                 }
             }
             lines.extend(wrapped);
+            shown += 1;
         }
-        (lines.into_iter().map(Line::from).collect(), 0)
+        let lines = lines.into_iter().map(Line::from).collect();
+        (lines, self.reasons.len() - shown)
     }
 
     /// The run in a line, and below it what the log says now; else the notes that fit into a second one whole, others are in the log and in
@@ -331,15 +329,15 @@ impl Screen {
             return Vec::new();
         };
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let over = Style::new().fg(if self.over > 0 { Color::Red } else { Color::Green });
-        let judged = self.periods.saturating_sub(WARM_UP_PERIODS);
+        let (late, judged) = self.late.of_judged();
+        let over = Style::new().fg(if late > 0 { Color::Red } else { Color::Green });
         let first = |is_short: bool| {
             let name = if is_short { "" } else { "headroom  " };
             let mut first = vec![Span::styled(format!("{name}law {}  ", heading.law), bold)];
             if self.target().is_some() {
                 let of = match is_short {
-                    true => format!("{}/{judged} late  ", self.over),
-                    false => format!("{} of {judged} periods over the target  ", self.over),
+                    true => format!("{late}/{judged} late  "),
+                    false => format!("{late} of {judged} judged periods over the target  "),
                 };
                 first.push(Span::styled(of, over));
             }

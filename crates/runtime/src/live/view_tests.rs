@@ -88,6 +88,10 @@ fn a_screen_of_80_by_24_has_a_plot_and_whole_reasons_and_says_what_it_leaves_out
             parts: parts.clone(),
             ..Tick::default()
         };
+        tick.observation.traffic = Some(headroom_control::Traffic {
+            in_flight: Some(1),
+            ..headroom_control::Traffic::default()
+        });
         tick.decision.setting = headroom_units::Setting::from([(Lever::Cores, f64::from(second))]);
         tick.decision.reasons.push(Reason {
             rule: "scale-up".into(),
@@ -139,7 +143,7 @@ fn a_screen_of_80_by_24_has_a_plot_and_whole_reasons_and_says_what_it_leaves_out
         "parts; 4 of the plots in the record only",
         "19.0 s  scale-up:",
         "full speed",
-        "7 of the reasons in the record only",
+        "6 of the reasons in the record only",
     ] {
         assert!(text.contains(wanted), "{wanted} in\n{text}");
     }
@@ -230,7 +234,38 @@ fn the_first_periods_are_not_counted_as_late() {
         });
         screen.take(Message::Tick(Box::new(tick)));
     }
-    assert_eq!((screen.over, screen.periods), (2, 12));
+    assert_eq!(screen.late.of_judged(), (2, 2));
+}
+
+/// What the view counts is what the summary of the run will: without the periods in which nobody asked, and with those that nobody saw.
+#[test]
+fn periods_without_requests_are_no_base_of_those_that_are_late() {
+    let mut screen = Screen::default();
+    screen.take(Message::Heading(Heading {
+        law: "elastic".to_owned(),
+        trace: "live traffic".to_owned(),
+        length: None,
+        notes: Vec::new(),
+    }));
+    for second in 1..=40 {
+        let mut tick = late(second, 3.0, 180);
+        // Nobody asks from the 21st on, and of the last the telemetry is lost.
+        tick.telemetry_lost = second == 40;
+        tick.observation.traffic = Some(headroom_control::Traffic {
+            completions: u64::from(second <= 20),
+            latency: (second <= 20).then(|| headroom_control::observation::Latency {
+                at_slo: Seconds::from_millis(if second > 15 { 180.0 } else { 20.0 }),
+                missed: false,
+                distribution: None,
+            }),
+            ..headroom_control::Traffic::default()
+        });
+        screen.take(Message::Tick(Box::new(tick)));
+    }
+    let first = |width| drawn(&screen, width, 24).remove(0);
+    assert!(first(80).contains("6/11 late"), "{}", first(80));
+    let said = "6 of 11 judged periods over the target";
+    assert!(first(160).contains(said), "{}", first(160));
 }
 
 #[test]
@@ -287,6 +322,59 @@ fn of_many_servers_those_in_trouble_are_shown_and_their_figures_fit_80_columns()
     );
 }
 
+#[test]
+fn of_the_classes_of_importance_the_one_that_is_turned_away_has_the_row() {
+    let class =
+        |name: &str, rate: f64| Part::new(name, Role::Importance).with(Sensor::TurnedAway, Some(rate));
+    let mut parts: Vec<Part> = (1..=3)
+        .map(|node| Part::new(format!("web{node}"), Role::Node))
+        .collect();
+    parts.extend([
+        class("checkout", 0.0),
+        class("everybody", 1.5),
+        class("crawlers", 113.7),
+    ]);
+    let names = |count: usize| -> Vec<&str> {
+        let parts = foremost(&parts, count).into_iter();
+        parts.map(|part| part.name.as_str()).collect()
+    };
+    assert_eq!(names(4), ["web1", "web2", "web3", "crawlers"]);
+    assert_eq!(names(5), ["web1", "web2", "web3", "everybody", "crawlers"]);
+    assert_eq!(names(6)[3..], ["checkout", "everybody", "crawlers"]);
+}
+
+/// What was read again at a signal has the rows that the law's reason leaves.
+#[test]
+fn a_reason_that_does_not_fit_is_cut_into_the_free_rows() {
+    let mut screen = Screen::default();
+    for (second, read_again) in [(1, false), (2, true), (3, false)] {
+        let mut tick = late(second, 3.0, 180);
+        tick.decision.reasons[0].text =
+            "at least 156.5/s came over the last 10 s, 2 servers take 145.0 with 10 % kept free: enough"
+                .to_owned();
+        if read_again {
+            tick.decision.reasons.push(Reason {
+                rule: "read-again".into(),
+                text: format!(
+                    "The gateways stay as they were, and who is taken out: {}",
+                    "wrong ".repeat(40)
+                ),
+                numbers: Vec::new(),
+                levers: Vec::new(),
+            });
+        }
+        screen.take(Message::Tick(Box::new(tick)));
+    }
+    let (lines, hidden) = screen.newest_reasons(78, 4);
+    let lines: Vec<String> = lines.iter().map(Line::to_string).collect();
+    assert_eq!((lines.len(), hidden), (4, 2), "{lines:#?}");
+    assert!(
+        lines[2].contains("read-again: The gateways stay as they were"),
+        "{lines:#?}"
+    );
+    assert!(lines[3].ends_with(CUT), "{lines:#?}");
+}
+
 /// The rows of the head of the view while the log has this to say.
 fn head_with(line: &str, width: u16, height: u16) -> Vec<String> {
     let log = [HeldLine::of(line, Duration::ZERO)];
@@ -311,12 +399,12 @@ fn head_with(line: &str, width: u16, height: u16) -> Vec<String> {
 #[test]
 fn a_warning_of_the_log_is_broken_into_lines_without_its_colours_and_its_time() {
     let ansi = "\u{1b}[2m2026-11-29T22:06:35.846011Z\u{1b}[0m \u{1b}[33m WARN\u{1b}[0m /etc/headroom/resize.toml:12: \
-                law.elastic.boot_s: is -5: allowed is a number above 0. The gateways stay as they were, and who is taken out";
+                law.elastic.boot_s: is -5: allowed is a number above 0";
     assert_eq!(
         head_with(ansi, 80, 24),
         [
             "WARN /etc/headroom/resize.toml:12: law.elastic.boot_s: is -5: allowed is a",
-            "  number above 0. The gateways stay as they were, and who is taken out"
+            "  number above 0"
         ]
     );
     assert_eq!(head_with(ansi, 160, 50).len(), 1);

@@ -11,6 +11,7 @@ use headroom_console::terminal::ControllingTerminal;
 use headroom_console::{Document, Failure, Stop, say};
 use headroom_control::resize::Maintenance;
 use headroom_runtime::cluster::GatewayMembers;
+use headroom_runtime::live::config_reload;
 use headroom_runtime::resize::TakenOut;
 use headroom_wire::Address;
 use signal_hook::consts::signal::SIGHUP;
@@ -56,6 +57,8 @@ pub(super) struct Reload {
     pub lock: Option<File>,
     /// What came of it, for the decisions of the run.
     pub told: Told,
+    /// What was warned of at the last signal.
+    pub warned: Option<String>,
 }
 
 impl Hangups {
@@ -92,6 +95,7 @@ impl Hangups {
 
     /// Says what is to be done.
     pub fn serve(&self, reload: Reload) {
+        config_reload::was_read(true);
         self.is_at(At::Run(Box::new(reload)));
     }
 
@@ -107,7 +111,13 @@ impl Hangups {
 
 impl Reload {
     fn at_hangup(&mut self) {
-        match self.again() {
+        let again = self.again();
+        config_reload::was_read(again.is_ok());
+        // Whatever came of it, that of the signal before is no longer what is wrong.
+        if let Some(warning) = self.warned.take() {
+            say::settle(&warning);
+        }
+        match again {
             Ok(lines) => {
                 for line in &lines {
                     say::note!("{}: {line}", self.file.display());
@@ -115,10 +125,11 @@ impl Reload {
                 }
             }
             Err(errors) => {
-                // What is wrong comes first: a view has room for a few lines.
-                let line = format!("{errors}. The gateways stay as they were, and who is taken out");
+                // What holds comes first: a view has room for a few lines.
+                let line = format!("The gateways stay as they were, and who is taken out: {errors}");
                 tracing::warn!("{line}");
                 self.told.tell(&line);
+                self.warned = Some(line);
             }
         }
     }

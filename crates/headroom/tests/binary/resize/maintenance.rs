@@ -48,11 +48,22 @@ fn a_server_is_taken_out_once_another_has_its_load_and_stays_out_over_a_restart(
     controller.signal(Signal::HUP);
     until("the mistake is reported", || {
         let err = controller.err();
-        let said = err.split_once("nodes.web1.maintenance: ")?.1;
-        said.contains(". The gateways stay as they were, and who is taken out")
-            .then_some(())
+        let said = err
+            .split_once("The gateways stay as they were, and who is taken out: ")?
+            .1;
+        said.contains("nodes.web1.maintenance: ").then_some(())
     });
+    let reload = |result: &str| {
+        let metric = format!("headroom_config_last_reload_successful {result}");
+        until("the metric of the last reading", || {
+            let page = get(metrics, "/metrics").ok()?.body;
+            page.contains(&metric).then_some(())
+        });
+    };
+    reload("0.0");
     fs::write(&config, with("true")).unwrap();
+    controller.signal(Signal::HUP);
+    reload("1.0");
     // Whether it runs, comes back or dies is the operator's.
     kill_process(site.pid(1).unwrap(), Signal::KILL).unwrap();
     let seen = site.periods().len();

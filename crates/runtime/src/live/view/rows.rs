@@ -66,18 +66,24 @@ impl Screen {
     }
 }
 
-/// As many of the parts as there is room for: those with which something is wrong before others, in the order of the parts.
+/// As many of the parts as there is room for, in the order of the parts: those with which something is wrong before others, and of the
+/// classes of importance those of which most is turned away.
 pub(super) fn foremost(parts: &[Part], rows: usize) -> Vec<&Part> {
-    let well = |part: &Part| part.trouble.is_empty();
-    let troubled = parts.iter().filter(|part| !well(part)).count().min(rows);
-    let (mut bad, mut good) = (troubled, rows - troubled);
-    let mut has_room = |part: &&Part| {
-        let left = if well(part) { &mut good } else { &mut bad };
-        let is_left = *left > 0;
-        *left -= usize::from(is_left);
-        is_left
-    };
-    parts.iter().filter(|part| has_room(part)).collect()
+    let turned_away = |at: usize| parts[at].get(Sensor::TurnedAway).unwrap_or(0.0);
+    let is_class = |at: &usize| parts[*at].role == Role::Importance;
+    let mut classes: Vec<usize> = (0..parts.len()).filter(is_class).collect();
+    classes.sort_by(|one, other| turned_away(*other).total_cmp(&turned_away(*one)));
+    let mut classes = classes.into_iter();
+    // Where one class would stand in the order of the parts the next of that order stands.
+    let all = (0..parts.len()).map(|at| match is_class(&at) {
+        true => classes.next().unwrap_or(at),
+        false => at,
+    });
+    let mut chosen: Vec<usize> = all.collect();
+    chosen.sort_by_key(|at| parts[*at].trouble.is_empty());
+    chosen.truncate(rows);
+    chosen.sort_unstable();
+    chosen.into_iter().map(|at| &parts[at]).collect()
 }
 
 /// What a quantity of a server is called where there is little room.
