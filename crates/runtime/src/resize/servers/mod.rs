@@ -5,6 +5,7 @@ mod capacity;
 mod maintenance;
 mod observe;
 mod own_checks;
+mod seen;
 mod unheard;
 
 pub use maintenance::{HandedOver, MaintenanceChange, TakenOut};
@@ -144,6 +145,8 @@ pub struct Servers {
     first: Vec<FirstAttempts>,
     /// The checks that come to each server's accept queue.
     own_checks: Vec<OwnChecks>,
+    /// The same among what each accepts.
+    accepted_checks: Vec<OwnChecks>,
     /// The demand at each while it was counted last.
     before: Vec<PerSecond>,
     /// What came to each in the step before, and how long that was in seconds.
@@ -241,6 +244,7 @@ impl Servers {
             cut: vec![0; parts.servers.len()],
             first: vec![FirstAttempts::default(); parts.servers.len()],
             own_checks: vec![OwnChecks::default(); parts.servers.len()],
+            accepted_checks: vec![OwnChecks::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
             step_before: vec![(0.0, 0.0); parts.servers.len()],
             unheard: vec![Unheard::default(); parts.servers.len()],
