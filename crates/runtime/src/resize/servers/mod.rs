@@ -8,7 +8,7 @@ mod own_checks;
 mod seen;
 mod unheard;
 
-pub use maintenance::{HandedOver, MaintenanceChange, TakenOut};
+pub use maintenance::{GoesOut, HandedOver, MaintenanceChange, TakenOut};
 
 use super::balancer::{Admission, Balancer};
 use super::check::Checks;
