@@ -196,6 +196,8 @@ pub struct Server {
     to_stop: u32,
     /// Whether it was found in maintenance, until it is said how its operator takes it out.
     is_found_out: bool,
+    /// Whether its operator has it: from when it is in maintenance until he gives it back, also while what he asked of its switch is done.
+    is_handed_over: bool,
 }
 
 impl Server {
@@ -217,6 +219,7 @@ impl Server {
             maintenance: None,
             to_stop: 0,
             is_found_out: matches!(found, Found::Maintenance),
+            is_handed_over: false,
         }
     }
 

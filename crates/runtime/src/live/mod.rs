@@ -88,6 +88,7 @@ pub use outcomes::{Outcomes, failures};
 pub use reflex::{Bell, Watch};
 pub use sinks::RecorderSink;
 pub use sizes::{SizedBackend, SizesPeriod};
+use telemetry::lost_words;
 pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
@@ -310,9 +311,11 @@ impl ControlLoop<'_, '_> {
         let mut period = self.observe(telemetry.as_ref());
         self.follow();
         let telemetry_lost = self.telemetry.is_some() && telemetry.is_none();
-        if let Some(telemetry) = &self.telemetry {
-            period.parts.extend(telemetry.parts());
-        }
+        let told = self
+            .telemetry
+            .as_ref()
+            .map_or_else(Vec::new, |telemetry| telemetry.parts());
+        period.parts.extend(told.iter().cloned());
         // A balancer's own count, where there is nothing better.
         let telemetry = telemetry.or(period.traffic.take().filter(|_| self.telemetry.is_none()));
         let cache = telemetry.as_ref().and_then(|period| period.cache.as_ref());
@@ -366,8 +369,8 @@ impl ControlLoop<'_, '_> {
             let reason = reasons.iter().find(of_guardian).or(reasons.first());
             tracing::warn!(
                 lost_periods = self.law.lost_periods(),
-                "telemetry lost: {}",
-                reason.map_or("", |reason| &reason.text)
+                "{}",
+                lost_words(&told, reason.map_or("", |reason| &reason.text))
             );
         }
 

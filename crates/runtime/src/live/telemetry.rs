@@ -27,6 +27,34 @@ pub trait Telemetry {
     }
 }
 
+/// So many parts are named of whom telemetry is lost.
+const MOST_NAMED: usize = 3;
+
+/// That the telemetry of a period is lost: whose and why, where that is known of these parts, and what was decided without it.
+pub(super) fn lost_words(parts: &[Part], decided: &str) -> String {
+    // Those are in no sum, so that it does not lack them.
+    let is_counted =
+        |part: &&Part| !matches!(part.state.as_deref(), Some(Part::JOINING | Part::LEFT | "dead"));
+    let mut whose: Vec<String> = parts
+        .iter()
+        .filter(is_counted)
+        .filter_map(|part| Some(format!("{}: {}", part.name, part.trouble.first()?)))
+        .collect();
+    let more = whose.len().saturating_sub(MOST_NAMED);
+    whose.truncate(MOST_NAMED);
+    if more > 0 {
+        whose.push(format!("{more} more"));
+    }
+    let decided = match decided {
+        "" => String::new(),
+        decided => format!("; decided without it: {decided}"),
+    };
+    match whose.is_empty() {
+        true => format!("telemetry lost{decided}"),
+        false => format!("telemetry lost ({}){decided}", whose.join("; ")),
+    }
+}
+
 /// The requests of one period.
 #[derive(Clone, Debug, Default)]
 pub struct TrafficPeriod {

@@ -115,3 +115,31 @@ fn what_is_wrong_is_said_with_the_remedy_on_one_line() {
     assert_eq!(part.get(Sensor::LogCoverage), Some(0.54));
     assert_eq!(part.get(Sensor::ArrivalRate), None);
 }
+
+#[test]
+fn whose_telemetry_is_lost_is_said_apart_from_what_was_decided() {
+    let part = |name: &str, state: &str, why: &str| Part {
+        trouble: vec![why.to_owned()],
+        ..Part::new(name, Role::Gateway).in_state(state)
+    };
+    assert_eq!(lost_words(&[], ""), "telemetry lost");
+    let mut parts = vec![
+        Part::new("g0", Role::Gateway).in_state("connected"),
+        part("g1", "dead", "its process has ended"),
+        part("g2", Part::JOINING, "refused"),
+    ];
+    assert_eq!(
+        lost_words(&parts, "2 servers take them"),
+        "telemetry lost; decided without it: 2 servers take them"
+    );
+    parts.push(part("g3", "unreachable", "no answer within 1 s"));
+    assert_eq!(
+        lost_words(&parts, "all on"),
+        "telemetry lost (g3: no answer within 1 s); decided without it: all on"
+    );
+    parts.extend((4..9).map(|at| part(&format!("g{at}"), "unreachable", "cut")));
+    assert_eq!(
+        lost_words(&parts, ""),
+        "telemetry lost (g3: no answer within 1 s; g4: cut; g5: cut; 3 more)"
+    );
+}

@@ -30,5 +30,5 @@ pub use check::{CheckTarget, Checks};
 pub use haproxy::HaproxyServers;
 pub use leave::{leave, restore};
 pub use queues::{Queue, distinguishing};
-pub use servers::{Demand, HandedOver, MaintenanceChange, Parts, ServerParts, Servers, TakenOut};
+pub use servers::{Demand, GoesOut, HandedOver, MaintenanceChange, Parts, ServerParts, Servers, TakenOut};
 pub use switch_worker::SwitchWorker;

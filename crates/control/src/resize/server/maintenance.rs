@@ -88,6 +88,8 @@ impl Server {
             false => 0,
         };
         self.maintenance = maintenance;
+        self.is_handed_over =
+            maintenance.is_some() && (self.is_handed_over || self.state == PowerState::Maintenance);
         // It serves as before, and for as long.
         self.state = match (self.state, maintenance) {
             (PowerState::Warming | PowerState::Serving, Some(_)) => PowerState::Leaving,
@@ -96,13 +98,13 @@ impl Server {
         };
     }
 
-    /// How an operator has it: to be shut down only where nothing is left to ask of its switch; `None` where he does not have it.
+    /// How an operator has it: as shut down only once that is done; `None` where he does not have it. One that he asks to be shut down stays
+    /// his while it stops, and where it will not.
     pub fn handed_over(&self) -> Option<Maintenance> {
-        let out = self
-            .maintenance
-            .filter(|_| self.state == PowerState::Maintenance)?;
+        let out = self.maintenance.filter(|_| self.is_handed_over)?;
+        let is_done = self.to_stop == 0 && matches!(self.state, PowerState::Off | PowerState::Maintenance);
         Some(Maintenance {
-            power_off: out.power_off && self.to_stop == 0,
+            power_off: out.power_off && is_done,
             ..out
         })
     }
@@ -144,7 +146,7 @@ impl Server {
             PowerState::Warming | PowerState::Serving | PowerState::Leaving => {
                 let is_gone = !health.answering && health.powered == Some(false);
                 if is_gone || others.take_requests && self.is_silent() {
-                    self.enter(PowerState::Maintenance, now_s);
+                    self.hand_over(now_s);
                     return Some(Command::Disable);
                 }
                 if !(others.do_without_it() || out.at_once) || others.balancer_lost {
@@ -169,10 +171,15 @@ impl Server {
                 self.tick_state(now_s, false, health, others)
             }
             PowerState::Off | PowerState::Draining | PowerState::Booting | PowerState::Failed(_) => {
-                self.enter(PowerState::Maintenance, now_s);
+                self.hand_over(now_s);
                 None
             }
         }
+    }
+
+    fn hand_over(&mut self, now_s: f64) {
+        self.enter(PowerState::Maintenance, now_s);
+        self.is_handed_over = true;
     }
 }
 

@@ -261,7 +261,96 @@ fn one_in_maintenance_that_is_to_be_off_now_is_shut_down_once() {
     assert_eq!(orders[..2], [(0, Command::Disable), (0, Command::PowerOff)]);
 }
 
+/// One that its operator has and asks to be shut down, after the second in which its switch is told so.
+fn asked_to_be_off() -> Fleet {
+    let found = [Found::Maintenance, Found::Answering];
+    let mut fleet = Fleet::found(PowerTuning::default(), &found, Seconds::ZERO).unwrap();
+    fleet.take_out(&[Some(OUT)]);
+    second(&mut fleet, 1, 1, &[UP, UP]);
+    fleet.take_out(&[Some(OUT_AND_OFF)]);
+    assert_eq!(fleet.servers()[0].handed_over(), Some(OUT));
+    assert_eq!(second(&mut fleet, 2, 1, &[UP, UP]), [(0, Command::PowerOff)]);
+    fleet
+}
+
+#[test]
+fn one_that_its_operator_has_is_his_while_it_is_shut_down_and_where_it_will_not_be() {
+    let his = |fleet: &Fleet| (states(fleet)[0], fleet.servers()[0].handed_over());
+    let refused = Health {
+        command_failed: true,
+        ..UP
+    };
+    let mut fleet = asked_to_be_off();
+    assert_eq!(his(&fleet), ("stopping", Some(OUT)));
+    for at_s in 3..600 {
+        second(&mut fleet, at_s, 1, &[refused, UP]);
+        assert_eq!(his(&fleet).1, Some(OUT), "{at_s}");
+    }
+    // Somebody else switched it off.
+    for at_s in 600..603 {
+        second(&mut fleet, at_s, 1, &[DOWN, UP]);
+    }
+    assert_eq!(his(&fleet), ("maintenance", Some(OUT_AND_OFF)));
+    // It is off.
+    let mut fleet = asked_to_be_off();
+    second(&mut fleet, 3, 1, &[DOWN, UP]);
+    assert_eq!(his(&fleet), ("off", Some(OUT_AND_OFF)));
+    second(&mut fleet, 4, 1, &[DOWN, UP]);
+    assert_eq!(his(&fleet), ("maintenance", Some(OUT_AND_OFF)));
+    // It is to be left as it is, after all.
+    let mut fleet = asked_to_be_off();
+    second(&mut fleet, 3, 1, &[refused, UP]);
+    fleet.take_out(&[Some(OUT)]);
+    second(&mut fleet, 4, 1, &[UP, UP]);
+    assert_eq!(his(&fleet), ("maintenance", Some(OUT)));
+    // Given back it is not his, nor where it is taken out anew before it is off; and it is once it is in maintenance again.
+    let mut fleet = asked_to_be_off();
+    fleet.take_out(&[None]);
+    assert_eq!(his(&fleet), ("stopping", None));
+    second(&mut fleet, 3, 1, &[UP, UP]);
+    fleet.take_out(&[Some(OUT)]);
+    assert_eq!(his(&fleet), ("stopping", None));
+    for at_s in 4..6 {
+        second(&mut fleet, at_s, 1, &[DOWN, UP]);
+    }
+    assert_eq!(his(&fleet), ("maintenance", Some(OUT)));
+    // One that is given back and taken out within a period stays his.
+    fleet.take_out(&[None]);
+    fleet.take_out(&[Some(OUT)]);
+    assert_eq!(his(&fleet), ("maintenance", Some(OUT)));
+}
+
 proptest! {
+    /// Whatever comes of what is asked of its switch: it is its operator's from when it is in maintenance until he gives it back, gets no
+    /// requests meanwhile, and is said to be shut down only where it was found off since.
+    #[test]
+    fn what_an_operator_has_is_his_until_he_gives_it_back(
+        seen in proptest::collection::vec((0..4u8, any::<bool>(), any::<bool>(), any::<bool>()), 1..200),
+    ) {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true, true], Seconds::ZERO).unwrap();
+        let (mut out, mut was_his, mut was_off) = (None, false, false);
+        for (at_s, (asked, answering, powered, command_failed)) in (1..).map(|step| 20 * step).zip(seen) {
+            let now = match asked {
+                0 => None,
+                1 => Some(OUT),
+                2 => Some(OUT_AND_OFF),
+                _ => out,
+            };
+            was_his &= now.is_some();
+            was_off &= now == out;
+            out = now;
+            fleet.take_out(&[out]);
+            let health = Health { answering, powered: Some(powered), command_failed, ..UP };
+            let orders = second(&mut fleet, at_s, 1, &[health, UP]);
+            was_off |= !powered;
+            let his = fleet.servers()[0].handed_over();
+            prop_assert!(!was_his || his.is_some() && !orders.contains(&(0, Command::Enable)));
+            prop_assert!(was_off || !his.is_some_and(|how| how.power_off));
+            prop_assert_eq!(out.is_some() && states(&fleet)[0] == "maintenance", his.is_some() && states(&fleet)[0] == "maintenance");
+            was_his = his.is_some();
+        }
+    }
+
     /// Whatever is asked for and whenever: as many of those that are not taken out end on as can, and each that is taken out ends in
     /// maintenance wherever the others are enough.
     #[test]

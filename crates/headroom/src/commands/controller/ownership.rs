@@ -78,10 +78,7 @@ impl Ownership {
                 let mut guard = Guard::start(orders)?;
                 if let Err(error) = self.place.write(&record) {
                     guard.dismiss();
-                    let why = format!(
-                        "{}: what is switched off cannot be recorded",
-                        self.place.path().display()
-                    );
+                    let why = unrecorded(self.place.path(), &servers.taken_out().in_maintenance());
                     return Err(Failure::usage(anyhow!(error).context(why)));
                 }
                 servers.guarded(guard.stands());
@@ -171,6 +168,20 @@ pub fn nothing_left(file: &Path, run_dir: &Path) -> Result<(), Failure> {
     match Place::of(run_dir, file)?.record()? {
         None => Ok(()),
         Some(before) => Err(left(&before, "its servers", run_dir)),
+    }
+}
+
+/// That nothing is done, for it cannot be recorded; and what that means for what operators have, of which only a controller that runs tells
+/// gateways.
+fn unrecorded(place: &Path, in_maintenance: &[String]) -> String {
+    let why = format!("{}: what is switched off cannot be recorded", place.display());
+    match in_maintenance {
+        [] => why,
+        servers => format!(
+            "{why}, so no gateway is told anything: one that was started since the run before gives requests to {}, in maintenance, until a \
+             controller runs",
+            servers.join(", ")
+        ),
     }
 }
 
@@ -322,4 +333,19 @@ fn bring_back(place: &Place, record: &Record, _file: Option<File>) -> Result<Str
         true => format!("{name}: {names} serve"),
         false => format!("{name}: {names} serve, and {out} is left alone, in maintenance"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nothing_can_be_recorded_it_is_said_who_is_in_maintenance() {
+        let of = |servers: &[&str]| {
+            let servers: Vec<String> = servers.iter().map(|name| (*name).to_owned()).collect();
+            unrecorded(Path::new("/run/x"), &servers)
+        };
+        assert_eq!(of(&[]), "/run/x: what is switched off cannot be recorded");
+        assert!(of(&["web1", "web3"]).contains("gives requests to web1, web3, in maintenance, until"));
+    }
 }

@@ -9,10 +9,10 @@ use crate::config::controller::ControllerFile;
 use anyhow::anyhow;
 use headroom_console::terminal::ControllingTerminal;
 use headroom_console::{Document, Failure, Stop, say};
-use headroom_control::resize::Maintenance;
+use headroom_control::resize::{Maintenance, PowerState};
 use headroom_runtime::cluster::GatewayMembers;
 use headroom_runtime::live::config_reload;
-use headroom_runtime::resize::TakenOut;
+use headroom_runtime::resize::{GoesOut, TakenOut};
 use headroom_wire::Address;
 use signal_hook::consts::signal::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -253,26 +253,113 @@ fn wanted(taken_out: &TakenOut, config: &ControllerFile) -> BTreeMap<String, Mai
 /// Takes these out, and gives the others back; a line each.
 fn take_out(taken_out: &TakenOut, wanted: BTreeMap<String, Maintenance>) -> Vec<String> {
     let change = taken_out.replace(wanted);
-    let out = change.out.iter().map(|(name, how, was)| {
-        if let Some(was) = was {
-            return match how.power_off && !was.power_off {
-                true => format!("server {name} is in maintenance already: it is shut down where it is on"),
-                false => format!("server {name} is in maintenance already: it stays as it is, on or off"),
-            };
-        }
-        let when = match how.at_once {
-            true => "drained at once, whatever the others take",
-            false => "drained when the others take the load, which are started where they have to be",
-        };
-        let then = match how.power_off {
-            true => "shut down",
-            false => "left on",
-        };
-        format!("server {name} is taken out: {when}, and then {then}")
-    });
+    let out = change.out.iter().map(goes_out);
     let back = change
         .back
         .iter()
         .map(|name| format!("server {name} is given back: it is switched as the load asks for"));
     out.chain(back).collect()
+}
+
+/// What comes of a server that is taken out, in words.
+fn goes_out(one: &GoesOut) -> String {
+    let (name, off) = (&one.server, one.how.power_off);
+    if let Some(was) = one.was {
+        let then = match one.state {
+            _ if off && !was.power_off => "it is shut down where it is on",
+            Some(PowerState::Stopping) => "it is being shut down, and stays off",
+            _ => "it stays as it is, on or off",
+        };
+        return format!("server {name} is in maintenance already: {then}");
+    }
+    let then = match (one.state, off) {
+        (Some(PowerState::Off), _) => "it is off and stays off".to_owned(),
+        (Some(PowerState::Stopping), _) => "it is being shut down, and stays off".to_owned(),
+        (Some(PowerState::Booting | PowerState::Failed(_)), true) => {
+            "it gets no requests, and is shut down".to_owned()
+        }
+        (Some(PowerState::Booting | PowerState::Failed(_)), false) => {
+            "it gets no requests, and is left as it is".to_owned()
+        }
+        (_, off) => {
+            let when = match one.how.at_once {
+                true => "drained at once, whatever the others take",
+                false => "drained when the others take the load, which are started where they have to be",
+            };
+            let then = match off {
+                true => "shut down",
+                false => "left on",
+            };
+            format!("{when}, and then {then}")
+        }
+    };
+    format!("server {name} is taken out: {then}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_control::resize::Cause;
+
+    #[test]
+    fn what_comes_of_a_server_that_is_taken_out_goes_by_what_it_is() {
+        let soft = Maintenance::default();
+        let off = Maintenance {
+            power_off: true,
+            ..soft
+        };
+        let said = |state: PowerState, how, was| {
+            goes_out(&GoesOut {
+                server: "web1".to_owned(),
+                how,
+                was,
+                state: Some(state),
+            })
+        };
+        for (state, how, was, wanted) in [
+            (PowerState::Serving, soft, None, "to be, and then left on"),
+            (PowerState::Draining, off, None, "to be, and then shut down"),
+            (PowerState::Off, soft, None, "taken out: it is off and stays off"),
+            (PowerState::Off, off, None, "taken out: it is off and stays off"),
+            (
+                PowerState::Stopping,
+                soft,
+                None,
+                "it is being shut down, and stays off",
+            ),
+            (
+                PowerState::Booting,
+                soft,
+                None,
+                "it gets no requests, and is left as it is",
+            ),
+            (
+                PowerState::Failed(Cause::Boot),
+                off,
+                None,
+                "it gets no requests, and is shut down",
+            ),
+            (
+                PowerState::Maintenance,
+                off,
+                Some(soft),
+                "already: it is shut down where it is on",
+            ),
+            (
+                PowerState::Maintenance,
+                soft,
+                Some(off),
+                "already: it stays as it is, on or off",
+            ),
+            (
+                PowerState::Stopping,
+                soft,
+                Some(off),
+                "already: it is being shut down, and stays off",
+            ),
+        ] {
+            let line = said(state, how, was);
+            assert!(line.ends_with(wanted), "{line}");
+        }
+    }
 }

@@ -17,12 +17,21 @@ const MAX_GATEWAYS: usize = 256;
 /// A day.
 const DAY_S: f64 = 86_400.0;
 
-/// What no two servers may share.
+/// What no two servers may share, each with the name of the server that has it.
 #[derive(Default)]
 struct Taken<'a> {
-    members: BTreeSet<&'a str>,
+    members: BTreeMap<&'a str, &'a str>,
     /// Each with the agent of its machine, where that is not this one.
-    ports: BTreeSet<(Option<String>, u16)>,
+    ports: BTreeMap<(Option<String>, u16), &'a str>,
+    /// Host, port and path; the same place may tell of several servers by the path.
+    checks: BTreeMap<(String, u16, Option<String>), &'a str>,
+}
+
+/// The host and port of a backend's URL; `None` for a name, which may be anywhere.
+fn place_of(member: &str) -> Option<(String, u16)> {
+    CheckTarget::parse(member)
+        .filter(|target| target.path.is_some())
+        .map(|target| (target.host, target.port))
 }
 
 impl ControllerFile {
@@ -308,7 +317,13 @@ impl ControllerFile {
             .map(|node| node.server.zone.as_deref())
             .collect();
         if elastic.survive_zone && (zones.len() < 2 || zones.contains(&None)) {
-            let why = "asks that the servers of a whole zone may be lost: give each server its zone, as zone = \"a\", of two at least";
+            let asked = "asks that the servers of a whole zone may be lost";
+            let why = match zones.first().copied().flatten().filter(|_| zones.len() == 1) {
+                Some(zone) => {
+                    format!("{asked}, and all are in the same zone, {zone:?}: name two zones at least")
+                }
+                None => format!("{asked}: give each server its zone, as zone = \"a\", of two at least"),
+            };
             return Err(document.error("law.elastic.survive_zone", why));
         }
         let agents: BTreeMap<String, Address> = self.agent_addresses(document)?.into_iter().collect();
@@ -345,22 +360,26 @@ impl ControllerFile {
                 format!("is missing: {law} must know what the balancer calls this server"),
             );
         };
-        if !taken.members.insert(member) {
-            return wrong("member", format!("{member:?} is another server's too"));
+        if let Some(other) = taken.members.insert(member, name) {
+            return wrong("member", format!("{member:?} is the member of {other} too"));
         }
-        self.check_target(document, name)?;
+        let target = self.check_target(document, name)?;
+        if let Some(why) = self.is_of_another((name, member), target, taken) {
+            return wrong("check", why);
+        }
         if agent.is_some() && server.accept_queue.is_some() && self.agent_methods().is_empty() {
             let why = "agents ask no status page: use method = \"ebpf\"";
             return Err(document.error("capacity.method", why));
         }
         let needs = match server.accept_queue {
-            Some(port) if port == 0 || !taken.ports.insert((agent.clone(), port)) => {
-                return wrong(
-                    "accept_queue",
-                    format!("{port} is no port, or another server's of the same machine too"),
-                );
-            }
-            Some(_) => return Ok(()),
+            Some(0) => return wrong("accept_queue", "0 is no port".to_owned()),
+            Some(port) => match taken.ports.insert((agent, port), name) {
+                Some(other) => {
+                    let why = format!("{port} is the accept_queue of {other} too, on the same machine");
+                    return wrong("accept_queue", why);
+                }
+                None => return Ok(()),
+            },
             None if ["dynamic", "elastic"].contains(&law.as_str()) => {
                 "the law goes by each server's accept queue, here or through its agent"
             }
@@ -370,6 +389,32 @@ impl ControllerFile {
             None => return Ok(()),
         };
         wrong("accept_queue", format!("is missing: {needs}"))
+    }
+
+    /// Why a server's check tells whether another one answers, where it does.
+    fn is_of_another<'a>(
+        &self,
+        (name, member): (&'a str, &str),
+        target: CheckTarget,
+        taken: &mut Taken<'a>,
+    ) -> Option<String> {
+        let place = (target.host.clone(), target.port);
+        let is_there =
+            |other: &ServerTable| other.member.as_deref().and_then(place_of).as_ref() == Some(&place);
+        let mut others = self.nodes.iter().filter(|(other, _)| *other != name);
+        if place_of(member).as_ref() != Some(&place)
+            && let Some((other, _)) = others.find(|(_, node)| is_there(&node.server))
+        {
+            return Some(format!(
+                "is where {other} takes requests: it tells whether that one answers"
+            ));
+        }
+        let other = taken
+            .checks
+            .insert((target.host, target.port, target.path), name)?;
+        Some(format!(
+            "is the check of {other} too: it cannot tell which of the two answers"
+        ))
     }
 
     /// How a server is checked.

@@ -214,7 +214,22 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         (
             "http://10.0.0.12:8080",
             "http://10.0.0.11:8080",
-            "nodes.web2.member",
+            "nodes.web2.member: \"http://10.0.0.11:8080\" is the member of web1 too",
+        ),
+        (
+            "tcp:10.0.0.12:8080",
+            "tcp:10.0.0.11:8080",
+            "nodes.web2.check: is where web1 takes requests",
+        ),
+        (
+            "http://10.0.0.11:8080/healthz",
+            "http://10.0.0.14:8080/healthz",
+            "nodes.web1.check: is where web4 takes requests",
+        ),
+        (
+            "# accept_queue = 8080",
+            "accept_queue = 0",
+            "nodes.web1.accept_queue: 0 is no port",
         ),
         (
             "tcp:10.0.0.12:8080",
@@ -296,7 +311,26 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
     let text = agents(&format!("{second}\nagent = \"/a\""))
         .unwrap_err()
         .to_string();
-    assert!(text.contains("nodes.web2.accept_queue: 8080"), "{text}");
+    assert!(
+        text.contains("nodes.web2.accept_queue: 8080 is the accept_queue of web1 too"),
+        "{text}"
+    );
+    // One place that tells of all servers, by the path, is none of theirs.
+    let by_a_third = |first: &str, second: &str| {
+        let text = EXAMPLE.replacen("10.0.0.11:8080/healthz", &format!("10.0.0.9:81/{first}"), 1);
+        parse(&text.replacen("tcp:10.0.0.12:8080", &format!("http://10.0.0.9:81/{second}"), 1))
+    };
+    by_a_third("web1", "web2").unwrap();
+    let text = by_a_third("health", "health").unwrap_err().to_string();
+    assert!(
+        text.contains("nodes.web2.check: is the check of web1 too"),
+        "{text}"
+    );
+    let text = EXAMPLE
+        .replacen("# survive_zone = false", "survive_zone = true", 1)
+        .replace("\nmember = ", "\nzone = \"a\"\nmember = ");
+    let text = parse(&text).unwrap_err().to_string();
+    assert!(text.contains("all are in the same zone, \"a\""), "{text}");
     let status = EXAMPLE
         .replacen("# method = \"auto\"", "method = \"status\"", 1)
         .replacen(

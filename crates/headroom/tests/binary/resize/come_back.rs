@@ -17,7 +17,7 @@ pub(super) struct Cluster {
     pub(super) config: PathBuf,
     pub(super) controller: Program,
     _load: Load,
-    _gateway: Program,
+    gateway: Program,
 }
 
 impl Cluster {
@@ -49,7 +49,7 @@ impl Cluster {
             config,
             controller,
             _load: load,
-            _gateway: gateway,
+            gateway,
         }
     }
 
@@ -57,6 +57,12 @@ impl Cluster {
     pub(super) fn kill_both(&mut self) {
         kill(guard(&self.controller));
         self.controller.kill();
+    }
+
+    /// Starts the gateway anew, which remembers nothing then.
+    pub(super) fn renew_gateway(&mut self) {
+        self.gateway.kill();
+        self.gateway = self.site.gateway();
     }
 
     pub(super) fn release(&self) -> Program {

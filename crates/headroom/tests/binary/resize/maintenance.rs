@@ -184,3 +184,41 @@ fn a_server_in_maintenance_is_shut_down_once_where_that_is_asked_for_then_or_bef
     next.stop();
     assert!(!cluster.site.runs(2) && cluster.site.runs(1));
 }
+
+#[test]
+fn a_server_that_is_its_operators_and_will_not_stop_is_his_over_a_restart_of_everything() {
+    let mut site = Site::new(2, Service::Wiki);
+    let script = serde_json::json!(["/bin/sh", "-c", site.start_script(2)]);
+    let switch = format!("kind = \"command\"\nstart = {script}\nstop = [\"/bin/false\"]\n");
+    site.powered_by(2, switch);
+    (1..=2).for_each(|server| site.boot(server));
+    let mut cluster = Cluster::of(site, "name = \"always-on\"");
+    cluster.site.until_states(&["serving", "serving"]);
+    let whole = fs::read_to_string(&cluster.config).unwrap();
+    let with = |how: &str| {
+        let out = format!("[nodes.web2]\nmaintenance = {{ at_once = true{how} }}\n");
+        fs::write(&cluster.config, whole.replace("[nodes.web2]\n", &out)).unwrap();
+    };
+    with("");
+    cluster.controller.signal(Signal::HUP);
+    cluster.site.until_states(&["serving", "maintenance"]);
+    with(", power_off = true");
+    cluster.controller.signal(Signal::HUP);
+    cluster.controller.said("failed (command)");
+    let seen = cluster.site.periods().len();
+    wait("ten more periods", || cluster.site.periods().len() > seen + 10);
+    cluster.kill_both();
+    cluster.renew_gateway();
+    fs::remove_file(cluster.site.path("runs.db")).unwrap();
+    let mut next = resize(&cluster.config);
+    next.said("web2 is found maintenance");
+    next.said("failed (command)");
+    wait("ten periods", || cluster.site.periods().len() > 10);
+    let takes = ["warming", "serving", "leaving"];
+    for period in cluster.site.periods() {
+        let state = period["servers"][1]["state"].as_str().unwrap();
+        assert!(!takes.contains(&state), "{period}");
+    }
+    assert!(cluster.site.runs(2));
+    next.stop();
+}

@@ -108,6 +108,20 @@ impl GatewayState {
         was_connected
     }
 
+    /// What a gateway does to servers that are off which left and could not be told.
+    pub const fn left_untold(&self) -> &'static str {
+        match self.is_known {
+            true => {
+                "the gateway left and was not reached: a server that was off when it was reached last gets no requests from it until it is \
+                 started again"
+            }
+            false => {
+                "the gateway left, and this run never reached it: it was told nothing, and what a run before told it stands until it is \
+                 started again"
+            }
+        }
+    }
+
     /// What this period shows of the connection.
     pub fn contact(&mut self) -> Contact {
         let last = std::mem::replace(&mut self.contact, Contact::NoNews);
@@ -170,5 +184,18 @@ impl GatewayState {
     pub fn take(&mut self) -> (TrafficPeriod, Histogram<u64>) {
         let histogram = std::mem::replace(&mut self.histogram, service_histogram());
         (std::mem::take(&mut self.sum), histogram)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_gateway_that_never_was_reached_it_is_not_said_that_it_was() {
+        let mut state = GatewayState::like(&GatewayState::default());
+        assert!(state.left_untold().contains("never reached it"));
+        state.is_known = true;
+        assert!(state.left_untold().contains("when it was reached last"));
     }
 }

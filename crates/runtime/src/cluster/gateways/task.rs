@@ -105,11 +105,8 @@ impl Task {
             None => false,
         };
         if !given {
-            tracing::warn!(
-                gateway = self.gateway.name,
-                "the gateway left and was not reached: a server that was off when it was reached last gets no requests from it until it is \
-                 started again"
-            );
+            let why = self.gateway.state.lock().left_untold();
+            tracing::warn!(gateway = self.gateway.name, "{why}");
         }
     }
 

@@ -31,7 +31,7 @@ impl Servers {
             decision.setting = decision.setting.with(Lever::Servers, Some(servers as f64));
             decision.reasons.insert(0, held.reason.of(&[Lever::Servers]));
         }
-        if self.brings_back(&before) && servers < before.len() {
+        if self.brings_back() && servers < before.len() {
             let all = before.len();
             let text = format!(
                 "the run before could not start every server: all {all} are on first, though {servers} would do"
@@ -54,8 +54,9 @@ impl Servers {
         }
     }
 
-    /// Says which servers their operators have.
+    /// Says which servers their operators have, and what each is.
     fn hand_over(&mut self) {
+        self.parts.taken_out.are(self.states().into_iter().collect());
         let servers = self.parts.servers.iter().zip(self.fleet.servers());
         let theirs = servers.map(|(server, power)| (server.name.clone(), power.handed_over()));
         let kept = self.parts.taken_out.hand_over(theirs.collect());
@@ -79,7 +80,7 @@ impl Servers {
 
     /// Whether every server is still to be started for the run before. It is over once all take requests and whatever that run had
     /// ordered to stop would have fallen silent; or when each had the time for a boot in vain and another.
-    fn brings_back(&mut self, states: &[PowerState]) -> bool {
+    fn brings_back(&mut self) -> bool {
         let Some(since) = self.back_since else {
             return false;
         };
@@ -89,6 +90,8 @@ impl Servers {
             tuning.stop_timeout_s + 2.0 * tuning.boot_timeout_s,
         );
         let since_s = since.elapsed().as_secs_f64();
+        // Of one that an operator takes out nobody waits for what it does.
+        let states = self.fleet.states_for_laws();
         let are_all_back = states
             .iter()
             .all(|state| state.takes_requests() || *state == PowerState::Maintenance);

@@ -4,7 +4,7 @@
 //! that is on was never shut down or was started by its operator. Nothing else reads it than the next run and the guard of this one. A file
 //! that is old would have a server shut down that somebody works on: one that cannot be written is removed, and nobody remembers.
 
-use headroom_control::resize::Maintenance;
+use headroom_control::resize::{Maintenance, PowerState};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -21,6 +21,8 @@ struct Lists {
     out: BTreeMap<String, Maintenance>,
     /// Which of them an operator has, and how; `None` where this run has handed over none yet, and nobody remembers what the run before had.
     handed_over: Option<HandedOver>,
+    /// What each server was in the last period.
+    states: BTreeMap<String, PowerState>,
     /// Where that is kept, and whether it is there.
     file: Option<(PathBuf, bool)>,
 }
@@ -28,11 +30,24 @@ struct Lists {
 /// How an operator has each server that a run has; `None` where he does not have it.
 pub type HandedOver = BTreeMap<String, Option<Maintenance>>;
 
+/// A server that is taken out from now on, or otherwise than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoesOut {
+    /// Its name.
+    pub server: String,
+    /// How it is taken out.
+    pub how: Maintenance,
+    /// How it was, where its operator has it already.
+    pub was: Option<Maintenance>,
+    /// What it was in the last period; `None` before the first.
+    pub state: Option<PowerState>,
+}
+
 /// What another list changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceChange {
-    /// Those that are taken out from now on, or otherwise than before; with how they were, where their operator has them already.
-    pub out: Vec<(String, Maintenance, Option<Maintenance>)>,
+    /// Those that are taken out.
+    pub out: Vec<GoesOut>,
     /// Those that are given back.
     pub back: Vec<String>,
 }
@@ -55,6 +70,25 @@ impl TakenOut {
     /// Which of them an operator has, by this run or the one before, and how they were handed over; `None` where nobody remembers.
     pub fn handed_over(&self) -> Option<HandedOver> {
         self.lock().handed_over.clone()
+    }
+
+    /// Those that are taken out and that an operator has, as far as somebody remembers.
+    pub fn in_maintenance(&self) -> Vec<String> {
+        let lists = self.lock();
+        let his = lists
+            .handed_over
+            .iter()
+            .flatten()
+            .filter(|(_, how)| how.is_some());
+        let his = his.map(|(name, _)| name);
+        his.filter(|name| lists.out.contains_key(*name))
+            .cloned()
+            .collect()
+    }
+
+    /// Says what each server is in this period.
+    pub fn are(&self, states: BTreeMap<String, PowerState>) {
+        self.lock().states = states;
     }
 
     /// Remembers which servers an operator has by what a run before left in a file, where there is one.
@@ -103,9 +137,11 @@ impl TakenOut {
             out: servers
                 .into_iter()
                 .filter(|(name, how)| before.get(name) != Some(how))
-                .map(|(name, how)| {
-                    let was = before.get(&name).copied().filter(|_| is_his(&name));
-                    (name, how, was)
+                .map(|(server, how)| GoesOut {
+                    how,
+                    was: before.get(&server).copied().filter(|_| is_his(&server)),
+                    state: lists.states.get(&server).copied(),
+                    server,
                 })
                 .collect(),
         }
@@ -163,7 +199,6 @@ mod tests {
     use crate::resize::balancer::Admission;
     use crate::resize::testing::{found, parts, told};
     use headroom_control::Decision;
-    use headroom_control::resize::PowerState;
     use headroom_units::{Lever, Setting};
     use std::net::TcpListener;
 
@@ -333,7 +368,13 @@ mod tests {
         let first = operator.replace(list(&[("web1", soft), ("web2", soft)]));
         assert_eq!((first.out.len(), first.back.len()), (2, 0));
         let second = operator.replace(list(&[("web1", soft), ("web3", off)]));
-        assert_eq!(second.out, [("web3".to_owned(), off, None)]);
+        let goes_out = |server: &str, how, was| GoesOut {
+            server: server.to_owned(),
+            how,
+            was,
+            state: None,
+        };
+        assert_eq!(second.out, [goes_out("web3", off, None)]);
         assert_eq!(second.back, ["web2"]);
         assert_eq!((run.of("web3"), run.of("web2")), (Some(off), None));
         assert_eq!(
@@ -348,10 +389,12 @@ mod tests {
         ]))
         .unwrap();
         let third = operator.replace(list(&[("web1", off), ("web2", off), ("web3", off)]));
-        let out = [
-            ("web1".to_owned(), off, Some(soft)),
-            ("web2".to_owned(), off, None),
-        ];
+        let out = [goes_out("web1", off, Some(soft)), goes_out("web2", off, None)];
         assert_eq!(third.out, out);
+        assert_eq!(run.in_maintenance(), ["web1"]);
+        run.are([("web2".to_owned(), PowerState::Off)].into());
+        let fourth = operator.replace(list(&[("web2", soft)]));
+        assert_eq!(fourth.out[0].state, Some(PowerState::Off));
+        assert!(run.in_maintenance().is_empty(), "it was given back");
     }
 }

@@ -6,9 +6,10 @@ mod maintenance;
 mod observe;
 mod own_checks;
 mod reused;
+mod seen;
 mod unheard;
 
-pub use maintenance::{HandedOver, MaintenanceChange, TakenOut};
+pub use maintenance::{GoesOut, HandedOver, MaintenanceChange, TakenOut};
 
 use super::balancer::{Admission, Balancer};
 use super::check::Checks;
@@ -146,6 +147,8 @@ pub struct Servers {
     first: Vec<FirstAttempts>,
     /// The checks that come to each server's accept queue.
     own_checks: Vec<OwnChecks>,
+    /// The same among what each accepts.
+    accepted_checks: Vec<OwnChecks>,
     /// The demand at each while it was counted last.
     before: Vec<PerSecond>,
     /// What came to each in the step before, and how long that was in seconds.
@@ -245,6 +248,7 @@ impl Servers {
             cut: vec![0; parts.servers.len()],
             first: vec![FirstAttempts::default(); parts.servers.len()],
             own_checks: vec![OwnChecks::default(); parts.servers.len()],
+            accepted_checks: vec![OwnChecks::default(); parts.servers.len()],
             before: vec![PerSecond::ZERO; parts.servers.len()],
             step_before: vec![(0.0, 0.0); parts.servers.len()],
             unheard: vec![Unheard::default(); parts.servers.len()],

@@ -1,18 +1,18 @@
 //! What is known of the servers in one period.
 
+use super::reused::REUSED;
+use super::seen::Seen;
 use super::{Demand, Servers};
 use crate::live::{BackendTick, Device, DevicePeriod};
 use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, Look};
-use crate::resize::queues::{Counted, Queue, Shown};
-use crate::resize::servers::reused::REUSED;
-use crate::resize::servers::unheard::{Heard, UNHEARD};
+use crate::resize::queues::{Queue, Shown};
 use headroom_console::say;
 use headroom_control::NodeObservation;
 use headroom_control::capacity::{Capacity, QueueKind};
-use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, Work, demand, fill_in};
+use headroom_control::resize::{Counts, Fleet, Found, PowerState, ServerLoad, Work, demand, fill_in};
 use headroom_units::{CapacityKind, Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What is said of a slow server.
 const SLOW: &str = "its requests take longer than those of its equals: it is the first to be switched off, and the last to be switched on";
@@ -38,14 +38,6 @@ fn sum(capacities: &[Capacity]) -> Option<(f64, CapacityKind)> {
 /// A step shorter than this part of a period is counted with the one before.
 const SHORT: f64 = 0.8;
 
-/// What was found of one server.
-struct Seen {
-    /// What its accept queue counted, where that is known.
-    counted: Option<Counted>,
-    /// What is wrong with it, or with what is known of it.
-    trouble: Vec<String>,
-}
-
 impl Servers {
     pub(super) fn look(&mut self, period: &mut DevicePeriod) {
         let at = Instant::now();
@@ -53,11 +45,12 @@ impl Servers {
         let now = Seconds::from(at.duration_since(self.started));
         let shown = self.sample_queues();
         let look = self.parts.balancer.look(self.parts.period / 2);
-        let seen = self.check(&shown, &look);
+        let out = self.parts.maintenance();
+        let seen = self.check(&shown, &look, &out);
         if self.dry {
             self.find_again(now, &look);
         }
-        self.fleet.take_out(&self.parts.maintenance());
+        self.fleet.take_out(&out);
         let states = self.power_states();
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
@@ -211,64 +204,6 @@ impl Servers {
             .zip(states)
             .map(|(server, state)| Some(server.queue.as_mut()?.step(state.takes_requests())))
             .collect()
-    }
-
-    /// Asks whether each server answers, and what its switch and the balancer say of it.
-    fn check(&mut self, shown: &[Option<Shown>], look: &Result<Look, String>) -> Vec<Seen> {
-        self.health.clear();
-        let states = self.power_states();
-        let lost_after = Duration::from_secs_f64(self.parts.tuning.lost_s);
-        let mut all = Vec::new();
-        for (at, server) in self.parts.servers.iter().enumerate() {
-            let (counted, unknown) = match &shown[at] {
-                Some(Shown::Counted(counted)) => (Some(*counted), None),
-                Some(Shown::Unknown(why)) => (None, Some(why.clone())),
-                Some(Shown::Nobody) | None => (None, None),
-            };
-            // An overloaded server lets a check wait, and is not lost: it accepts connections.
-            let accepts = counted.is_some_and(|counted| counted.accepts > 0.0);
-            let answers = self.parts.checks.answers(at);
-            let heard = match &shown[at] {
-                _ if !states[at].takes_requests() => Heard::Gone,
-                Some(Shown::Nobody) if answers.is_ok() => Heard::Nobody,
-                Some(Shown::Counted(_)) => Heard::Counted,
-                _ => Heard::Unknown,
-            };
-            if let Some(news) = self.unheard[at].observe(heard, Instant::now(), lost_after) {
-                match news {
-                    true => say::note!("warning: {}: {UNHEARD}", server.name),
-                    false => say::note!("{}: somebody listens at its accept_queue again", server.name),
-                }
-            }
-            let member = look.as_ref().ok().map(|look| look.members[at]);
-            let failure = server.switch_worker.take_failure();
-            self.health.push(Health {
-                answering: accepts || answers.is_ok(),
-                powered: server.switch_worker.powered(),
-                // What it has is what it will have only once the balancer gives it nothing new.
-                connections: member
-                    .filter(|member| member.admission != Admission::Ready)
-                    .and_then(|member| member.in_flight),
-                command_failed: failure.is_some(),
-            });
-            let takes = states[at].takes_requests();
-            let mut trouble: Vec<String> = Vec::new();
-            if failure.is_some() {
-                self.failed[at] = failure;
-            } else if !matches!(states[at], PowerState::Failed(_)) {
-                self.failed[at] = None;
-            }
-            trouble.extend(self.failed[at].clone().or_else(|| server.switch_worker.trouble()));
-            trouble.extend(answers.err().filter(|_| !accepts && takes));
-            if takes && member.is_some_and(|member| member.well == Some(false)) {
-                trouble.push("the balancer's own check finds it down".to_owned());
-            }
-            trouble.extend(unknown);
-            trouble.extend(self.unheard[at].is_sure().then(|| UNHEARD.to_owned()));
-            trouble.extend((takes && self.reused[at].is_so()).then(|| REUSED.to_owned()));
-            all.push(Seen { counted, trouble });
-        }
-        all
     }
 
     /// In a dry run nothing that was decided has happened: the servers are found anew.

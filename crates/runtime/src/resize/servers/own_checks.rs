@@ -1,4 +1,7 @@
-//! What comes to a server's accept queue because the controller itself asks whether it answers: that is no demand.
+//! What comes to a server's accept queue because the controller itself asks whether it answers: that is no demand, and no answer.
+
+use crate::resize::queues::Counted;
+use headroom_control::resize::PowerState;
 
 /// So many checks may be owed at most: what did not come before as many others was not counted there.
 const MAX_OWED: f64 = 2.0;
@@ -20,6 +23,33 @@ impl OwnChecks {
         let found = self.owed.min(came).max(0.0);
         self.owed -= found;
         came - found
+    }
+
+    /// Whether clients were accepted among what was counted, where so many checks were begun since the start; `None` for checks that come
+    /// elsewhere. Where more wait than checks can be, some are clients, whoever of them it is that a slow server accepts.
+    pub(super) fn leave_clients(&mut self, counted: &Counted, begun: Option<u64>) -> bool {
+        let clients = match begun {
+            Some(begun) => self.leave(counted.accepts, begun),
+            None => counted.accepts,
+        };
+        let some_wait = counted.waiting.is_some_and(|waiting| waiting > MAX_OWED);
+        clients > 0.0 || counted.accepts > 0.0 && some_wait
+    }
+}
+
+/// Whether a server in this state answers by what it accepted, anybody or clients, though its check is not answered. An overloaded one lets a
+/// check wait, and is not lost. Of one that shuts down, or that an operator has (`is_out`), it is asked whether it is still there. One that is to
+/// take requests takes none before its check says so.
+pub(super) const fn answers_by_accepts(
+    state: PowerState,
+    is_out: bool,
+    (anybody, clients): (bool, bool),
+) -> bool {
+    match state {
+        PowerState::Warming | PowerState::Serving | PowerState::Leaving | PowerState::Draining => clients,
+        PowerState::Stopping => anybody,
+        PowerState::Maintenance => is_out && anybody,
+        PowerState::Off | PowerState::Booting | PowerState::Failed(_) => false,
     }
 }
 
@@ -46,6 +76,55 @@ mod tests {
         }
         assert_eq!(checks.leave(50.0, 100), 48.0);
         assert_eq!(checks.leave(50.0, 101), 49.0);
+    }
+
+    fn counted(accepts: f64, waiting: f64) -> Counted {
+        Counted {
+            accepts,
+            waiting: Some(waiting),
+            length_s: 1.0,
+            ..Counted::default()
+        }
+    }
+
+    #[test]
+    fn a_check_that_is_accepted_is_no_client_and_a_slow_server_that_has_some_accepts_them() {
+        let mut checks = OwnChecks::default();
+        for begun in 1..10 {
+            assert!(!checks.leave_clients(&counted(1.0, 0.0), Some(begun)));
+        }
+        assert!(checks.leave_clients(&counted(2.0, 0.0), Some(10)));
+        // Checks that wait for as long as they may, at one that accepts one connection in a while.
+        for begun in 11..20 {
+            assert!(checks.leave_clients(&counted(1.0, 30.0), Some(begun)));
+            assert!(
+                !checks.leave_clients(&counted(0.0, 30.0), Some(begun)),
+                "it hangs"
+            );
+        }
+        assert!(checks.leave_clients(&counted(1.0, 0.0), None));
+    }
+
+    #[test]
+    fn only_one_that_takes_requests_answers_by_its_clients() {
+        use headroom_control::resize::Cause;
+        let of = |state, is_out| {
+            let by = |seen| answers_by_accepts(state, is_out, seen);
+            [by((false, false)), by((true, false)), by((true, true))]
+        };
+        for state in [PowerState::Serving, PowerState::Leaving, PowerState::Draining] {
+            assert_eq!(of(state, false), [false, false, true], "{state:?}");
+        }
+        for state in [
+            PowerState::Booting,
+            PowerState::Off,
+            PowerState::Failed(Cause::Boot),
+        ] {
+            assert_eq!(of(state, false), [false; 3], "{state:?}");
+        }
+        assert_eq!(of(PowerState::Stopping, false), [false, true, true]);
+        assert_eq!(of(PowerState::Maintenance, true), [false, true, true]);
+        assert_eq!(of(PowerState::Maintenance, false), [false; 3], "given back");
     }
 
     proptest! {

@@ -1,0 +1,92 @@
+//! Whether each server answers, and what is wrong with it.
+
+use super::Servers;
+use super::own_checks::answers_by_accepts;
+use super::reused::REUSED;
+use super::unheard::{Heard, UNHEARD};
+use crate::resize::balancer::{Admission, Look};
+use crate::resize::queues::{Counted, Shown};
+use headroom_console::say;
+use headroom_control::resize::{Cause, Health, Maintenance, PowerState};
+use std::time::{Duration, Instant};
+
+/// What was found of one server.
+pub(super) struct Seen {
+    /// What its accept queue counted, where that is known.
+    pub counted: Option<Counted>,
+    /// What is wrong with it, or with what is known of it.
+    pub trouble: Vec<String>,
+}
+
+impl Servers {
+    /// Asks whether each server answers, and what its switch and the balancer say of it.
+    pub(super) fn check(
+        &mut self,
+        shown: &[Option<Shown>],
+        look: &Result<Look, String>,
+        out: &[Option<Maintenance>],
+    ) -> Vec<Seen> {
+        self.health.clear();
+        let states = self.power_states();
+        let lost_after = Duration::from_secs_f64(self.parts.tuning.lost_s);
+        let mut all = Vec::new();
+        for (at, server) in self.parts.servers.iter().enumerate() {
+            let (counted, unknown) = match &shown[at] {
+                Some(Shown::Counted(counted)) => (Some(*counted), None),
+                Some(Shown::Unknown(why)) => (None, Some(why.clone())),
+                Some(Shown::Nobody) | None => (None, None),
+            };
+            let begun = server.is_checked_there.then(|| self.parts.checks.begun(at));
+            let accepts = counted.is_some_and(|counted| {
+                let clients = self.accepted_checks[at].leave_clients(&counted, begun);
+                answers_by_accepts(states[at], out[at].is_some(), (counted.accepts > 0.0, clients))
+            });
+            let answers = self.parts.checks.answers(at);
+            let heard = match &shown[at] {
+                _ if !states[at].takes_requests() => Heard::Gone,
+                Some(Shown::Nobody) if answers.is_ok() => Heard::Nobody,
+                Some(Shown::Counted(_)) => Heard::Counted,
+                _ => Heard::Unknown,
+            };
+            if let Some(news) = self.unheard[at].observe(heard, Instant::now(), lost_after) {
+                match news {
+                    true => say::note!("warning: {}: {UNHEARD}", server.name),
+                    false => say::note!("{}: somebody listens at its accept_queue again", server.name),
+                }
+            }
+            let member = look.as_ref().ok().map(|look| look.members[at]);
+            let failure = server.switch_worker.take_failure();
+            self.health.push(Health {
+                answering: accepts || answers.is_ok(),
+                powered: server.switch_worker.powered(),
+                // What it has is what it will have only once the balancer gives it nothing new.
+                connections: member
+                    .filter(|member| member.admission != Admission::Ready)
+                    .and_then(|member| member.in_flight),
+                command_failed: failure.is_some(),
+            });
+            let takes = states[at].takes_requests();
+            let mut trouble: Vec<String> = Vec::new();
+            if failure.is_some() {
+                self.failed[at] = failure;
+            } else if !matches!(states[at], PowerState::Failed(_)) {
+                self.failed[at] = None;
+            }
+            trouble.extend(self.failed[at].clone().or_else(|| server.switch_worker.trouble()));
+            let is_to_answer = matches!(states[at], PowerState::Failed(Cause::Boot | Cause::Lost));
+            trouble.extend(answers.err().filter(|_| !accepts && takes || is_to_answer));
+            if takes && member.is_some_and(|member| member.well == Some(false)) {
+                trouble.push("the balancer's own check finds it down".to_owned());
+            }
+            trouble.extend(unknown);
+            trouble.extend(self.unheard[at].is_sure().then(|| UNHEARD.to_owned()));
+            trouble.extend((takes && self.reused[at].is_so()).then(|| REUSED.to_owned()));
+            all.push(Seen { counted, trouble });
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+#[path = "seen_tests.rs"]
+mod tests;
