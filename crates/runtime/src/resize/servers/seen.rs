@@ -39,7 +39,10 @@ impl Servers {
             let begun = server.is_checked_there.then(|| self.parts.checks.begun(at));
             let accepts = counted.is_some_and(|counted| {
                 let clients = self.accepted_checks[at].leave_clients(&counted, begun);
-                answers_by_accepts(states[at], out[at].is_some(), (counted.accepts > 0.0, clients))
+                let anybody = counted.accepts > 0.0;
+                // Clients whose connections stay open are not seen to be accepted: that it accepts is all that is known of it in overload.
+                let clients = clients || anybody && self.reused[at].is_so();
+                answers_by_accepts(states[at], out[at].is_some(), (anybody, clients))
             });
             let answers = self.parts.checks.answers(at);
             let heard = match &shown[at] {

@@ -1,8 +1,9 @@
+use super::super::reused::Reused;
 use super::*;
 use crate::resize::servers::TakenOut;
 use crate::resize::testing::{found, parts, told};
 use headroom_control::resize::{Fleet, Found};
-use headroom_units::Seconds;
+use headroom_units::{PerSecond, Seconds};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
@@ -41,7 +42,12 @@ fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() 
     let tuning = parts.tuning;
     let mut servers = found(parts);
     // What is counted of both is the same: so many were accepted, and none waits.
-    let mut seen = |second: Found, accepts| {
+    let mut seen = |second: Found, accepts, is_reused: bool| {
+        servers.reused = vec![Reused::default(); 2];
+        if is_reused {
+            let of = PerSecond::new;
+            servers.reused[1].observe(Seconds::new(10.0), of(50.0), of(1.0));
+        }
         let states = [Found::Answering, second];
         servers.fleet = Fleet::found(tuning, &states, Seconds::ZERO).unwrap();
         let counted = Counted {
@@ -63,8 +69,10 @@ fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() 
     let (yes, no) = (vec![true, true], vec![true, false]);
     let why = vec!["status 503".to_owned()];
     // The switch of both says that they are on.
-    assert_eq!(seen(Found::Powered, 2.0), (no.clone(), vec![]));
-    assert_eq!(seen(Found::Powered, 20.0), (no.clone(), vec![]));
-    assert_eq!(seen(Found::Answering, 2.0), (no, why));
-    assert_eq!(seen(Found::Answering, 20.0), (yes, vec![]));
+    assert_eq!(seen(Found::Powered, 2.0, false), (no.clone(), vec![]));
+    assert_eq!(seen(Found::Powered, 20.0, true), (no.clone(), vec![]));
+    assert_eq!(seen(Found::Answering, 2.0, false), (no, why));
+    assert_eq!(seen(Found::Answering, 20.0, false), (yes.clone(), vec![]));
+    // Behind connections that stay open none but the checks are accepted.
+    assert_eq!(seen(Found::Answering, 2.0, true), (yes, vec![REUSED.to_owned()]));
 }
