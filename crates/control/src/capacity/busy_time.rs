@@ -260,6 +260,9 @@ impl BusyTimeMonitor {
         }
         let (rule, text) = match (self.by_loops(), self.shared.share()) {
             (_, Some(share)) => explain_shared(share, capacity),
+            (_, None) if let (Capacity::About(now), Some(share)) = (capacity, self.shared.some()) => {
+                explain_some(share, now)
+            }
             (Some(by_loops), _) if by_loops == capacity => {
                 self.loops.explain(self.now_s, self.tuning.stale_s, capacity)
             }
@@ -302,6 +305,10 @@ impl BusyTimeMonitor {
         let left = self.left_evidence.change(self.tuning.stale_s, self.now_s);
         if left.is_some_and(|change| change.since < change.before) {
             self.served.forget();
+        }
+        // So long as they do not change, that is what they serve at least; and how irregular they are few seconds tell badly.
+        if self.left_evidence.last_s() == Some(self.now_s) {
+            self.served.cap(self.served.rate(self.tuning.stale_s));
         }
         for evidence in [&self.evidence, &self.left_evidence] {
             if let Some(least) = evidence.least_of_late(self.now_s, self.tuning.stale_s) {
@@ -515,7 +522,7 @@ impl BusyTimeMonitor {
     fn by_loops(&mut self) -> Option<Capacity> {
         let found = self.loops.capacity(self.now_s, self.tuning.stale_s)?;
         // Those whose clients left may have been worked for.
-        Some(match self.clients.have_left() {
+        Some(match self.clients.have_left() || self.shared.some().is_some() {
             true => found.unconfirmed(),
             false => found,
         })
@@ -545,7 +552,10 @@ impl BusyTimeMonitor {
         let service_s = self.served.service_s().unwrap_or(0.0);
         if self.evidence.is_exact(self.now_s, self.tuning.stale_s, service_s) {
             // Clients that hold workers hide what the server serves now: what was is kept, and nothing confirms it.
-            return match self.clients.held().is_none() && self.clients.doubt().is_none() {
+            let is_all = self.clients.held().is_none()
+                && self.clients.doubt().is_none()
+                && self.shared.some().is_none();
+            return match is_all {
                 true => Capacity::Exact(rate),
                 false => Capacity::About(rate),
             };
@@ -611,6 +621,17 @@ fn explain_shared(share: f64, capacity: Capacity) -> (&'static str, String) {
         "{:.0} % of those that its processes work on came to other ports that they listen on, and what they serve here may be what is left \
          of what they can: {known}",
         share * 100.0,
+    );
+    ("shared", text)
+}
+
+/// Why nothing is exact of a server whose processes work for few at other ports, most of the time.
+fn explain_some(share: f64, now: PerSecond) -> (&'static str, String) {
+    let text = format!(
+        "for {:.0} % of the time its processes work on some that came to other ports that they listen on, and what these take of them is not \
+         known: {:.1}/s with somebody waiting may be what is left",
+        share * 100.0,
+        now.get()
     );
     ("shared", text)
 }

@@ -323,7 +323,9 @@ impl Evidence {
         let [most, lack] = spell_bias(all, dispersion);
         let own = rate(all);
         let mut interval = [own * (1.0 - half - most), own * (1.0 + half + lack)];
-        for [low, high] in self.compared(now_s, stale_s).into_iter().flatten() {
+        // Of what was found last: that nothing is found for a while makes nothing surer.
+        let last_s = self.last_s().unwrap_or(now_s);
+        for [low, high] in self.compared(last_s, stale_s).into_iter().flatten() {
             interval[0] = interval[0].min(low);
             interval[1] = interval[1].max(high);
         }

@@ -1,7 +1,8 @@
 //! Whether those who serve a port serve others, too: then what they serve of it is what the others leave.
 //!
 //! What each port has of them is told by how many of its connections they work on: where all take as long, these are as its requests
-//! (Little's law). Those who wait in the accept queues tell nothing of it.
+//! (Little's law). Those who wait in the accept queues tell nothing of it. Where those at other ports are few, and are there most of the time,
+//! they may take far longer each, and what they have is not known: a pool's worker, or most of what one that accepts ahead works on.
 
 use super::step::Listener;
 use headroom_units::Seconds;
@@ -10,10 +11,14 @@ use headroom_units::Seconds;
 const SHARED: f64 = 0.05;
 /// And from this share of those at this moment, where they are more than one: their number is known late else.
 const SHARED_NOW: f64 = 0.2;
+/// Where they work for any at other ports for this share of the time, what these take is not known.
+const SOME: f64 = 0.4;
 /// The time over which they are counted, and for which what was known before there were any is kept.
 const COUNTED_S: f64 = 10.0;
 /// For so long there was none at any look, where what is known is surely of those who are alone.
 const ALONE_S: f64 = 2.0;
+/// And for so long where those before are forgotten.
+const LEFT_S: f64 = 6.0;
 
 /// Whom the processes that serve a port work for, there and at other ports of theirs; connections times seconds, the old ones forgotten.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +27,9 @@ pub(super) struct Shared {
     elsewhere: f64,
     /// The share of those at this moment.
     now: f64,
+    /// The time, and that in which there were any elsewhere.
+    looked_s: f64,
+    some_s: f64,
     /// For how long nobody has looked: then nobody waits here.
     unseen_s: f64,
     /// For how long there was none elsewhere.
@@ -49,21 +57,35 @@ impl Shared {
         let Some(found) = listener.and_then(|one| one.connections) else {
             self.unseen_s += length.get();
             if self.unseen_s >= COUNTED_S {
-                (self.here, self.elsewhere, self.now) = (0.0, 0.0, 0.0);
+                *self = Self {
+                    alone_s: self.alone_s,
+                    ..Self::default()
+                };
             }
             return;
         };
         self.unseen_s = 0.0;
-        if found.elsewhere > 0 {
-            self.alone_s = 0.0;
+        match found.elsewhere {
+            0 if self.alone_s >= LEFT_S => (self.elsewhere, self.some_s) = (0.0, 0.0),
+            0 => {}
+            _ => self.alone_s = 0.0,
         }
         let kept = (-length.get() / COUNTED_S).exp();
         self.now = match found.elsewhere {
             0 | 1 => 0.0,
             elsewhere => elsewhere as f64 / (elsewhere + found.working) as f64,
         };
+        self.looked_s = self.looked_s * kept + length.get();
+        self.some_s = self.some_s * kept + length.get() * f64::from(u8::from(found.elsewhere > 0));
         self.here = self.here * kept + found.working as f64 * length.get();
         self.elsewhere = self.elsewhere * kept + found.elsewhere as f64 * length.get();
+    }
+
+    /// The share of the time for which they work for some at other ports, where that is long and what these take is not known; `None` else, and
+    /// where what these take is [`Self::share`].
+    pub(super) fn some(&self) -> Option<f64> {
+        let share = self.some_s / self.looked_s.max(1.0);
+        (share >= SOME && self.share().is_none()).then_some(share)
     }
 
     /// Whether they have worked for nobody else of late.
@@ -85,18 +107,19 @@ mod tests {
     use super::super::{BusyTimeMonitor, Capacity, Estimate, QueueTuning};
     use super::*;
 
-    /// Of eight workers with 150 waiting at their port, the estimates at the end of each second in which they accept one here at each so
-    /// manieth look of 20 ms, and so many work for others.
-    fn seconds(
+    /// Of a server with 150 waiting at its port, the estimates at the end of each second in which it accepts so many in each look of 20 ms, and
+    /// works on so many here and elsewhere.
+    fn seconds_of(
         monitor: &mut BusyTimeMonitor,
         accepts: &mut u64,
-        times: (u64, u64),
-        elsewhere: u64,
+        seconds: u64,
+        by: impl Fn(u64) -> u64,
+        works: impl Fn(u64) -> (u64, u64),
     ) -> Vec<Estimate> {
-        let (seconds, each) = times;
         let mut said = Vec::new();
         for look in 1..=seconds * 50 {
-            *accepts += u64::from(look.is_multiple_of(each));
+            *accepts += by(look);
+            let (working, elsewhere) = works(look);
             let listener = Listener {
                 identity: 1,
                 limit: Some(512),
@@ -109,8 +132,8 @@ mod tests {
                 unasked: None,
                 answered: None,
                 connections: Some(Connections {
-                    open: 8 - elsewhere,
-                    working: 8 - elsewhere,
+                    open: working,
+                    working,
                     elsewhere,
                     ..Connections::default()
                 }),
@@ -125,6 +148,17 @@ mod tests {
             }
         }
         said
+    }
+
+    /// The same of eight workers that accept one at each so manieth look, so many of them for others.
+    fn seconds(
+        monitor: &mut BusyTimeMonitor,
+        accepts: &mut u64,
+        (seconds, each): (u64, u64),
+        elsewhere: u64,
+    ) -> Vec<Estimate> {
+        let by = |look: u64| u64::from(look.is_multiple_of(each));
+        seconds_of(monitor, accepts, seconds, by, |_| (8 - elsewhere, elsewhere))
     }
 
     fn monitor() -> BusyTimeMonitor {
@@ -175,6 +209,61 @@ mod tests {
         for one in seconds(&mut monitor, &mut accepts, (30, 2), 4).split_off(2) {
             let value = one.capacity.met().unwrap().get();
             assert!((value - 50.0).abs() < 2.5, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn few_elsewhere_for_most_of_the_time_make_nothing_exact_and_probes_do_not() {
+        let by_four = |_| 4;
+        for (works, kind, rule) in [
+            // Two of sixty that wait inside: nobody knows what they take.
+            ((|_| (58, 2)) as fn(u64) -> (u64, u64), "about", "shared"),
+            // One looks in a fifth of the time.
+            (|look| (58, u64::from(look % 100 < 20)), "exact", "busy-time"),
+        ] {
+            let (mut monitor, mut accepts) = (monitor(), 0);
+            let said = seconds_of(&mut monitor, &mut accepts, 30, by_four, works);
+            let last = said.last().unwrap();
+            assert_eq!(
+                (last.capacity.name(), &*last.reason.rule),
+                (kind, rule),
+                "{last:?}"
+            );
+            assert!((last.capacity.met().unwrap().get() - 200.0).abs() < 4.0);
+        }
+    }
+
+    #[test]
+    fn some_seconds_after_the_others_left_what_they_serve_is_theirs() {
+        let (mut monitor, mut accepts) = (monitor(), 0);
+        seconds(&mut monitor, &mut accepts, (30, 2), 4);
+        let said = seconds(&mut monitor, &mut accepts, (15, 1), 0);
+        let rules: Vec<&str> = said.iter().map(|one| &*one.reason.rule).collect();
+        assert!(rules[..4].iter().all(|rule| *rule == "shared"), "{rules:?}");
+        assert!(rules[8..].iter().all(|rule| *rule != "shared"), "{rules:?}");
+        let last = said.last().unwrap();
+        assert_eq!(last.capacity.name(), "exact", "{last:?}");
+    }
+
+    #[test]
+    fn no_bound_is_left_of_one_that_is_irregular_and_became_slower() {
+        // 80/s in bunches of ten, and half of that, which a test of change finds late.
+        let bunches = |odds: u64| {
+            move |look: u64| match (look.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33).is_multiple_of(odds) {
+                true => 10,
+                false => 0,
+            }
+        };
+        let (mut monitor, mut accepts) = (monitor(), 0);
+        let half = |_| (4, 4);
+        let before = seconds_of(&mut monitor, &mut accepts, 60, bunches(6), half);
+        assert!(bound(before.last().unwrap()) > 40.0, "{before:?}");
+        for (at, one) in seconds_of(&mut monitor, &mut accepts, 60, bunches(24), half)
+            .iter()
+            .enumerate()
+            .skip(5)
+        {
+            assert!(bound(one) <= 25.0, "{at}: {one:?}");
         }
     }
 
