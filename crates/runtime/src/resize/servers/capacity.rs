@@ -25,7 +25,9 @@ impl Servers {
     fn estimated(&self, server: usize) -> Capacity {
         let queue = self.parts.servers[server].queue.as_ref();
         let estimate = queue.and_then(Queue::estimate);
-        estimate.map_or(Capacity::Unknown, |estimate| estimate.capacity)
+        // A rate of connections says nothing of requests.
+        let of_requests = self.reused[server].capacity();
+        of_requests.unwrap_or_else(|| estimate.map_or(Capacity::Unknown, |estimate| estimate.capacity))
     }
 
     /// What a server takes as it was given or it has shown itself: what a law goes by.

@@ -1,6 +1,6 @@
 //! What is known of the servers in one period.
 
-use super::reused::REUSED;
+use super::reused::{self, REUSED};
 use super::seen::Seen;
 use super::{Demand, Servers};
 use crate::live::{BackendTick, Device, DevicePeriod};
@@ -46,6 +46,7 @@ impl Servers {
         let shown = self.sample_queues();
         let look = self.parts.balancer.look(self.parts.period / 2);
         let out = self.parts.maintenance();
+        self.take_answers(&look, &period.backends, length);
         let seen = self.check(&shown, &look, &out);
         if self.dry {
             self.find_again(now, &look);
@@ -161,6 +162,23 @@ impl Servers {
         each.collect()
     }
 
+    /// What the balancer says that each server answered.
+    fn take_answers(&mut self, look: &Result<Look, String>, backends: &[BackendTick], length: Seconds) {
+        for at in 0..self.reused.len() {
+            let period = self.requests(at, backends).map(|(requests, _)| reused::Period {
+                length,
+                sent: requests as f64,
+                kept: self.sent(at, backends).0,
+                in_flight: look
+                    .as_ref()
+                    .ok()
+                    .and_then(|look| look.members[at].in_flight)
+                    .map(|count| count as f64),
+            });
+            self.reused[at].take(period);
+        }
+    }
+
     /// Gives each server to which requests come over connections that stay open what the balancer counted there.
     fn count_reused(
         &mut self,
@@ -180,8 +198,8 @@ impl Servers {
                 Some(false) => say::note!("{name}: each request comes over a connection of its own again"),
                 None => {}
             }
-            if self.reused[at].is_so() {
-                *counts = Counts::Attempts(attempts.max(requests));
+            if let Some(came) = self.reused[at].came() {
+                *counts = Counts::Attempts(came);
             }
         }
     }
@@ -325,8 +343,10 @@ impl Servers {
             .in_state(power.state().words())
             .with(
                 Sensor::ArrivalRate,
-                rates
-                    .map(|counted| counted.arrival_rate())
+                self.reused[at]
+                    .came()
+                    .map(PerSecond::get)
+                    .or(rates.map(|counted| counted.arrival_rate()))
                     .or(requests.map(PerSecond::get)),
             )
             .with(Sensor::Capacity, capacity.value().map(PerSecond::get))
@@ -379,7 +399,9 @@ impl Servers {
         if let Some(member) = member {
             part = part.fact("admission", member.admission.name());
         }
-        if let Some(reason) = self.presumption(at).as_ref().or(estimated) {
+        if self.reused[at].is_so() {
+            part = part.fact("estimate", REUSED);
+        } else if let Some(reason) = self.presumption(at).as_ref().or(estimated) {
             part = part.fact("estimate", reason.text.as_str());
         }
         if let Some(order) = self.orders.iter().find(|order| order.server == at) {
@@ -429,7 +451,9 @@ impl Servers {
             .iter()
             .enumerate()
             .map(|(at, state)| {
-                let rate = seen[at].counted.map(|counted| counted.arrival_rate()).or(share);
+                let counted = seen[at].counted.map(|counted| counted.arrival_rate());
+                let came = self.reused[at].came().map(PerSecond::get);
+                let rate = came.or(counted).or(share);
                 let capacity = self
                     .capacity(at)
                     .value()

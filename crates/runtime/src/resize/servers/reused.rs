@@ -1,21 +1,41 @@
-//! Whether requests come to a server over connections that stay open: its accept queue counts each once, however many it carries, and a
-//! demand of connections would have servers switched off under a load of requests.
+//! Whether requests come to a server over connections that stay open: its accept queue counts each once, however many it carries. A demand of
+//! connections would have servers switched off under a load of requests, one that has all its workers on such connections accepts nobody and
+//! lives, and what it takes is known of what the balancer counted alone.
 
+use headroom_control::capacity::Capacity;
 use headroom_units::{PerSecond, Seconds};
 
-/// What is said of it.
-pub(super) const REUSED: &str = "requests come to it over connections that stay open, which its accept_queue counts once: what comes is taken \
-     from the balancer, and how many requests it can take is not known; let the balancer open a connection for each (headroom gateway: \
-     --backend-idle 0; HAProxy: option httpclose)";
+/// What is said of it: the remedy first, for a view has little room.
+pub(super) const REUSED: &str = "set --backend-idle 0 at headroom gateway, or option httpclose at HAProxy: connections to it stay open, which \
+     its accept_queue counts once, so what comes is taken from the balancer, and it is only known what it has served";
 
-/// The time over which both are counted, the old ones forgotten,
-const COUNTED_S: f64 = 20.0;
-/// and the fewest requests that tell.
-const MIN_REQUESTS: f64 = 20.0;
+/// The time over which both are counted, the old ones forgotten: requests that take ten seconds and more are few.
+const COUNTED_S: f64 = 120.0;
+/// The fewest requests that tell.
+const MIN_REQUESTS: f64 = 10.0;
 /// Requests for each connection from which it is so,
-const REUSES: f64 = 2.0;
+const REUSES: f64 = 1.25;
 /// and below which it is not.
-const SINGLE: f64 = 1.25;
+const SINGLE: f64 = 1.1;
+/// The time over which what was served is a bound, and by how many standard errors of a count less.
+const SERVED_S: f64 = 30.0;
+const ERRORS: f64 = 3.0;
+/// The time over which answers are a sign of life, the fewest of them, and their least share of the requests: what a balancer counts and
+/// has in flight is not read at one instant.
+const ALIVE_S: f64 = 5.0;
+const MIN_ANSWERS: f64 = 3.0;
+const MIN_ANSWERED: f64 = 0.25;
+
+/// What the balancer counted at one server in a period.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Period {
+    pub length: Seconds,
+    /// Requests that were sent to it, and those of them that it did not fail and whose clients did not leave.
+    pub sent: f64,
+    pub kept: f64,
+    /// Those in flight at its end.
+    pub in_flight: Option<f64>,
+}
 
 /// The requests and the attempts to connect of one server.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +43,15 @@ pub(super) struct Reused {
     requests: f64,
     attempts: f64,
     is_so: bool,
+    /// What came in the last period, a second.
+    came: PerSecond,
+    /// Answers, and the time they are of.
+    served: f64,
+    served_s: f64,
+    /// Answers and requests of late.
+    answers: f64,
+    asked: f64,
+    in_flight: Option<f64>,
 }
 
 impl Reused {
@@ -36,8 +65,9 @@ impl Reused {
         let kept = (-length.get() / COUNTED_S).exp();
         self.requests = self.requests * kept + requests * length;
         self.attempts = self.attempts * kept + attempts * length;
+        self.came = requests.max(attempts);
         let was_so = self.is_so;
-        if self.requests >= MIN_REQUESTS && self.requests >= REUSES * self.attempts {
+        if self.requests >= self.attempts * REUSES + MIN_REQUESTS {
             self.is_so = true;
         } else if self.requests < SINGLE * self.attempts {
             self.is_so = false;
@@ -45,9 +75,47 @@ impl Reused {
         (self.is_so != was_so).then_some(self.is_so)
     }
 
+    /// Takes what the balancer counted; nothing where it did not tell.
+    pub(super) fn take(&mut self, period: Option<Period>) {
+        let Some(period) = period else {
+            self.in_flight = None;
+            return;
+        };
+        let before = std::mem::replace(&mut self.in_flight, period.in_flight);
+        let (Some(before), Some(now)) = (before, period.in_flight) else {
+            return;
+        };
+        let answers = (period.kept - (now - before)).max(0.0);
+        let of_late = (-period.length.get() / ALIVE_S).exp();
+        self.answers = self.answers * of_late + answers;
+        self.asked = self.asked * of_late + period.sent;
+        let kept = (-period.length.get() / SERVED_S).exp();
+        self.served = self.served * kept + answers;
+        self.served_s = self.served_s * kept + period.length.get();
+    }
+
     /// Whether it is so.
     pub(super) const fn is_so(self) -> bool {
         self.is_so
+    }
+
+    /// What comes to it, where it is so.
+    pub(super) fn came(self) -> Option<PerSecond> {
+        self.is_so.then_some(self.came)
+    }
+
+    /// Whether it is so, and it answers what it is asked.
+    pub(super) fn is_alive(self) -> bool {
+        self.is_so && self.answers >= MIN_ANSWERS && self.answers >= MIN_ANSWERED * self.asked
+    }
+
+    /// What is known of its capacity, in requests; `None` where it is not so.
+    pub(super) fn capacity(self) -> Option<Capacity> {
+        let served = (self.served - ERRORS * self.served.sqrt()) / self.served_s.max(SERVED_S);
+        self.is_so.then_some(match served > 0.0 {
+            true => Capacity::LowerBound(PerSecond::new(served)),
+            false => Capacity::Unknown,
+        })
     }
 }
 
@@ -55,32 +123,81 @@ impl Reused {
 mod tests {
     use super::*;
 
+    const SECOND: Seconds = Seconds::new(1.0);
+
+    /// So many seconds of these rates; what was news, and whether it is so then.
+    fn see(reused: &mut Reused, seconds: u32, requests: f64, attempts: f64) -> (Vec<bool>, bool) {
+        let of = PerSecond::new;
+        let news = (0..seconds).filter_map(|_| reused.observe(SECOND, of(requests), of(attempts)));
+        (news.collect(), reused.is_so())
+    }
+
     #[test]
     fn it_is_so_where_a_connection_carries_several_requests_and_no_longer_where_it_carries_one() {
         let mut reused = Reused::default();
-        let mut see = |seconds: u32, requests: f64, attempts: f64| {
-            let mut news = Vec::new();
-            for _ in 0..seconds {
-                let of = |rate| PerSecond::new(rate);
-                news.extend(reused.observe(Seconds::new(1.0), of(requests), of(attempts)));
-            }
-            (news, reused.is_so())
-        };
         // A connection for each, a check now and then, and retries.
-        assert_eq!(see(60, 50.0, 50.0), (vec![], false));
-        assert_eq!(see(60, 50.0, 80.0), (vec![], false));
-        // A few are carried by one that is open, as where clients retry.
-        assert_eq!(see(60, 50.0, 40.0), (vec![], false));
-        assert_eq!(see(60, 50.0, 0.5), (vec![true], true));
-        assert_eq!(see(60, 0.0, 0.0), (vec![], true));
-        assert_eq!(see(120, 50.0, 50.0), (vec![false], false));
-        // Too few to tell.
+        assert_eq!(see(&mut reused, 60, 50.0, 50.0), (vec![], false));
+        assert_eq!(see(&mut reused, 60, 50.0, 80.0), (vec![], false));
+        assert_eq!(see(&mut reused, 300, 50.0, 45.0), (vec![], false));
+        assert_eq!(see(&mut reused, 60, 50.0, 0.5), (vec![true], true));
+        assert_eq!(see(&mut reused, 60, 0.0, 0.0), (vec![], true));
+        assert_eq!(see(&mut reused, 600, 50.0, 50.0), (vec![false], false));
+        // Of two gateways one keeps them open.
+        assert_eq!(see(&mut reused, 600, 130.0, 70.0), (vec![true], true));
+        assert_eq!(reused.came(), Some(PerSecond::new(130.0)));
+        // Requests that take four seconds each.
+        assert_eq!(see(&mut Reused::default(), 60, 0.5, 0.0), (vec![true], true));
+        // A few at the start tell nothing.
+        assert_eq!(see(&mut Reused::default(), 5, 1.0, 0.0), (vec![], false));
+    }
+
+    #[test]
+    fn it_lives_while_it_answers_and_not_while_requests_are_only_sent_to_it() {
         let mut reused = Reused::default();
-        for _ in 0..60 {
-            assert_eq!(
-                reused.observe(Seconds::new(1.0), PerSecond::new(0.5), PerSecond::ZERO),
-                None
-            );
+        see(&mut reused, 60, 60.0, 0.0);
+        let mut take = |seconds: u32, sent: f64, kept: f64, grows: f64| {
+            let mut in_flight = reused.in_flight.unwrap_or(8.0);
+            for _ in 0..seconds {
+                in_flight += grows;
+                reused.take(Some(Period {
+                    length: SECOND,
+                    sent,
+                    kept,
+                    in_flight: Some(in_flight),
+                }));
+            }
+            reused.is_alive()
+        };
+        assert!(take(10, 60.0, 60.0, 0.0));
+        // It hangs, and has no limit, or has one, or what it has fails later.
+        assert!(!take(20, 60.0, 60.0, 60.0));
+        assert!(take(10, 60.0, 60.0, 0.0));
+        assert!(!take(30, 0.0, 0.0, 0.0));
+        assert!(take(10, 60.0, 60.0, 0.0));
+        assert!(!take(30, 60.0, 0.0, 0.0));
+        // One request a second.
+        assert!(take(20, 1.0, 1.0, 0.0));
+        reused.is_so = false;
+        assert!(!reused.is_alive(), "its accept queue tells");
+    }
+
+    #[test]
+    fn what_it_served_is_what_it_takes_at_least() {
+        let mut reused = Reused::default();
+        assert_eq!(reused.capacity(), None);
+        see(&mut reused, 60, 60.0, 0.0);
+        assert_eq!(reused.capacity(), Some(Capacity::Unknown));
+        for _ in 0..120 {
+            reused.take(Some(Period {
+                length: SECOND,
+                sent: 60.0,
+                kept: 60.0,
+                in_flight: Some(6.0),
+            }));
         }
+        let Some(Capacity::LowerBound(bound)) = reused.capacity() else {
+            panic!("{reused:?}");
+        };
+        assert!((50.0..60.0).contains(&bound.get()), "{bound:?}");
     }
 }

@@ -40,8 +40,9 @@ impl Servers {
             let accepts = counted.is_some_and(|counted| {
                 let clients = self.accepted_checks[at].leave_clients(&counted, begun);
                 let anybody = counted.accepts > 0.0;
-                // Clients whose connections stay open are not seen to be accepted: that it accepts is all that is known of it in overload.
-                let clients = clients || anybody && self.reused[at].is_so();
+                // Clients whose connections stay open are not seen to be accepted, and one whose workers all have such accepts nobody.
+                let reused = self.reused[at];
+                let clients = clients || reused.is_alive() || anybody && reused.is_so();
                 answers_by_accepts(states[at], out[at].is_some(), (anybody, clients))
             });
             let answers = self.parts.checks.answers(at);
