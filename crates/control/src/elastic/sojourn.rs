@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 const USUAL_S: f64 = 900.0;
 /// So many seconds are now.
 const NOW_S: f64 = 10.0;
+/// And so many are the last of them, in which a load that has just risen is met.
+const LAST_S: f64 = 3.0;
 /// Deviations by which now must exceed a multiple of what is usual.
 const DEVIATIONS: f64 = 3.0;
 
@@ -99,9 +101,17 @@ impl Sojourn {
         self.usual.answers >= 100.0
     }
 
-    /// Answers a second, now.
+    /// Answers a second, now: of a load that has just risen those since, which is what servers in difficulty answer.
     pub(super) fn answered(&self) -> Option<f64> {
-        (self.now.seconds > 0.0).then(|| self.now.answers / self.now.seconds)
+        let mut last = Sums::default();
+        for period in self.periods.iter().rev() {
+            if last.seconds >= LAST_S {
+                break;
+            }
+            last.add(period, 1.0);
+        }
+        let rate = |sums: &Sums| sums.answers / sums.seconds;
+        (self.now.seconds > 0.0 && last.seconds > 0.0).then(|| rate(&self.now).max(rate(&last)))
     }
 
     /// What was observed just now is no longer now.
@@ -128,6 +138,19 @@ mod tests {
             }),
             ..Observation::default()
         }
+    }
+
+    #[test]
+    fn what_is_answered_in_difficulty_is_not_what_was_answered_before_the_load_rose() {
+        let mut sojourn = Sojourn::default();
+        (0..20).for_each(|_| sojourn.observe(&period(5, 1), true));
+        assert_eq!(sojourn.answered(), Some(5.0));
+        (0..3).for_each(|_| sojourn.observe(&period(155, 60), false));
+        assert_eq!(sojourn.answered(), Some(155.0));
+        // One second in which few were answered is no limit.
+        (0..9).for_each(|_| sojourn.observe(&period(155, 60), false));
+        sojourn.observe(&period(20, 60), false);
+        assert!((sojourn.answered().unwrap() - 141.5).abs() < 1.0, "{sojourn:?}");
     }
 
     #[test]
