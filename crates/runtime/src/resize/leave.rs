@@ -1,6 +1,7 @@
 //! The end: every server is left serving, for nobody will start one any more.
 
 use super::balancer::{Admission, Wanted};
+use super::progress::{Is, progress};
 use super::servers::{Parts, Servers};
 use super::switch_worker::PowerOrder;
 use headroom_console::say;
@@ -209,7 +210,15 @@ fn bring_up(
             return left(parts, &answering);
         }
         if over.is_some() && Instant::now() >= say_at {
-            say::note!("{}", progress(parts, &answering, settled));
+            let names = parts.servers.iter().map(|server| server.name.as_str());
+            let are = (0..count).map(|at| match (answering[at], out[at].is_some() && !is_back[at]) {
+                (_, true) => Is::TheOperators,
+                (true, false) => Is::Answering,
+                (false, false) => Is::Silent,
+            });
+            let servers: Vec<_> = names.zip(are).collect();
+            let left = settled.saturating_duration_since(Instant::now());
+            say::note!("{}", progress(&servers, left));
             say_at = Instant::now() + PROGRESS;
         }
         if Instant::now() >= until {
@@ -237,31 +246,6 @@ fn bring_up(
             until = Instant::now() + LAST_WORD;
         }
         std::thread::sleep(LOOK_AGAIN);
-    }
-}
-
-/// How far it is, for who waits.
-fn progress(parts: &Parts, answering: &[bool], settled: Instant) -> String {
-    let silent = parts
-        .servers
-        .iter()
-        .zip(answering)
-        .filter(|(_, answers)| !**answers);
-    let silent: Vec<&str> = silent.map(|(server, _)| server.name.as_str()).collect();
-    let (count, left) = (answering.len(), settled.saturating_duration_since(Instant::now()));
-    match silent.is_empty() {
-        true if left.is_zero() => {
-            format!("all {count} servers answer: the balancer is to give each requests")
-        }
-        true => format!(
-            "all {count} servers answer: one that was ordered to stop may still do so for {:.0} s (power.stop_timeout_s)",
-            left.as_secs_f64()
-        ),
-        false => format!(
-            "{} of {count} servers answer; waits for {}",
-            count - silent.len(),
-            silent.join(", ")
-        ),
     }
 }
 

@@ -19,6 +19,7 @@ pub mod balancer;
 mod check;
 mod haproxy;
 mod leave;
+mod progress;
 mod queue_sampler;
 mod queues;
 mod servers;

@@ -1,6 +1,7 @@
 //! Whether a file makes sense, before anything is done by it.
 
 use super::ControllerFile;
+use super::switches::Switches;
 use super::tables::ServerTable;
 use headroom_console::{ConfigError, ConfigErrors, Document, Mistakes};
 use headroom_control::elastic::FEWEST_SLOTS;
@@ -25,6 +26,7 @@ struct Taken<'a> {
     ports: BTreeMap<(Option<String>, u16), &'a str>,
     /// Host, port and path; the same place may tell of several servers by the path.
     checks: BTreeMap<(String, u16, Option<String>), &'a str>,
+    switches: Switches<'a>,
 }
 
 /// The host and port of a backend's URL; `None` for a name, which may be anywhere.
@@ -349,10 +351,13 @@ impl ControllerFile {
         taken: &mut Taken<'a>,
     ) -> Result<(), ConfigError> {
         let wrong = |key: &str, why: String| Err(document.error(&format!("nodes.{name}.{key}"), why));
-        if server.power.is_none() {
+        let Some(switch) = &server.power else {
             let why =
                 format!("is missing: {law} moves the lever servers, and nothing switches this one's power");
             return wrong("power", why);
+        };
+        if let Err((key, why)) = taken.switches.take(name, switch) {
+            return wrong(&format!("power.{key}"), why);
         }
         let Some(member) = &server.member else {
             return wrong(

@@ -3,6 +3,7 @@
 
 mod check;
 mod reach;
+mod switches;
 mod tables;
 
 pub use tables::{AtExit, CapacityTable, ClusterConfig, ExitTable, HaproxyBalancer, NodeTable};

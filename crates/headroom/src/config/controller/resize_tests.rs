@@ -290,6 +290,17 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
             "nodes.web2",
         ),
         ("mac = \"00:25:90:ab:cd:ef\"", "mac = \"web4\"", "no MAC address"),
+        // Tables that were copied.
+        (
+            "stop = [\"ssh\", \"web4\", \"systemctl\", \"suspend\"]",
+            "stop = [\"virsh\", \"shutdown\", \"web1\"]",
+            "nodes.web4.power.stop: is the stop of web1 too: it would stop that one",
+        ),
+        (
+            "kind = \"redfish\"\nurl = \"https://web3-bmc\"",
+            "kind = \"ipmi\"\nhost = \"web2-bmc\"",
+            "nodes.web3.power.host: is the service processor of web2 too",
+        ),
     ] {
         assert!(EXAMPLE.contains(from), "{from}");
         let error = parse(&EXAMPLE.replacen(from, to, 1)).unwrap_err();

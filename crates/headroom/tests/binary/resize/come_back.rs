@@ -36,8 +36,13 @@ impl Cluster {
 
     /// Of these servers.
     pub(super) fn of(site: Site, law: &str) -> Self {
-        let gateway = site.gateway();
         let config = site.behind_gateway(law);
+        Self::by(site, config)
+    }
+
+    /// Of these servers, by this file of theirs.
+    pub(super) fn by(site: Site, config: PathBuf) -> Self {
+        let gateway = site.gateway();
         let load = Load::to(site.front, CAPACITY_PER_S / 3);
         let controller = resize(&config);
         wait("the run is recorded", || {

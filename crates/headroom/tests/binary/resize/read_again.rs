@@ -3,6 +3,7 @@
 
 use super::come_back::{Cluster, guard, records};
 use super::{resize, resizing, run_dir};
+use crate::common::site::{Service, Site};
 use crate::common::{Program, assert_has, headroom, is_alive, kill, refused, wait};
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -56,6 +57,30 @@ fn release_leaves_alone_what_sighup_took_out_where_the_file_is_spoilt_or_gone() 
         assert_has(said.out(), &["web1 serve, and web2 is left alone"]);
         is_left_alone(&cluster);
     }
+}
+
+#[test]
+fn who_waits_for_release_is_told_which_servers_answer_and_which_stay_in_maintenance() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let config = site.behind_gateway("name = \"always-on\"");
+    // What was ordered to stop may take longer than until it is first said how far it is.
+    let text = fs::read_to_string(&config).unwrap();
+    let text = text.replace("stop_timeout_s = 6.0", "stop_timeout_s = 12.0");
+    let out = "[nodes.web2]\nmaintenance = { power_off = true, at_once = true }\n";
+    fs::write(&config, text.replace("[nodes.web2]\n", out)).unwrap();
+    let mut cluster = Cluster::by(site, config);
+    cluster.site.until_states(&["serving", "maintenance"]);
+    cluster.kill_both();
+    let said = cluster.release();
+    assert_has(
+        said.err(),
+        &[
+            "web1 answers: one that was ordered to stop may still do so for",
+            "web2 is in maintenance and stays as it is",
+        ],
+    );
+    is_left_alone(&cluster);
 }
 
 #[test]
