@@ -18,7 +18,7 @@ use std::time::Instant;
 const SLOW: &str = "its requests take longer than those of its equals: it is the first to be switched off, and the last to be switched on";
 
 /// What is said of a server that waits to be taken out.
-const WAITS: &str = "it is to be taken out, and serves on until the others take the load";
+const WAITS: &str = "serves on until the others take the load, then goes out";
 
 /// Of a server that fails more of its requests than this it is not asked how long they take.
 const FEW_FAILURES: f64 = 0.02;
