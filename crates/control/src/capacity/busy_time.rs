@@ -294,15 +294,19 @@ impl BusyTimeMonitor {
             // What it has accepted may wait inside.
             self.served.cap(by_loops);
         }
-        let change = self.evidence.change(self.tuning.stale_s, self.now_s);
+        let service_s = self.served.service_s().unwrap_or(0.0);
+        let change = self.evidence.change(self.tuning.stale_s, self.now_s, service_s);
         // How many they hold changes.
-        self.held_evidence.change(self.tuning.stale_s, self.now_s);
+        self.held_evidence
+            .change(self.tuning.stale_s, self.now_s, service_s);
         let rate = self.evidence.rate();
         if change.is_some() {
             // What was served before was served by another.
             self.served.forget();
         }
-        let left = self.left_evidence.change(self.tuning.stale_s, self.now_s);
+        let left = self
+            .left_evidence
+            .change(self.tuning.stale_s, self.now_s, service_s);
         if left.is_some_and(|change| change.since < change.before) {
             self.served.forget();
         }

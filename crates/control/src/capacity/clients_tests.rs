@@ -415,3 +415,17 @@ fn more_than_before_served_while_clients_hold_workers_is_what_it_serves_at_least
         "{low:?} {high:?}"
     );
 }
+
+#[test]
+fn a_regular_server_whose_requests_take_long_is_exact_after_some_of_them() {
+    let mut watched = Watched::new();
+    // 1.2 s each.
+    let answers = watched.sees(40, 1, |_| Connections {
+        open: 60,
+        working: 60,
+        ..Connections::default()
+    });
+    for answer in &answers[15..] {
+        assert_eq!(said(Some(answer)), ("exact", 50.0, "busy-time"), "{answer:?}");
+    }
+}

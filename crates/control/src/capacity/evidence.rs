@@ -193,8 +193,8 @@ impl Evidence {
         }
     }
 
-    /// Whether the server has changed since it was last asked; what was before is forgotten.
-    pub(super) fn change(&mut self, stale_s: f64, now_s: f64) -> Option<Change> {
+    /// Whether the server, whose requests take so long, has changed since it was last asked; what was before is forgotten.
+    pub(super) fn change(&mut self, stale_s: f64, now_s: f64, service_s: f64) -> Option<Change> {
         let usual = self.usual.unwrap_or(1.0);
         let blocks = self.blocks.make_contiguous();
         let all = sum(blocks.iter());
@@ -241,7 +241,7 @@ impl Evidence {
             if has_shown && ratio < threshold / 2.0 {
                 self.usual = Some(self.dispersion());
             }
-            self.forget_needless(stale_s, now_s);
+            self.forget_needless(stale_s, now_s, service_s);
             return None;
         }
         if has_shown {
@@ -260,7 +260,7 @@ impl Evidence {
     }
 
     /// Older blocks, where the newer are enough.
-    fn forget_needless(&mut self, stale_s: f64, now_s: f64) {
+    fn forget_needless(&mut self, stale_s: f64, now_s: f64, service_s: f64) {
         let dispersion = self.dispersion();
         let mut left = sum(self.blocks.iter().skip(self.needless));
         while self.blocks.len() > self.needless + 2 * MIN_BLOCKS {
@@ -272,7 +272,7 @@ impl Evidence {
                 true => EXACT_WITHIN,
                 false => ENOUGH_WITHIN,
             };
-            let is_short = left.time.get() < 2.0 * MIN_EXACT_S;
+            let is_short = left.time.get() < 2.0 * exact_s(service_s);
             if is_short || half_width(left.accepts, dispersion) > within {
                 return;
             }
@@ -362,8 +362,7 @@ impl Evidence {
     /// that takes half as many.
     pub(super) fn is_exact(&mut self, now_s: f64, stale_s: f64, service_s: f64) -> bool {
         let (all, dispersion) = (self.all(), self.dispersion());
-        let is_long = all.time.get() >= MIN_EXACT_S.max(MIN_EXACT_SERVICES * service_s)
-            && self.blocks.len() >= MIN_BLOCKS;
+        let is_long = all.time.get() >= exact_s(service_s) && self.blocks.len() >= MIN_BLOCKS;
         let is_confirmed = is_long && confirms(self.recent(now_s, stale_s), dispersion);
         let [_, lack] = spell_bias(all, dispersion);
         let unchosen = lack <= SPELL_EXACT_WITHIN
@@ -388,6 +387,11 @@ impl Evidence {
         last.find(|block| block.busy.time > Seconds::ZERO)
             .map(|block| block.ended_s)
     }
+}
+
+/// For how long a server whose requests take so long is to be found waited for, before its rate is sure.
+fn exact_s(service_s: f64) -> f64 {
+    MIN_EXACT_S.max(MIN_EXACT_SERVICES * service_s)
 }
 
 /// Whether this would have shown a server that takes half as many.

@@ -185,7 +185,7 @@ impl Loops {
 
     /// Forgets what no longer holds.
     pub(super) fn learn(&mut self, now_s: f64, stale_s: f64, forget_s: f64) {
-        if let Some(change) = self.evidence.change(stale_s, now_s) {
+        if let Some(change) = self.evidence.change(stale_s, now_s, 0.0) {
             self.change = Some(change);
             self.full_s = self.full_s.min(stale_s);
         }
