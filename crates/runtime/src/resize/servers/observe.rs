@@ -190,6 +190,7 @@ impl Servers {
             let (true, Counts::Attempts(attempts), Some(requests)) =
                 (state.takes_requests(), &counts, requests[at])
             else {
+                self.reused[at].unseen();
                 continue;
             };
             let name = &self.parts.servers[at].name;

@@ -20,11 +20,12 @@ const SINGLE: f64 = 1.1;
 /// The time over which what was served is a bound, and by how many standard errors of a count less.
 const SERVED_S: f64 = 30.0;
 const ERRORS: f64 = 3.0;
-/// The time over which answers are a sign of life, the fewest of them, and their least share of the requests: what a balancer counts and
-/// has in flight is not read at one instant.
-const ALIVE_S: f64 = 5.0;
-const MIN_ANSWERS: f64 = 3.0;
+/// For so long a server lives that has answered, and that share of the requests of a period shows that it does: what a balancer counts and has
+/// in flight is not read at one instant.
+const ALIVE_S: f64 = 3.0;
 const MIN_ANSWERED: f64 = 0.25;
+/// Of so few connections nothing tells whether they are kept open: the balancer's count is taken where it is more.
+const FEW: f64 = 20.0;
 
 /// What the balancer counted at one server in a period.
 #[derive(Clone, Copy, Debug)]
@@ -43,14 +44,13 @@ pub(super) struct Reused {
     requests: f64,
     attempts: f64,
     is_so: bool,
-    /// What came in the last period, a second.
-    came: PerSecond,
+    /// What came in the last period, a second, where the balancer tells that.
+    came: Option<PerSecond>,
     /// Answers, and the time they are of.
     served: f64,
     served_s: f64,
-    /// Answers and requests of late.
-    answers: f64,
-    asked: f64,
+    /// For how long it has not answered, where it ever did.
+    silent_s: Option<f64>,
     in_flight: Option<f64>,
 }
 
@@ -65,20 +65,28 @@ impl Reused {
         let kept = (-length.get() / COUNTED_S).exp();
         self.requests = self.requests * kept + requests * length;
         self.attempts = self.attempts * kept + attempts * length;
-        self.came = requests.max(attempts);
         let was_so = self.is_so;
         if self.requests >= self.attempts * REUSES + MIN_REQUESTS {
             self.is_so = true;
         } else if self.requests < SINGLE * self.attempts {
             self.is_so = false;
         }
+        self.came = match self.is_so {
+            true => Some(requests),
+            false => (self.attempts < FEW).then(|| requests.max(attempts)),
+        };
         (self.is_so != was_so).then_some(self.is_so)
+    }
+
+    /// One of both was not counted in this period.
+    pub(super) const fn unseen(&mut self) {
+        self.came = None;
     }
 
     /// Takes what the balancer counted; nothing where it did not tell.
     pub(super) fn take(&mut self, period: Option<Period>) {
         let Some(period) = period else {
-            self.in_flight = None;
+            (self.in_flight, self.silent_s) = (None, None);
             return;
         };
         let before = std::mem::replace(&mut self.in_flight, period.in_flight);
@@ -86,9 +94,10 @@ impl Reused {
             return;
         };
         let answers = (period.kept - (now - before)).max(0.0);
-        let of_late = (-period.length.get() / ALIVE_S).exp();
-        self.answers = self.answers * of_late + answers;
-        self.asked = self.asked * of_late + period.sent;
+        self.silent_s = match answers >= (MIN_ANSWERED * period.sent).max(1.0) {
+            true => Some(0.0),
+            false => self.silent_s.map(|silent_s| silent_s + period.length.get()),
+        };
         let kept = (-period.length.get() / SERVED_S).exp();
         self.served = self.served * kept + answers;
         self.served_s = self.served_s * kept + period.length.get();
@@ -99,14 +108,14 @@ impl Reused {
         self.is_so
     }
 
-    /// What comes to it, where it is so.
-    pub(super) fn came(self) -> Option<PerSecond> {
-        self.is_so.then_some(self.came)
+    /// What comes to it, where the balancer tells that.
+    pub(super) const fn came(self) -> Option<PerSecond> {
+        self.came
     }
 
-    /// Whether it is so, and it answers what it is asked.
+    /// Whether it answers what the balancer sends to it.
     pub(super) fn is_alive(self) -> bool {
-        self.is_so && self.answers >= MIN_ANSWERS && self.answers >= MIN_ANSWERED * self.asked
+        self.silent_s.is_some_and(|silent_s| silent_s < ALIVE_S)
     }
 
     /// What is known of its capacity, in requests; `None` where it is not so.
@@ -148,7 +157,16 @@ mod tests {
         // Requests that take four seconds each.
         assert_eq!(see(&mut Reused::default(), 60, 0.5, 0.0), (vec![true], true));
         // A few at the start tell nothing.
-        assert_eq!(see(&mut Reused::default(), 5, 1.0, 0.0), (vec![], false));
+        let mut few = Reused::default();
+        assert_eq!(see(&mut few, 5, 1.0, 0.0), (vec![], false));
+        // What comes is what the balancer says all the same.
+        assert_eq!(few.came(), Some(PerSecond::new(1.0)));
+        let mut single = Reused::default();
+        see(&mut single, 60, 50.0, 50.0);
+        assert_eq!(single.came(), None);
+        // Attempts to connect again are no demand.
+        assert_eq!(see(&mut reused, 1, 130.0, 400.0), (vec![], true));
+        assert_eq!(reused.came(), Some(PerSecond::new(130.0)));
     }
 
     #[test]
@@ -170,15 +188,33 @@ mod tests {
         };
         assert!(take(10, 60.0, 60.0, 0.0));
         // It hangs, and has no limit, or has one, or what it has fails later.
-        assert!(!take(20, 60.0, 60.0, 60.0));
-        assert!(take(10, 60.0, 60.0, 0.0));
-        assert!(!take(30, 0.0, 0.0, 0.0));
-        assert!(take(10, 60.0, 60.0, 0.0));
-        assert!(!take(30, 60.0, 0.0, 0.0));
-        // One request a second.
+        assert!(!take(4, 60.0, 60.0, 60.0));
+        assert!(take(1, 60.0, 60.0, 0.0));
+        assert!(!take(4, 0.0, 0.0, 0.0));
+        assert!(take(1, 60.0, 60.0, 0.0));
+        assert!(!take(4, 60.0, 0.0, 0.0));
+        // A few that are read as answered are none, where many are sent.
+        assert!(!take(10, 60.0, 60.0, 57.0));
+        // One request a second, or each two.
         assert!(take(20, 1.0, 1.0, 0.0));
-        reused.is_so = false;
-        assert!(!reused.is_alive(), "its accept queue tells");
+        for _ in 0..10 {
+            assert!(take(1, 1.0, 1.0, 0.0));
+            assert!(take(1, 0.0, 0.0, 0.0));
+        }
+        // It is at rest: its check tells.
+        assert!(!take(10, 0.0, 0.0, 0.0));
+        // All its workers have what takes four seconds, and it is not known yet that connections stay open.
+        let mut new = Reused::default();
+        for (second, kept) in [2.0; 8].into_iter().enumerate() {
+            let in_flight = (2.0 * second as f64 + 2.0).min(8.0);
+            new.take(Some(Period {
+                length: SECOND,
+                sent: 2.0,
+                kept,
+                in_flight: Some(in_flight),
+            }));
+        }
+        assert!(new.is_alive() && !new.is_so());
     }
 
     #[test]
