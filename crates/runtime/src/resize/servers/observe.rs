@@ -166,7 +166,6 @@ impl Servers {
     fn take_answers(&mut self, look: &Result<Look, String>, backends: &[BackendTick], length: Seconds) {
         for at in 0..self.reused.len() {
             let period = self.requests(at, backends).map(|(requests, _)| reused::Period {
-                length,
                 sent: requests as f64,
                 kept: self.sent(at, backends).0,
                 in_flight: look
@@ -175,7 +174,7 @@ impl Servers {
                     .and_then(|look| look.members[at].in_flight)
                     .map(|count| count as f64),
             });
-            self.reused[at].take(period);
+            self.reused[at].take(length, period);
         }
     }
 
@@ -201,6 +200,7 @@ impl Servers {
             }
             if let Some(came) = self.reused[at].came() {
                 *counts = Counts::Attempts(came);
+                self.before[at] = came;
             }
         }
     }

@@ -6,8 +6,8 @@ use headroom_control::capacity::Capacity;
 use headroom_units::{PerSecond, Seconds};
 
 /// What is said of it: the remedy first, for a view has little room.
-pub(super) const REUSED: &str = "set --backend-idle 0 at headroom gateway, or option httpclose at HAProxy: connections to it stay open, which \
-     its accept_queue counts once, so what comes is taken from the balancer, and it is only known what it has served";
+pub(super) const REUSED: &str = "set --backend-idle 0 at headroom gateway: connections to it stay open, which its accept_queue counts once, so \
+     what comes is taken from the gateways, and it is only known what it has served";
 
 /// The time over which both are counted, the old ones forgotten: requests that take ten seconds and more are few.
 const COUNTED_S: f64 = 120.0;
@@ -17,20 +17,23 @@ const MIN_REQUESTS: f64 = 10.0;
 const REUSES: f64 = 1.25;
 /// and below which it is not.
 const SINGLE: f64 = 1.1;
-/// The time over which what was served is a bound, and by how many standard errors of a count less.
+/// The time over which what was served is a bound, no more than over the last of it, and by how many standard errors of a count less.
 const SERVED_S: f64 = 30.0;
+const LATE_S: f64 = 5.0;
 const ERRORS: f64 = 3.0;
 /// For so long a server lives that has answered, and that share of the requests of a period shows that it does: what a balancer counts and has
-/// in flight is not read at one instant.
+/// in flight is not read at one instant, and a surge asks for many times what a server answers.
 const ALIVE_S: f64 = 3.0;
-const MIN_ANSWERED: f64 = 0.25;
+const MIN_ANSWERED: f64 = 0.05;
+/// For so long nothing is known of one whose connections stay open, that is not asked or of which the balancer does not tell: longer than a
+/// gateway keeps connections that nobody uses, by which its workers may be held.
+const UNKNOWN_S: f64 = 60.0;
 /// Of so few connections nothing tells whether they are kept open: the balancer's count is taken where it is more.
 const FEW: f64 = 20.0;
 
 /// What the balancer counted at one server in a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Period {
-    pub length: Seconds,
     /// Requests that were sent to it, and those of them that it did not fail and whose clients did not leave.
     pub sent: f64,
     pub kept: f64,
@@ -49,8 +52,12 @@ pub(super) struct Reused {
     /// Answers, and the time they are of.
     served: f64,
     served_s: f64,
-    /// For how long it has not answered, where it ever did.
+    /// For how long it has not answered what it was asked, where it ever answered; and for how long since then nothing was known.
     silent_s: Option<f64>,
+    unknown_s: f64,
+    /// Answers of the last seconds, and the time they are of.
+    late: f64,
+    late_s: f64,
     in_flight: Option<f64>,
 }
 
@@ -83,24 +90,36 @@ impl Reused {
         self.came = None;
     }
 
-    /// Takes what the balancer counted; nothing where it did not tell.
-    pub(super) fn take(&mut self, period: Option<Period>) {
-        let Some(period) = period else {
-            (self.in_flight, self.silent_s) = (None, None);
-            return;
-        };
-        let before = std::mem::replace(&mut self.in_flight, period.in_flight);
-        let (Some(before), Some(now)) = (before, period.in_flight) else {
+    /// Takes what the balancer counted in a period of this length; nothing where it did not tell.
+    pub(super) fn take(&mut self, length: Seconds, period: Option<Period>) {
+        let in_flight = period.and_then(|period| period.in_flight);
+        let before = std::mem::replace(&mut self.in_flight, in_flight);
+        let (Some(period), Some(before), Some(now)) = (period, before, in_flight) else {
+            self.unknown(length);
             return;
         };
         let answers = (period.kept - (now - before)).max(0.0);
-        self.silent_s = match answers >= (MIN_ANSWERED * period.sent).max(1.0) {
-            true => Some(0.0),
-            false => self.silent_s.map(|silent_s| silent_s + period.length.get()),
+        if answers >= (MIN_ANSWERED * period.sent).max(1.0) {
+            (self.silent_s, self.unknown_s) = (Some(0.0), 0.0);
+        } else if period.sent <= 0.0 && before <= 0.0 && now <= 0.0 {
+            self.unknown(length);
+        } else {
+            self.silent_s = self.silent_s.map(|silent_s| silent_s + length.get());
+        }
+        let add = |(sum, of_s): (f64, f64), over_s: f64| {
+            let kept = (-length.get() / over_s).exp();
+            (sum * kept + answers, of_s * kept + length.get())
         };
-        let kept = (-period.length.get() / SERVED_S).exp();
-        self.served = self.served * kept + answers;
-        self.served_s = self.served_s * kept + period.length.get();
+        (self.served, self.served_s) = add((self.served, self.served_s), SERVED_S);
+        (self.late, self.late_s) = add((self.late, self.late_s), LATE_S);
+    }
+
+    /// Nothing is known of so long. Where connections do not stay open its accept queue tells.
+    fn unknown(&mut self, length: Seconds) {
+        self.unknown_s += length.get();
+        if !self.is_so {
+            self.silent_s = None;
+        }
     }
 
     /// Whether it is so.
@@ -113,14 +132,22 @@ impl Reused {
         self.came
     }
 
-    /// Whether it answers what the balancer sends to it.
+    /// Whether it answers what the balancer sends to it, as far as is known.
     pub(super) fn is_alive(self) -> bool {
-        self.silent_s.is_some_and(|silent_s| silent_s < ALIVE_S)
+        self.silent_s.is_some_and(|silent_s| silent_s < ALIVE_S) && self.unknown_s < UNKNOWN_S
+    }
+
+    /// Whether its accepting anybody shows that it lives: connections stay open, so that its clients are not seen to be accepted, and it was not
+    /// asked in vain.
+    pub(super) fn lives_by_accepting(self) -> bool {
+        self.is_so && self.silent_s.is_none_or(|silent_s| silent_s < ALIVE_S)
     }
 
     /// What is known of its capacity, in requests; `None` where it is not so.
     pub(super) fn capacity(self) -> Option<Capacity> {
         let served = (self.served - ERRORS * self.served.sqrt()) / self.served_s.max(SERVED_S);
+        // It may have become slower.
+        let served = served.min(self.late / self.late_s.max(LATE_S));
         self.is_so.then_some(match served > 0.0 {
             true => Capacity::LowerBound(PerSecond::new(served)),
             false => Capacity::Unknown,
@@ -177,12 +204,12 @@ mod tests {
             let mut in_flight = reused.in_flight.unwrap_or(8.0);
             for _ in 0..seconds {
                 in_flight += grows;
-                reused.take(Some(Period {
-                    length: SECOND,
+                let period = Period {
                     sent,
                     kept,
                     in_flight: Some(in_flight),
-                }));
+                };
+                reused.take(SECOND, Some(period));
             }
             reused.is_alive()
         };
@@ -193,28 +220,87 @@ mod tests {
         assert!(!take(4, 0.0, 0.0, 0.0));
         assert!(take(1, 60.0, 60.0, 0.0));
         assert!(!take(4, 60.0, 0.0, 0.0));
-        // A few that are read as answered are none, where many are sent.
-        assert!(!take(10, 60.0, 60.0, 57.0));
+        // A few that are read as answered are none, where many are sent; and in a surge of ten few of those that are sent are answered.
+        assert!(!take(10, 60.0, 60.0, 58.0));
+        assert!(take(20, 800.0, 800.0, 720.0));
+        assert!(take(1, 60.0, 60.0, -7_000.0));
         // One request a second, or each two.
         assert!(take(20, 1.0, 1.0, 0.0));
         for _ in 0..10 {
             assert!(take(1, 1.0, 1.0, 0.0));
             assert!(take(1, 0.0, 0.0, 0.0));
         }
-        // It is at rest: its check tells.
-        assert!(!take(10, 0.0, 0.0, 0.0));
+        // It hangs, and is asked nothing more.
+        assert!(!take(4, 60.0, 60.0, 60.0));
+        assert!(!take(100, 0.0, 0.0, 0.0));
         // All its workers have what takes four seconds, and it is not known yet that connections stay open.
         let mut new = Reused::default();
         for (second, kept) in [2.0; 8].into_iter().enumerate() {
             let in_flight = (2.0 * second as f64 + 2.0).min(8.0);
-            new.take(Some(Period {
-                length: SECOND,
+            let period = Period {
                 sent: 2.0,
                 kept,
                 in_flight: Some(in_flight),
-            }));
+            };
+            new.take(SECOND, Some(period));
         }
         assert!(new.is_alive() && !new.is_so());
+    }
+
+    /// One that answers 60 a second, over connections that stay open or not.
+    fn of_sixty(stay_open: bool) -> Reused {
+        let mut reused = Reused::default();
+        see(&mut reused, 60, 60.0, if stay_open { 0.0 } else { 60.0 });
+        takes(&mut reused, 60, 60.0, Some(6.0));
+        assert!(reused.is_alive() && reused.is_so() == stay_open);
+        reused
+    }
+
+    /// So many seconds in which as many are answered as are sent.
+    fn takes(reused: &mut Reused, seconds: u32, rate: f64, in_flight: Option<f64>) {
+        for _ in 0..seconds {
+            let period = Period {
+                sent: rate,
+                kept: rate,
+                in_flight,
+            };
+            reused.take(SECOND, Some(period));
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_sign_of_death_for_a_while_and_none_of_life_for_ever() {
+        for unknown in [
+            |reused: &mut Reused| reused.take(SECOND, None),
+            |reused: &mut Reused| takes(reused, 1, 60.0, None),
+            |reused: &mut Reused| takes(reused, 1, 0.0, Some(0.0)),
+        ] {
+            let mut reused = of_sixty(true);
+            // What was in flight is answered first.
+            takes(&mut reused, 1, 6.0, Some(0.0));
+            (0..50).for_each(|_| unknown(&mut reused));
+            assert!(reused.is_alive(), "{reused:?}");
+            (0..20).for_each(|_| unknown(&mut reused));
+            assert!(!reused.is_alive() && reused.lives_by_accepting(), "{reused:?}");
+            // Its accept queue tells of one whose connections do not stay open.
+            let mut single = of_sixty(false);
+            takes(&mut single, 1, 6.0, Some(0.0));
+            unknown(&mut single);
+            assert!(!single.is_alive() && !single.lives_by_accepting());
+        }
+        // It accepts, and answers nobody; then nobody asks it any more.
+        let mut hangs = of_sixty(true);
+        for at in 1..=10 {
+            let period = Period {
+                sent: 6.0,
+                kept: 6.0,
+                in_flight: Some(6.0 + 6.0 * f64::from(at)),
+            };
+            hangs.take(SECOND, Some(period));
+        }
+        assert!(!hangs.is_alive() && !hangs.lives_by_accepting());
+        takes(&mut hangs, 100, 0.0, Some(66.0));
+        assert!(!hangs.is_alive(), "{hangs:?}");
     }
 
     #[test]
@@ -223,17 +309,14 @@ mod tests {
         assert_eq!(reused.capacity(), None);
         see(&mut reused, 60, 60.0, 0.0);
         assert_eq!(reused.capacity(), Some(Capacity::Unknown));
-        for _ in 0..120 {
-            reused.take(Some(Period {
-                length: SECOND,
-                sent: 60.0,
-                kept: 60.0,
-                in_flight: Some(6.0),
-            }));
-        }
-        let Some(Capacity::LowerBound(bound)) = reused.capacity() else {
-            panic!("{reused:?}");
+        let bound = |reused: &Reused| match reused.capacity() {
+            Some(Capacity::LowerBound(bound)) => bound.get(),
+            other => panic!("{other:?} of {reused:?}"),
         };
-        assert!((50.0..60.0).contains(&bound.get()), "{bound:?}");
+        takes(&mut reused, 120, 60.0, Some(6.0));
+        assert!((50.0..60.0).contains(&bound(&reused)), "{reused:?}");
+        // It becomes three times slower.
+        takes(&mut reused, 15, 20.0, Some(8.0));
+        assert!(bound(&reused) <= 23.0, "{reused:?}");
     }
 }

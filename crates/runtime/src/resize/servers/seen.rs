@@ -42,7 +42,7 @@ impl Servers {
                 let anybody = counted.accepts > 0.0;
                 // Clients whose connections stay open are not seen to be accepted, and one whose workers all have such accepts nobody.
                 let reused = self.reused[at];
-                let clients = clients || reused.is_alive() || anybody && reused.is_so();
+                let clients = clients || reused.is_alive() || anybody && reused.lives_by_accepting();
                 answers_by_accepts(states[at], out[at].is_some(), (anybody, clients))
             });
             let answers = self.parts.checks.answers(at);
