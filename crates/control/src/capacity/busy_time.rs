@@ -310,7 +310,7 @@ impl BusyTimeMonitor {
         if left.is_some_and(|change| change.since < change.before) {
             self.served.forget();
         }
-        // So long as they do not change, that is what they serve at least; and how irregular they are few seconds tell badly.
+        // That an irregular server became slower is found late, and what it served in half a minute would be its bound until then.
         if self.left_evidence.last_s() == Some(self.now_s) {
             self.served.cap(self.served.rate(self.tuning.stale_s));
         }

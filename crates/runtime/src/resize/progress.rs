@@ -23,10 +23,12 @@ pub(super) fn progress(servers: &[(&str, Is)], left: Duration) -> String {
     let count = answering.len() + silent.len();
     let who = match (theirs.is_empty(), answering.len()) {
         (true, _) => format!("all {count} servers answer"),
+        (false, 0) => "no other server is waited for".to_owned(),
         (false, 1) => format!("{} answers", answering.join("")),
         (false, _) => format!("{} answer", listed(&answering)),
     };
     let far = match (silent.is_empty(), left.is_zero()) {
+        (true, true) if count == 0 => who,
         (true, true) => format!("{who}: the balancer is to give each requests"),
         (true, false) => format!(
             "{who}: one that was ordered to stop may still do so for {:.0} s (power.stop_timeout_s)",
@@ -87,6 +89,11 @@ mod tests {
                 vec![answers, theirs, theirs],
                 Duration::ZERO,
                 "web1 answers: the balancer is to give each requests; web2 and web3 are in maintenance and stay as they are",
+            ),
+            (
+                vec![theirs],
+                Duration::ZERO,
+                "no other server is waited for; web1 is in maintenance and stays as it is",
             ),
             (
                 vec![answers, silent, silent, theirs],

@@ -148,18 +148,25 @@ fn a_server_that_was_not_handed_over_before_a_kill_serves_again() {
     }
 }
 
-#[test]
-fn a_server_in_maintenance_is_shut_down_once_where_that_is_asked_for_then_or_before_a_start() {
-    let mut cluster = Cluster::with("name = \"always-on\"", 2);
-    cluster.site.until_states(&["serving", "serving"]);
-    let whole = fs::read_to_string(&cluster.config).unwrap();
-    let with = |how: &str| {
+/// Takes the second of two servers out at once; what writes into the file how it is taken out beside that.
+fn takes_web2_out(cluster: &Cluster) -> impl Fn(&str) + use<> {
+    let config = cluster.config.clone();
+    let whole = fs::read_to_string(&config).unwrap();
+    let with = move |how: &str| {
         let out = format!("[nodes.web2]\nmaintenance = {{ at_once = true{how} }}\n");
-        fs::write(&cluster.config, whole.replace("[nodes.web2]\n", &out)).unwrap();
+        fs::write(&config, whole.replace("[nodes.web2]\n", &out)).unwrap();
     };
     with("");
     cluster.controller.signal(Signal::HUP);
     cluster.site.until_states(&["serving", "maintenance"]);
+    with
+}
+
+#[test]
+fn a_server_in_maintenance_is_shut_down_once_where_that_is_asked_for_then_or_before_a_start() {
+    let mut cluster = Cluster::with("name = \"always-on\"", 2);
+    cluster.site.until_states(&["serving", "serving"]);
+    let with = takes_web2_out(&cluster);
     assert!(cluster.site.runs(2));
     with(", power_off = true");
     cluster.controller.signal(Signal::HUP);
@@ -194,14 +201,7 @@ fn a_server_that_is_its_operators_and_will_not_stop_is_his_over_a_restart_of_eve
     (1..=2).for_each(|server| site.boot(server));
     let mut cluster = Cluster::of(site, "name = \"always-on\"");
     cluster.site.until_states(&["serving", "serving"]);
-    let whole = fs::read_to_string(&cluster.config).unwrap();
-    let with = |how: &str| {
-        let out = format!("[nodes.web2]\nmaintenance = {{ at_once = true{how} }}\n");
-        fs::write(&cluster.config, whole.replace("[nodes.web2]\n", &out)).unwrap();
-    };
-    with("");
-    cluster.controller.signal(Signal::HUP);
-    cluster.site.until_states(&["serving", "maintenance"]);
+    let with = takes_web2_out(&cluster);
     with(", power_off = true");
     cluster.controller.signal(Signal::HUP);
     cluster.controller.said("failed (command)");

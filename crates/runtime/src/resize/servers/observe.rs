@@ -1,13 +1,12 @@
 //! What is known of the servers in one period.
 
-use super::reused::{self, REUSED};
+use super::reused::REUSED;
 use super::seen::Seen;
 use super::{Demand, Servers};
 use crate::live::{BackendTick, Device, DevicePeriod};
 use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Queue, Shown};
-use headroom_console::say;
 use headroom_control::NodeObservation;
 use headroom_control::capacity::{Capacity, QueueKind};
 use headroom_control::resize::{Counts, Fleet, Found, PowerState, ServerLoad, Work, demand, fill_in};
@@ -162,49 +161,6 @@ impl Servers {
         each.collect()
     }
 
-    /// What the balancer says that each server answered.
-    fn take_answers(&mut self, look: &Result<Look, String>, backends: &[BackendTick], length: Seconds) {
-        for at in 0..self.reused.len() {
-            let period = self.requests(at, backends).map(|(requests, _)| reused::Period {
-                sent: requests as f64,
-                kept: self.sent(at, backends).0,
-                in_flight: look
-                    .as_ref()
-                    .ok()
-                    .and_then(|look| look.members[at].in_flight)
-                    .map(|count| count as f64),
-            });
-            self.reused[at].take(length, period);
-        }
-    }
-
-    /// Gives each server to which requests come over connections that stay open what the balancer counted there.
-    fn count_reused(
-        &mut self,
-        counts: &mut [(PowerState, Counts)],
-        requests: &[Option<PerSecond>],
-        length: Seconds,
-    ) {
-        for (at, (state, counts)) in counts.iter_mut().enumerate() {
-            let (true, Counts::Attempts(attempts), Some(requests)) =
-                (state.takes_requests(), &counts, requests[at])
-            else {
-                self.reused[at].unseen();
-                continue;
-            };
-            let name = &self.parts.servers[at].name;
-            match self.reused[at].observe(length, requests, *attempts) {
-                Some(true) => say::note!("warning: {name}: {REUSED}"),
-                Some(false) => say::note!("{name}: each request comes over a connection of its own again"),
-                None => {}
-            }
-            if let Some(came) = self.reused[at].came() {
-                *counts = Counts::Attempts(came);
-                self.before[at] = came;
-            }
-        }
-    }
-
     /// What came in a step, and how long it was; with the step before where it is much shorter than a period, as behind a sample that came
     /// late: as a rate of so short a time a few connections would be a surge.
     fn over_a_period(&mut self, at: usize, came: f64, length_s: f64) -> (f64, f64) {
@@ -275,7 +231,7 @@ impl Servers {
     }
 
     /// The requests that the telemetry counted of a server, and how many of them it failed, at all gateways together.
-    fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<(u64, u64)> {
+    pub(super) fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<(u64, u64)> {
         self.of_server(at, backends)
             .map(|backend| (backend.requests, backend.failures))
             .reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1))

@@ -2,7 +2,12 @@
 //! connections would have servers switched off under a load of requests, one that has all its workers on such connections accepts nobody and
 //! lives, and what it takes is known of what the balancer counted alone.
 
+use super::Servers;
+use crate::live::BackendTick;
+use crate::resize::balancer::Look;
+use headroom_console::say;
 use headroom_control::capacity::Capacity;
+use headroom_control::resize::{Counts, PowerState};
 use headroom_units::{PerSecond, Seconds};
 
 /// What is said of it: the remedy first, for a view has little room.
@@ -155,9 +160,64 @@ impl Reused {
     }
 }
 
+impl Servers {
+    /// What the balancer says that each server answered.
+    pub(super) fn take_answers(
+        &mut self,
+        look: &Result<Look, String>,
+        backends: &[BackendTick],
+        length: Seconds,
+    ) {
+        for at in 0..self.reused.len() {
+            let period = self.requests(at, backends).map(|(requests, _)| Period {
+                sent: requests as f64,
+                kept: self.sent(at, backends).0,
+                in_flight: look
+                    .as_ref()
+                    .ok()
+                    .and_then(|look| look.members[at].in_flight)
+                    .map(|count| count as f64),
+            });
+            self.reused[at].take(length, period);
+        }
+    }
+
+    /// Gives each server to which requests come over connections that stay open what the balancer counted there.
+    pub(super) fn count_reused(
+        &mut self,
+        counts: &mut [(PowerState, Counts)],
+        requests: &[Option<PerSecond>],
+        length: Seconds,
+    ) {
+        for (at, (state, counts)) in counts.iter_mut().enumerate() {
+            let (true, Counts::Attempts(attempts), Some(requests)) =
+                (state.takes_requests(), &counts, requests[at])
+            else {
+                self.reused[at].unseen();
+                continue;
+            };
+            let name = &self.parts.servers[at].name;
+            match self.reused[at].observe(length, requests, *attempts) {
+                Some(true) => say::note!("warning: {name}: {REUSED}"),
+                Some(false) => say::note!("{name}: each request comes over a connection of its own again"),
+                None => {}
+            }
+            if let Some(came) = self.reused[at].came() {
+                *counts = Counts::Attempts(came);
+                self.before[at] = came;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resize::balancer::Admission;
+    use crate::resize::servers::TakenOut;
+    use crate::resize::testing::{found, parts, told};
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
 
     const SECOND: Seconds = Seconds::new(1.0);
 
@@ -318,5 +378,32 @@ mod tests {
         // It becomes three times slower.
         takes(&mut reused, 15, 20.0, Some(8.0));
         assert!(bound(&reused) <= 23.0, "{reused:?}");
+    }
+
+    #[test]
+    fn the_demand_at_each_server_is_what_the_gateways_count_where_connections_stay_open() {
+        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 2]));
+        let mut servers = found(parts(&listeners, &wanted, &TakenOut::default()));
+        let of = |rate| Counts::Attempts(PerSecond::new(rate));
+        let requests = [Some(PerSecond::new(60.0)); 2];
+        let serving = PowerState::Serving;
+        let mut last = Vec::new();
+        for _ in 0..60 {
+            last = vec![(serving, of(0.5)), (serving, of(60.0))];
+            servers.count_reused(&mut last, &requests, SECOND);
+        }
+        assert_eq!(last, [(serving, of(60.0)), (serving, of(60.0))]);
+        assert_eq!(
+            servers.reused.iter().map(|one| one.is_so()).collect::<Vec<_>>(),
+            [true, false]
+        );
+        // What it dies with, should nobody listen there any more.
+        assert_eq!(servers.before[0], PerSecond::new(60.0));
+        // One that takes none keeps nothing of it.
+        let mut off = vec![(PowerState::Off, of(0.5)), (serving, Counts::Unknown)];
+        servers.count_reused(&mut off, &requests, SECOND);
+        assert_eq!(off, [(PowerState::Off, of(0.5)), (serving, Counts::Unknown)]);
+        assert!(servers.reused.iter().all(|one| one.came().is_none()));
     }
 }

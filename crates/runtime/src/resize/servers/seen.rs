@@ -37,14 +37,16 @@ impl Servers {
                 Some(Shown::Nobody) | None => (None, None),
             };
             let begun = server.is_checked_there.then(|| self.parts.checks.begun(at));
-            let accepts = counted.is_some_and(|counted| {
+            let (anybody, clients) = counted.map_or((false, false), |counted| {
                 let clients = self.accepted_checks[at].leave_clients(&counted, begun);
-                let anybody = counted.accepts > 0.0;
-                // Clients whose connections stay open are not seen to be accepted, and one whose workers all have such accepts nobody.
-                let reused = self.reused[at];
-                let clients = clients || reused.is_alive() || anybody && reused.lives_by_accepting();
-                answers_by_accepts(states[at], out[at].is_some(), (anybody, clients))
+                (counted.accepts > 0.0, clients)
             });
+            // Clients whose connections stay open are not seen to be accepted, one whose workers all have such accepts nobody, and what it
+            // answers the balancer tells, whether or not its accept queue can be read.
+            let reused = self.reused[at];
+            let answers_clients = reused.is_alive() && (counted.is_some() || reused.is_so());
+            let clients = clients || answers_clients || anybody && reused.lives_by_accepting();
+            let accepts = answers_by_accepts(states[at], out[at].is_some(), (anybody, clients));
             let answers = self.parts.checks.answers(at);
             let heard = match &shown[at] {
                 _ if !states[at].takes_requests() => Heard::Gone,

@@ -1,4 +1,4 @@
-use super::super::reused::Reused;
+use super::super::reused::{Period, Reused};
 use super::*;
 use crate::resize::servers::TakenOut;
 use crate::resize::testing::{found, parts, told};
@@ -41,38 +41,67 @@ fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() 
         .for_each(|server| server.is_checked_there = true);
     let tuning = parts.tuning;
     let mut servers = found(parts);
-    // What is counted of both is the same: so many were accepted, and none waits.
-    let mut seen = |second: Found, accepts, is_reused: bool| {
-        servers.reused = vec![Reused::default(); 2];
-        if is_reused {
-            let of = PerSecond::new;
-            servers.reused[1].observe(Seconds::new(10.0), of(50.0), of(1.0));
-        }
+    // What is counted of both is the same: so many were accepted, and none waits; or nothing could be read.
+    let mut seen = |second: Found, accepts: Option<f64>, reused: Reused| {
+        servers.reused = vec![Reused::default(), reused];
         let states = [Found::Answering, second];
         servers.fleet = Fleet::found(tuning, &states, Seconds::ZERO).unwrap();
-        let counted = Counted {
-            accepts,
-            length_s: 1.0,
-            waiting: Some(0.0),
-            ..Counted::default()
+        let shown = || match accepts {
+            Some(accepts) => Shown::Counted(Counted {
+                accepts,
+                length_s: 1.0,
+                waiting: Some(0.0),
+                ..Counted::default()
+            }),
+            None => Shown::Unknown("unread".to_owned()),
         };
         let begun = servers.parts.checks.begun(1);
         while servers.parts.checks.begun(1) < begun + 2 {
             std::thread::sleep(every / 5);
         }
         let look = servers.parts.balancer.look(Duration::ZERO);
-        let shown = [Some(Shown::Counted(counted)), Some(Shown::Counted(counted))];
+        let shown = [Some(shown()), Some(shown())];
         let trouble = servers.check(&shown, &look, &[None, None])[1].trouble.clone();
         let answering = servers.health.iter().map(|health| health.answering);
         (answering.collect::<Vec<_>>(), trouble)
     };
     let (yes, no) = (vec![true, true], vec![true, false]);
     let why = vec!["status 503".to_owned()];
+    let single = Reused::default();
+    let mut kept = single;
+    kept.observe(Seconds::new(10.0), PerSecond::new(50.0), PerSecond::new(1.0));
+    let answering = |mut reused: Reused| {
+        for _ in 0..2 {
+            let period = Period {
+                sent: 50.0,
+                kept: 50.0,
+                in_flight: Some(5.0),
+            };
+            reused.take(Seconds::new(1.0), Some(period));
+        }
+        reused
+    };
+    let told = || vec![REUSED.to_owned()];
     // The switch of both says that they are on.
-    assert_eq!(seen(Found::Powered, 2.0, false), (no.clone(), vec![]));
-    assert_eq!(seen(Found::Powered, 20.0, true), (no.clone(), vec![]));
-    assert_eq!(seen(Found::Answering, 2.0, false), (no, why));
-    assert_eq!(seen(Found::Answering, 20.0, false), (yes.clone(), vec![]));
+    assert_eq!(seen(Found::Powered, Some(2.0), single), (no.clone(), vec![]));
+    assert_eq!(
+        seen(Found::Powered, Some(20.0), answering(kept)),
+        (no.clone(), vec![])
+    );
+    assert_eq!(
+        seen(Found::Answering, Some(2.0), single),
+        (no.clone(), why.clone())
+    );
+    assert_eq!(seen(Found::Answering, Some(20.0), single), (yes.clone(), vec![]));
     // Behind connections that stay open none but the checks are accepted.
-    assert_eq!(seen(Found::Answering, 2.0, true), (yes, vec![REUSED.to_owned()]));
+    assert_eq!(seen(Found::Answering, Some(2.0), kept), (yes.clone(), told()));
+    // And not even these, where all workers have such: the balancer tells that it answers, also where its queue cannot be read.
+    assert_eq!(seen(Found::Answering, Some(0.0), kept).0, no);
+    assert_eq!(
+        seen(Found::Answering, Some(0.0), answering(kept)),
+        (yes.clone(), told())
+    );
+    assert_eq!(seen(Found::Answering, Some(0.0), answering(single)).0, yes);
+    assert_eq!(seen(Found::Answering, None, answering(kept)).0, yes);
+    assert_eq!(seen(Found::Answering, None, answering(single)).0, no);
 }
