@@ -18,9 +18,14 @@ pub enum Counts {
 /// The arrival rate at a whole cluster, of what was counted at its servers; `None` where of none that takes requests anything
 /// is known, and where nobody listens at any of them. The balancer spreads requests evenly, so that a server that could not be read has what
 /// the others have. One that takes requests and where nobody listens any more has what it had: until the balancer finds it dead it is sent as much,
-/// and a demand that fell with each server that dies would have the others switched off.
-pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option<PerSecond> {
-    let (mut sum, mut known, mut serving, mut listening) = (0.0, 0_u32, 0_u32, 0_u32);
+/// and a demand that fell with each server that dies would have the others switched off. A balancer may send to the others at once what one
+/// that has died refuses: then it is counted there. So that comes on top no further than up to what the balancer says that it `sent` to all, where
+/// it says so.
+pub fn demand(
+    servers: impl IntoIterator<Item = (PowerState, Counts)>,
+    sent: Option<PerSecond>,
+) -> Option<PerSecond> {
+    let (mut sum, mut nobody, mut known, mut serving, mut listening) = (0.0, 0.0, 0_u32, 0_u32, 0_u32);
     for (state, counts) in servers {
         let takes = u32::from(state.takes_requests());
         serving += takes;
@@ -31,7 +36,7 @@ pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option
                 listening += takes;
             }
             Counts::Nobody(before) if state.takes_requests() => {
-                sum += before.get();
+                nobody += before.get();
                 known += takes;
             }
             Counts::Nobody(_) => {}
@@ -40,9 +45,13 @@ pub fn demand(servers: impl IntoIterator<Item = (PowerState, Counts)>) -> Option
     }
     match (listening, serving) {
         // For as long as the balancer has not found them dead.
-        (0, 1..) => (sum > 0.0).then(|| PerSecond::new(sum)),
+        (0, 1..) => Some(PerSecond::new(sum + nobody)).filter(|sum| *sum > PerSecond::ZERO),
         (_, 0) => Some(PerSecond::new(sum)),
-        _ => Some(PerSecond::new(sum * f64::from(serving) / f64::from(known))),
+        _ => {
+            let all = |sum: f64| sum * f64::from(serving) / f64::from(known);
+            let most = sent.map_or(f64::INFINITY, |sent| sent.get().max(all(sum)));
+            Some(PerSecond::new(all(sum + nobody).min(most)))
+        }
     }
 }
 
@@ -104,7 +113,7 @@ mod tests {
     #[test]
     fn a_server_that_could_not_be_read_has_what_the_others_have() {
         use PowerState::{Draining, Off, Serving, Warming};
-        let of = |servers: &[(PowerState, Counts)]| demand(servers.iter().copied()).map(PerSecond::get);
+        let of = |servers: &[(PowerState, Counts)]| demand(servers.iter().copied(), None).map(PerSecond::get);
         assert_eq!(
             of(&[(Serving, attempts(20.0)), (Serving, Counts::Unknown)]),
             Some(40.0)
@@ -138,13 +147,56 @@ mod tests {
     }
 
     #[test]
+    fn what_a_dead_server_had_comes_on_top_no_further_than_to_what_is_sent() {
+        use PowerState::Serving;
+        let of = |servers: &[(PowerState, Counts)], sent: f64| {
+            demand(servers.iter().copied(), Some(PerSecond::new(sent))).map(PerSecond::get)
+        };
+        // What it refuses is sent to the others, or is lost.
+        assert_eq!(
+            of(&[(Serving, attempts(60.0)), (Serving, nobody(30.0))], 60.0),
+            Some(60.0)
+        );
+        assert_eq!(
+            of(&[(Serving, attempts(30.0)), (Serving, nobody(30.0))], 60.0),
+            Some(60.0)
+        );
+        assert_eq!(
+            of(&[(Serving, attempts(50.0)), (Serving, nobody(30.0))], 60.0),
+            Some(60.0)
+        );
+        // A balancer knows of its own requests alone, and answers many by itself.
+        assert_eq!(
+            of(&[(Serving, attempts(60.0)), (Serving, nobody(30.0))], 10.0),
+            Some(60.0)
+        );
+        assert_eq!(
+            of(&[(Serving, attempts(60.0)), (Serving, nobody(30.0))], 500.0),
+            Some(90.0)
+        );
+        let unread = (Serving, Counts::Unknown);
+        assert_eq!(
+            of(
+                &[(Serving, attempts(60.0)), (Serving, nobody(30.0)), unread],
+                60.0
+            ),
+            Some(90.0)
+        );
+        // Of servers that are all dead only what they had is known: their clients may be gone for now.
+        assert_eq!(
+            of(&[(Serving, nobody(60.0)), (Serving, nobody(30.0))], 5.0),
+            Some(90.0)
+        );
+    }
+
+    #[test]
     fn one_whose_queue_says_nothing_has_what_the_balancer_counted_there() {
         use PowerState::{Draining, Serving};
         let filled = |mut servers: Vec<(PowerState, Counts)>, requests: &[f64]| {
             let requests: Vec<_> = requests.iter().map(|rate| Some(PerSecond::new(*rate))).collect();
             let mut each = None;
             fill_in(&mut servers, &requests, &mut each, &[true, true]);
-            demand(servers).map(PerSecond::get)
+            demand(servers, None).map(PerSecond::get)
         };
         let unread = (Serving, Counts::Unknown);
         assert_eq!(
@@ -174,13 +226,13 @@ mod tests {
         let (mut each, none) = (None, [false, false]);
         let mut blind = unread;
         fill_in(&mut blind, &requests, &mut each, &none);
-        assert_eq!(demand(blind), None);
+        assert_eq!(demand(blind, None), None);
         // Twenty requests a connection, as was counted before.
         let mut counted = [(Serving, attempts(3.0)), (Serving, attempts(7.0))];
         fill_in(&mut counted, &requests, &mut each, &none);
         let mut blind = unread;
         fill_in(&mut blind, &requests, &mut each, &none);
-        assert_eq!(demand(blind), Some(PerSecond::new(10.0)));
+        assert_eq!(demand(blind, None), Some(PerSecond::new(10.0)));
     }
 
     #[test]

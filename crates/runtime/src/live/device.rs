@@ -69,6 +69,8 @@ pub struct DevicePeriod {
     pub demand: Option<PerSecond>,
     /// Requests as a balancer counts them, for a run without other telemetry.
     pub traffic: Option<TrafficPeriod>,
+    /// Requests that the telemetry counted, where it came.
+    pub arrivals: Option<u64>,
     /// What the telemetry counted of each backend, where it came.
     pub backends: Vec<BackendTick>,
     /// What the telemetry counted of requests that found no backend with room, where it came and tells.
@@ -84,6 +86,12 @@ pub struct DevicePeriod {
 impl DevicePeriod {
     /// The name of the part that is the whole cluster.
     pub const CLUSTER: &str = "cluster";
+
+    /// The requests that the telemetry counted, a second of a period of this length.
+    pub fn arrival_rate(&self, length: Seconds) -> Option<PerSecond> {
+        let arrivals = self.arrivals.filter(|_| length > Seconds::ZERO)?;
+        Some(PerSecond::new(arrivals as f64 / length.get()))
+    }
 
     /// Adds what is said of a part to what was said of it before.
     pub fn add(&mut self, part: Part) {

@@ -244,6 +244,7 @@ impl ControlLoop<'_, '_> {
     fn observe(&mut self, telemetry: Option<&TrafficPeriod>) -> DevicePeriod {
         let mut period = DevicePeriod {
             backends: telemetry.map_or_else(Vec::new, |telemetry| telemetry.backends.clone()),
+            arrivals: telemetry.map(|telemetry| telemetry.arrivals),
             queue: telemetry.and_then(|telemetry| telemetry.queue),
             ..DevicePeriod::default()
         };

@@ -47,6 +47,17 @@ pub struct Member {
     pub in_flight: Option<u64>,
     /// Whether the balancer checks its servers and finds this one well; `None` where it has no check.
     pub well: Option<bool>,
+    /// What it counted there since the look before; `None` where that is not known whole, or is the run's telemetry already.
+    pub counted: Option<AtServer>,
+}
+
+/// What a balancer counted at one server in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtServer {
+    /// Requests that it sent there.
+    pub requests: u64,
+    /// Requests that ended without an answer, or with a 5xx.
+    pub failures: u64,
 }
 
 /// What a balancer shows.
@@ -86,6 +97,9 @@ pub trait Balancer: Send {
     fn url(&self, _server: usize) -> Option<&str> {
         None
     }
+
+    /// How it is told to open a connection for each request.
+    fn no_reuse(&self) -> &'static str;
 
     /// What it shows, within the time given.
     ///

@@ -1,23 +1,67 @@
 //! An HAProxy, through its statistics socket.
 
-use super::balancer::{Admission, Balancer, Look, Member, Traffic, Wanted};
+use super::balancer::{Admission, AtServer, Balancer, Look, Member, Traffic, Wanted};
 use crate::live::{Outcomes, TrafficPeriod};
 use headroom_telemetry::haproxy::{
-    Responses, RowKind, ServerRow, ServerState, StatisticsAddress, StatisticsError, StatisticsSocket,
+    Responses, Row, RowKind, ServerRow, ServerState, StatisticsAddress, StatisticsError, StatisticsSocket,
 };
 use std::time::{Duration, Instant};
 
-/// The backend's counters, of one process.
+/// A server's counters.
 #[derive(Clone, Copy, Debug)]
+struct Server {
+    /// Requests that were sent to it (`stot`), and those that it has now (`scur`).
+    sessions: u64,
+    in_flight: u64,
+    /// Those of them that it answered, but with a 5xx.
+    answered: u64,
+}
+
+impl Server {
+    /// `None` of a proxy that does not see requests.
+    fn of(row: &Row) -> Option<Self> {
+        let responses = row.responses?;
+        Some(Self {
+            sessions: row.sessions_total,
+            in_flight: row.sessions,
+            answered: responses.by_class[..4].iter().sum(),
+        })
+    }
+
+    /// What came between an earlier reading of the same process and this. What ended and was not answered failed: a server that hangs, refuses or
+    /// closes has no answer counted.
+    fn since(&self, before: &Self) -> Option<AtServer> {
+        let requests = self.sessions.checked_sub(before.sessions)?;
+        let answered = self.answered.checked_sub(before.answered)?;
+        let ended = (before.in_flight + requests).saturating_sub(self.in_flight);
+        Some(AtServer {
+            requests,
+            failures: ended.saturating_sub(answered),
+        })
+    }
+}
+
+/// The backend's counters, of one process.
+#[derive(Clone, Debug)]
 struct Counted {
     pid: u64,
     at: Instant,
     sessions: u64,
     in_flight: u64,
     responses: Responses,
+    /// Of each server, in the controller's order.
+    servers: Vec<Option<Server>>,
 }
 
 impl Counted {
+    /// What came to each server between an earlier reading and this.
+    fn at_servers(&self, before: &Self) -> Vec<Option<AtServer>> {
+        let is_same = self.pid == before.pid;
+        let both = self.servers.iter().zip(&before.servers);
+        both.map(|(now, before)| now.filter(|_| is_same)?.since(&(*before)?))
+            .collect()
+    }
+
     /// What came between an earlier reading and this; `None` where another process counts meanwhile, from zero.
     fn since(&self, before: &Self) -> Option<Traffic> {
         let arrivals = self
@@ -90,6 +134,7 @@ impl HaproxyServers {
         let counted = self.socket.read(half).map_err(words)?;
         let mut rows = Vec::with_capacity(self.names.len());
         let mut members = Vec::with_capacity(self.names.len());
+        let mut servers = Vec::with_capacity(self.names.len());
         for name in &self.names {
             let Some(row) = reported.iter().find(|row| row.name == *name) else {
                 let others: Vec<&str> = reported.iter().map(|row| row.name.as_str()).collect();
@@ -99,19 +144,20 @@ impl HaproxyServers {
                     others.join(", ")
                 ));
             };
-            let sessions = counted
+            let of_server = counted
                 .rows
                 .iter()
-                .find(|row| row.kind == RowKind::Server && row.proxy == self.backend && row.name == *name)
-                .map(|row| row.sessions);
+                .find(|row| row.kind == RowKind::Server && row.proxy == self.backend && row.name == *name);
+            servers.push(of_server.and_then(Server::of));
             members.push(Member {
                 admission: match row.state {
                     ServerState::Ready => Admission::Ready,
                     ServerState::Drain => Admission::Drain,
                     ServerState::Maintenance => Admission::Out,
                 },
-                in_flight: sessions,
+                in_flight: of_server.map(|row| row.sessions),
                 well: row.checked.then_some(row.up),
+                counted: None,
             });
             rows.push(row.clone());
         }
@@ -125,8 +171,14 @@ impl HaproxyServers {
             sessions: row.sessions_total,
             in_flight: row.sessions,
             responses: row.responses.unwrap_or_default(),
+            servers,
         });
-        let traffic = self.before.zip(now).and_then(|(before, now)| now.since(&before));
+        let both = self.before.as_ref().zip(now.as_ref());
+        let traffic = both.and_then(|(before, now)| now.since(before));
+        let at_servers = both.map_or_else(Vec::new, |(before, now)| now.at_servers(before));
+        for (member, counted) in members.iter_mut().zip(at_servers) {
+            member.counted = counted;
+        }
         self.before = now;
         self.rows = rows;
         Ok(Look { members, traffic })
@@ -136,6 +188,10 @@ impl HaproxyServers {
 impl Balancer for HaproxyServers {
     fn name(&self) -> String {
         format!("HAProxy's backend {} ({})", self.backend, self.socket.address())
+    }
+
+    fn no_reuse(&self) -> &'static str {
+        "`option http-server-close` in HAProxy's backend"
     }
 
     fn look(&mut self, patience: Duration) -> Result<Look, String> {
@@ -196,5 +252,66 @@ impl Balancer for HaproxyServers {
                 )
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `show stat` tells it of a server: `stot`, `scur`, and `hrsp_1xx` to `hrsp_5xx`.
+    fn row(sessions_total: u64, sessions: u64, by_class: Option<[u64; 5]>) -> Row {
+        Row {
+            proxy: "app".to_owned(),
+            name: "web1".to_owned(),
+            kind: RowKind::Server,
+            status: "UP".to_owned(),
+            weight: Some(1),
+            sessions,
+            sessions_total,
+            requests_total: None,
+            responses: by_class.map(|by_class| Responses { by_class, other: 0 }),
+        }
+    }
+
+    #[test]
+    fn what_ended_at_a_server_and_was_not_answered_has_failed() {
+        let of = |stot, scur, ok, failed| Server::of(&row(stot, scur, Some([0, ok, 0, 0, failed]))).unwrap();
+        let told = |now: Server, before: Server| {
+            let counted = now.since(&before)?;
+            Some((counted.requests, counted.failures))
+        };
+        // As HAProxy 2.6 counted six clients of a server: all answered, each second one with 500, closed without an answer.
+        assert_eq!(told(of(180, 0, 180, 0), of(156, 3, 153, 0)), Some((24, 0)));
+        assert_eq!(told(of(300, 0, 180, 120), of(180, 0, 180, 0)), Some((120, 120)));
+        assert_eq!(told(of(420, 0, 180, 120), of(300, 0, 180, 120)), Some((120, 120)));
+        // It hangs; what it has fails later, where less comes than fails.
+        assert_eq!(told(of(428, 4, 180, 120), of(424, 0, 180, 120)), Some((4, 0)));
+        assert_eq!(told(of(429, 1, 180, 120), of(428, 4, 180, 120)), Some((1, 4)));
+        // Both are read one after the other: an answer may be counted whose request still is.
+        assert_eq!(told(of(10, 2, 9, 0), of(5, 2, 3, 0)), Some((5, 0)));
+        // Counters were cleared.
+        assert_eq!(told(of(3, 0, 3, 0), of(5, 2, 3, 0)), None);
+        assert!(Server::of(&row(10, 2, None)).is_none());
+    }
+
+    #[test]
+    fn another_process_counts_from_zero() {
+        let counted = |pid, servers: &[Row]| Counted {
+            pid,
+            at: Instant::now(),
+            sessions: 0,
+            in_flight: 0,
+            responses: Responses::default(),
+            servers: servers.iter().map(Server::of).collect(),
+        };
+        let rows = |stot, ok| [row(stot, 0, Some([0, ok, 0, 0, 0])), row(stot, 0, None)];
+        let before = counted(7, &rows(10, 10));
+        let requests = |now: &Counted| -> Vec<_> {
+            let each = now.at_servers(&before).into_iter();
+            each.map(|one| one.map(|one| one.requests)).collect()
+        };
+        assert_eq!(requests(&counted(7, &rows(30, 30))), [Some(20), None]);
+        assert_eq!(requests(&counted(8, &rows(30, 30))), [None, None]);
     }
 }

@@ -346,6 +346,10 @@ mod tests {
     struct Late(Obedient, u32);
 
     impl Balancer for Late {
+        fn no_reuse(&self) -> &'static str {
+            self.0.no_reuse()
+        }
+
         fn name(&self) -> String {
             self.0.name()
         }

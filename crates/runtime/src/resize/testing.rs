@@ -20,12 +20,17 @@ impl Balancer for Obedient {
         "a balancer".to_owned()
     }
 
+    fn no_reuse(&self) -> &'static str {
+        "it so"
+    }
+
     fn look(&mut self, _: Duration) -> Result<Look, String> {
         let wanted = self.0.lock().unwrap();
         let members = wanted.iter().map(|wanted| Member {
             admission: wanted.admission.unwrap(),
             in_flight: Some(0),
             well: None,
+            counted: None,
         });
         Ok(Look {
             members: members.collect(),

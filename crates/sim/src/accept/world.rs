@@ -339,7 +339,8 @@ impl<'a> World<'a> {
             .map(|(at, one)| (one.state, self.count(now_s, at, &one.queue)))
             .collect();
         let now = Seconds::new(now_s);
-        let demand = demand(counts);
+        // Its balancer passes connections and counts none.
+        let demand = demand(counts, None);
         let observation = Observation {
             period: self.totals.steps - 1,
             at: now,

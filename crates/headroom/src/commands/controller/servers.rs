@@ -33,11 +33,16 @@ impl Balancer for Unasked {
         "gateways that another controller commands".to_owned()
     }
 
+    fn no_reuse(&self) -> &'static str {
+        "--backend-idle 0 at headroom gateway"
+    }
+
     fn look(&mut self, _: Duration) -> Result<Look, String> {
         let member = Member {
             admission: Admission::Ready,
             in_flight: None,
             well: None,
+            counted: None,
         };
         Ok(Look {
             members: vec![member; self.0],

@@ -10,14 +10,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// An HAProxy in front of a site, with a statistics socket.
+/// An HAProxy in front of a site, with a statistics socket, which opens a connection for each request.
 fn haproxy(site: &Site) -> Option<Program> {
+    haproxy_with(site, "option httpclose")
+}
+
+/// The same with this option.
+fn haproxy_with(site: &Site, option: &str) -> Option<Program> {
     if !program_or_skipped("haproxy -v", "apt install haproxy") {
         return None;
     }
     let mut text = format!(
         "global\n stats socket {} mode 600 level admin\ndefaults\n mode http\n timeout connect 1s\n timeout client 30s\n \
-         timeout server 30s\n retries 3\n option redispatch 1\n option httpclose\nfrontend in\n bind {}\n default_backend app\n\
+         timeout server 30s\n retries 3\n option redispatch 1\n {option}\nfrontend in\n bind {}\n default_backend app\n\
          backend app\n balance roundrobin\n",
         site.path("haproxy.sock").display(),
         site.front
@@ -162,4 +167,44 @@ fn goes_by_the_accept_queues(kind: &str) {
     });
     let per_s = capacity(&period)["per_s"].as_f64().unwrap();
     assert!((15.0..150.0).contains(&per_s), "{per_s}: {}", controller.err());
+}
+
+/// As often as it decides, the sum of the accept queues would be next to nothing.
+#[test]
+fn behind_connections_that_haproxy_keeps_open_the_demand_is_what_it_counts() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let Some(_haproxy) = haproxy_with(&site, "http-reuse always") else {
+        return;
+    };
+    let config = behind_haproxy(&site, "name = \"dynamic\"", "queues");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("period_ms = 200.0", "period_ms = 500.0")).unwrap();
+    let said = succeeds(check(&config)).out();
+    if said.contains("cannot be measured by ebpf") {
+        println!("skipped: {said}");
+        return;
+    }
+    let mut controller = resize(&config);
+    let rate = CAPACITY_PER_S / 2;
+    let _load = Load::to(site.front, rate);
+    let found = "connections to it stay open";
+    let period = site.until_period("it is found", |period| {
+        let trouble = period["servers"][0]["trouble"][0].as_str();
+        trouble.is_some_and(|trouble| trouble.contains(found))
+            && period["servers"][0]["capacity"]["kind"] == "lower-bound"
+    });
+    assert!(
+        period["arrival_rate_per_s"].as_f64() > Some(rate as f64 / 2.0),
+        "{period}"
+    );
+    controller.stop();
+    let said = controller.err();
+    assert_has(
+        &said,
+        &[
+            "warning: web1: set `option http-server-close` in HAProxy's backend",
+            found,
+        ],
+    );
 }

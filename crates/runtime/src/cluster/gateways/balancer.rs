@@ -76,12 +76,18 @@ impl Balancer for GatewayBalancer {
         self.members.get(server).map(String::as_str)
     }
 
+    fn no_reuse(&self) -> &'static str {
+        "--backend-idle 0 at headroom gateway"
+    }
+
     fn look(&mut self, _patience: Duration) -> Result<Look, String> {
         let mut members = vec![
             Member {
                 admission: Admission::Out,
                 in_flight: Some(0),
                 well: None,
+                // The gateways' requests are the run's telemetry.
+                counted: None,
             };
             self.members.len()
         ];
@@ -111,7 +117,6 @@ impl Balancer for GatewayBalancer {
         }
         Ok(Look {
             members,
-            // The gateways' requests are the run's telemetry.
             traffic: None,
         })
     }

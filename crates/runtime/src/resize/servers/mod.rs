@@ -11,7 +11,7 @@ mod unheard;
 
 pub use maintenance::{GoesOut, HandedOver, MaintenanceChange, TakenOut};
 
-use super::balancer::{Admission, Balancer};
+use super::balancer::{Admission, AtServer, Balancer};
 use super::check::Checks;
 use super::queues::Queue;
 use super::switch_worker::SwitchWorker;
@@ -157,6 +157,8 @@ pub struct Servers {
     unheard: Vec<Unheard>,
     /// Whether requests come to each over connections that stay open.
     reused: Vec<Reused>,
+    /// What the balancer itself counted at each in the last period, where it does.
+    at_balancer: Vec<Option<AtServer>>,
     /// Attempts to connect for each request, as they were counted last.
     attempts_a_request: Option<f64>,
     /// What the gateways hold back.
@@ -253,6 +255,7 @@ impl Servers {
             step_before: vec![(0.0, 0.0); parts.servers.len()],
             unheard: vec![Unheard::default(); parts.servers.len()],
             reused: vec![Reused::default(); parts.servers.len()],
+            at_balancer: vec![None; parts.servers.len()],
             attempts_a_request: None,
             held_back: HeldBack::default(),
             in_hand: vec![InHand::new(parts.in_hand.unwrap_or(Seconds::ZERO)); parts.servers.len()],

@@ -1,11 +1,11 @@
 //! What is known of the servers in one period.
 
-use super::reused::REUSED;
+use super::reused::reused;
 use super::seen::Seen;
 use super::{Demand, Servers};
 use crate::live::{BackendTick, Device, DevicePeriod};
 use crate::resize::UNRELIABLE;
-use crate::resize::balancer::{Admission, Look};
+use crate::resize::balancer::{Admission, AtServer, Look};
 use crate::resize::queues::{Queue, Shown};
 use headroom_control::NodeObservation;
 use headroom_control::capacity::{Capacity, QueueKind};
@@ -34,6 +34,14 @@ fn sum(capacities: &[Capacity]) -> Option<(f64, CapacityKind)> {
     Some((per_s, kind?))
 }
 
+/// What the balancer itself counted at each of so many servers.
+fn at_balancer(look: &Result<Look, String>, servers: usize) -> Vec<Option<AtServer>> {
+    match look {
+        Ok(look) => look.members.iter().map(|member| member.counted).collect(),
+        Err(_) => vec![None; servers],
+    }
+}
+
 /// A step shorter than this part of a period is counted with the one before.
 const SHORT: f64 = 0.8;
 
@@ -45,6 +53,7 @@ impl Servers {
         let shown = self.sample_queues();
         let look = self.parts.balancer.look(self.parts.period / 2);
         let out = self.parts.maintenance();
+        self.at_balancer = at_balancer(&look, self.parts.servers.len());
         self.take_answers(&look, &period.backends, length);
         let seen = self.check(&shown, &look, &out);
         if self.dry {
@@ -63,8 +72,13 @@ impl Servers {
                     .queue
                     .map(|queue| (queue.full + queue.expired + queue.left, queue.waiting));
                 let held_back = self.held_back.observe(length.get(), told);
-                let of_balancer = || self.rate_at_balancer(&look).filter(|_| uncounted.contains(&true));
-                demand(counts)
+                let at_balancer = self.rate_at_balancer(&look);
+                let of_balancer = || at_balancer.filter(|_| uncounted.contains(&true));
+                let all = period.arrival_rate(length).or(at_balancer);
+                let sent = all.map(|all| {
+                    PerSecond::new((all.get() - held_back).max(0.0) * self.attempts_a_request.unwrap_or(1.0))
+                });
+                demand(counts, sent)
                     .or_else(of_balancer)
                     .map(|counted| PerSecond::new((counted.get() + held_back).max(0.0)))
             }
@@ -108,7 +122,7 @@ impl Servers {
         look.as_ref().ok()?.traffic.as_ref()?.rate(self.parts.period)
     }
 
-    /// The requests that the telemetry counted of each server, a second.
+    /// The requests that were counted of each server, a second.
     fn request_rates(&self, backends: &[BackendTick], length: Seconds) -> Vec<Option<PerSecond>> {
         let of = |at: usize| {
             let (requests, _) = self.requests(at, backends).filter(|_| length > Seconds::ZERO)?;
@@ -230,8 +244,12 @@ impl Servers {
             .filter(move |backend| url.as_deref() == Some(backend.name.trim_end_matches('/')))
     }
 
-    /// The requests that the telemetry counted of a server, and how many of them it failed, at all gateways together.
+    /// The requests that were counted of a server, and how many of them it failed: by the balancer itself, or by the telemetry at all gateways
+    /// together.
     pub(super) fn requests(&self, at: usize, backends: &[BackendTick]) -> Option<(u64, u64)> {
+        if let Some(counted) = self.at_balancer[at] {
+            return Some((counted.requests, counted.failures));
+        }
         self.of_server(at, backends)
             .map(|backend| (backend.requests, backend.failures))
             .reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1))
@@ -240,6 +258,9 @@ impl Servers {
     /// Requests that were sent to a server, less those whose clients left and those that failed or came to no connection; those whose
     /// clients left, and those whose clients were found to have left when they were answered. Of those that came to no connection some failed too, where no other server had room.
     pub(super) fn sent(&self, at: usize, backends: &[BackendTick]) -> (f64, f64, f64) {
+        if let Some(counted) = self.at_balancer[at] {
+            return (counted.requests as f64 - counted.failures as f64, 0.0, 0.0);
+        }
         let of_one = |tick: &BackendTick| {
             let unconnected = tick
                 .connects
@@ -357,7 +378,7 @@ impl Servers {
             part = part.fact("admission", member.admission.name());
         }
         if self.reused[at].is_so() {
-            part = part.fact("estimate", REUSED);
+            part = part.fact("estimate", reused(self.parts.balancer.no_reuse()));
         } else if let Some(reason) = self.presumption(at).as_ref().or(estimated) {
             part = part.fact("estimate", reason.text.as_str());
         }

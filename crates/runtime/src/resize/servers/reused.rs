@@ -10,9 +10,13 @@ use headroom_control::capacity::Capacity;
 use headroom_control::resize::{Counts, PowerState};
 use headroom_units::{PerSecond, Seconds};
 
-/// What is said of it: the remedy first, for a view has little room.
-pub(super) const REUSED: &str = "set --backend-idle 0 at headroom gateway: connections to it stay open, which its accept_queue counts once, so \
-     what comes is taken from the gateways, and it is only known what it has served";
+/// What is said of it, with how its balancer is told otherwise: the remedy first, for a view has little room.
+pub(super) fn reused(no_reuse: &str) -> String {
+    format!(
+        "set {no_reuse}: connections to it stay open, which its accept_queue counts once, so what comes is taken from the balancer, and it is \
+         only known what it has served"
+    )
+}
 
 /// The time over which both are counted, the old ones forgotten: requests that take ten seconds and more are few.
 const COUNTED_S: f64 = 120.0;
@@ -198,7 +202,7 @@ impl Servers {
             };
             let name = &self.parts.servers[at].name;
             match self.reused[at].observe(length, requests, *attempts) {
-                Some(true) => say::note!("warning: {name}: {REUSED}"),
+                Some(true) => say::note!("warning: {name}: {}", reused(self.parts.balancer.no_reuse())),
                 Some(false) => say::note!("{name}: each request comes over a connection of its own again"),
                 None => {}
             }

@@ -2,7 +2,7 @@
 
 use super::Servers;
 use super::own_checks::answers_by_accepts;
-use super::reused::REUSED;
+use super::reused::reused as words;
 use super::unheard::{Heard, UNHEARD};
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Counted, Shown};
@@ -86,7 +86,7 @@ impl Servers {
             }
             trouble.extend(unknown);
             trouble.extend(self.unheard[at].is_sure().then(|| UNHEARD.to_owned()));
-            trouble.extend((takes && self.reused[at].is_so()).then(|| REUSED.to_owned()));
+            trouble.extend((takes && reused.is_so()).then(|| words(self.parts.balancer.no_reuse())));
             all.push(Seen { counted, trouble });
         }
         all

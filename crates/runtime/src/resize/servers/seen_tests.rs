@@ -1,4 +1,4 @@
-use super::super::reused::{Period, Reused};
+use super::super::reused::{Period, Reused, reused};
 use super::*;
 use crate::resize::servers::TakenOut;
 use crate::resize::testing::{found, parts, told};
@@ -81,7 +81,7 @@ fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() 
         }
         reused
     };
-    let told = || vec![REUSED.to_owned()];
+    let told = || vec![reused("it so")];
     // The switch of both says that they are on.
     assert_eq!(seen(Found::Powered, Some(2.0), single), (no.clone(), vec![]));
     assert_eq!(
