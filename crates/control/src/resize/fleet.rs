@@ -22,7 +22,7 @@ pub struct Order {
 ///
 /// Where more are needed, one that is draining comes back first (it is still up), then one that failed and answers again,
 /// then one that is off, then one that failed and whose wait is over; among equals one that was not [slow](Self::slow), then the one with the fewest failures, then the first. Where fewer are, one that
-/// is still booting goes first, then one that is warming, then of those that serve a slow one, then the last. A server that fails makes
+/// is still booting goes first, then one that is warming, then of those that serve one of which it is [in doubt](Health::in_doubt) whether it answers, then a slow one, then the last. A server that fails makes
 /// room for another at once, for it is no longer on its way. The last one that takes requests keeps them while it is silent, and
 /// another is started: that the checks fail is no proof, and no server at all is worse.
 ///
@@ -198,6 +198,7 @@ impl Fleet {
                 };
                 (
                     rank,
+                    !health(*at).in_doubt,
                     self.slow(*at).is_none(),
                     Reverse(kept),
                     bound,

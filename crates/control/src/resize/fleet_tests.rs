@@ -6,12 +6,14 @@ const UP: Health = Health {
     powered: Some(true),
     connections: Some(0),
     command_failed: false,
+    in_doubt: false,
 };
 const DOWN: Health = Health {
     answering: false,
     powered: Some(false),
     connections: None,
     command_failed: false,
+    in_doubt: false,
 };
 
 fn states(fleet: &Fleet) -> Vec<&'static str> {
@@ -42,6 +44,24 @@ fn the_first_that_is_off_comes_and_the_last_that_serves_goes() {
         fleet.steer(at(21.5), 2, &[UP, UP, DOWN]),
         [order(1, Command::Enable)]
     );
+}
+
+#[test]
+fn one_of_which_it_is_in_doubt_whether_it_answers_goes_before_one_that_does() {
+    let at = Seconds::new;
+    let doubted = Health { in_doubt: true, ..UP };
+    for ranks in [vec![], vec![0, 0, 0], vec![0, 2, 1]] {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true; 3], Seconds::ZERO).unwrap();
+        fleet.rank(&ranks);
+        let orders = fleet.steer(at(1.0), 2, &[doubted, UP, UP]);
+        assert_eq!(orders, [order(0, Command::Disable)], "{ranks:?}");
+        // It takes requests, and is not lost.
+        let mut alone = Fleet::new(PowerTuning::default(), &[true], Seconds::ZERO).unwrap();
+        for second in 1..100 {
+            assert_eq!(alone.steer(at(f64::from(second)), 1, &[doubted]), []);
+        }
+        assert_eq!(states(&alone), ["serving"]);
+    }
 }
 
 #[test]

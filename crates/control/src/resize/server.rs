@@ -142,6 +142,10 @@ impl Command {
 pub struct Health {
     /// Whether its service answers.
     pub answering: bool,
+    /// Whether that is only supposed: nothing tells that it does, and what would tell otherwise may have another cause. It goes first and comes
+    /// last.
+    #[serde(default)]
+    pub in_doubt: bool,
     /// Whether its power is on; `None` where nobody can say.
     pub powered: Option<bool>,
     /// Connections or requests that it still has; `None` where nobody can say.

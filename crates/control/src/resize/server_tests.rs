@@ -6,6 +6,7 @@ const UP: Health = Health {
     powered: Some(true),
     connections: Some(3),
     command_failed: false,
+    in_doubt: false,
 };
 const BOOTING: Health = Health {
     answering: false,
@@ -21,6 +22,7 @@ const DOWN: Health = Health {
     powered: Some(false),
     connections: None,
     command_failed: false,
+    in_doubt: false,
 };
 
 fn server(serving: bool) -> Server {
@@ -149,6 +151,7 @@ fn a_shutdown_that_nobody_can_see_takes_its_time() {
         powered: None,
         connections: Some(0),
         command_failed: false,
+        in_doubt: false,
     };
     run(
         &mut server(true),
@@ -214,6 +217,7 @@ fn a_failed_boot_is_retried_later_and_later() {
 fn a_command_that_could_not_be_carried_out_is_a_failure() {
     let refused = Health {
         command_failed: true,
+        in_doubt: false,
         ..DOWN
     };
     let mut server = server(false);
@@ -301,7 +305,7 @@ proptest! {
         let (mut at_s, mut enabled, mut failed_s) = (0.0, false, f64::NEG_INFINITY);
         for (gap_s, wanted, answering, powered, connections, refused) in steps {
             at_s += gap_s;
-            let health = Health { answering, powered, connections: Some(connections), command_failed: refused == 0 };
+            let health = Health { answering, powered, connections: Some(connections), command_failed: refused == 0, in_doubt: false };
             let before = server.state();
             let command = server.tick(Seconds::new(at_s), wanted, &health);
             match command {

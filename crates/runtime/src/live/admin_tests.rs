@@ -208,6 +208,7 @@ fn what_a_service_cannot_rely_on_is_named() {
         connects: None,
         left_by_clients: None,
         answered_to_nobody: None,
+        failed_answers: None,
     });
     status.tick(&unlimited);
     let ready = readiness(&status);

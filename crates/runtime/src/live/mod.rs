@@ -90,6 +90,7 @@ pub use sinks::RecorderSink;
 pub use sizes::{SizedBackend, SizesPeriod};
 use telemetry::lost_words;
 pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, TrafficPeriod};
+pub(crate) use tick::shows_answers;
 pub use tick::{BackendTick, Levers, Tick};
 
 use hdrhistogram::Histogram;

@@ -144,6 +144,9 @@ impl TrafficPeriod {
                     if let Some(gone) = backend.answered_to_nobody {
                         *known.answered_to_nobody.get_or_insert_default() += gone;
                     }
+                    if let Some(failed) = backend.failed_answers {
+                        *known.failed_answers.get_or_insert_default() += failed;
+                    }
                 }
                 None => self.backends.push(backend.clone()),
             }
@@ -226,6 +229,7 @@ impl Telemetry for GatewayTelemetry<'_> {
                 connects: Some(backend.connects),
                 left_by_clients: Some(backend.counts.aborted_by_client),
                 answered_to_nobody: Some(backend.counts.answered_to_nobody),
+                failed_answers: Some(backend.counts.failed_answers),
             })
             .collect();
         let counts = &stats.service;
@@ -373,6 +377,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         connects: None,
         left_by_clients: None,
         answered_to_nobody: None,
+        failed_answers: None,
     });
     Some(TrafficPeriod {
         arrivals: period.arrivals,

@@ -197,6 +197,38 @@ pub struct BackendTick {
     pub left_by_clients: Option<u64>,
     /// Requests that it answered and whose clients were found to have left then; `None` where the telemetry does not tell.
     pub answered_to_nobody: Option<u64>,
+    /// Of its failures those that it answered with a failed status; `None` where the telemetry does not tell.
+    pub failed_answers: Option<u64>,
+}
+
+/// The share of the requests of a period that shows that a server answers: what a balancer counts and has in flight is not read at one instant,
+/// and a surge asks for many times what a server answers.
+const MIN_ANSWERED: f64 = 0.05;
+
+impl BackendTick {
+    /// Requests that were sent to it, less those whose clients left and those that failed or came to no connection: of those that came to no
+    /// connection some failed too, where no other server had room.
+    pub fn kept(&self) -> f64 {
+        let unconnected = self
+            .connects
+            .map_or(0, |connects| connects.refused + connects.timed_out);
+        let left = self.left_by_clients.unwrap_or(0);
+        self.requests as f64 - (self.failures.max(unconnected) + left) as f64
+    }
+
+    /// Whether it answered any, with whatever status, where it had so many in flight before and at the end.
+    pub fn has_answered(&self, before: u64, now: u64) -> bool {
+        let failed_answers = self.failed_answers.unwrap_or(0) as f64;
+        shows_answers(
+            self.requests as f64,
+            self.kept() + failed_answers - (now as f64 - before as f64),
+        )
+    }
+}
+
+/// Whether so many answers to so many requests that were sent show that a server answers.
+pub fn shows_answers(sent: f64, answers: f64) -> bool {
+    answers >= (MIN_ANSWERED * sent).max(1.0)
 }
 
 #[cfg(test)]

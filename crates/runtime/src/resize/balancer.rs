@@ -58,6 +58,8 @@ pub struct AtServer {
     pub requests: u64,
     /// Requests that ended without an answer, or with a 5xx.
     pub failures: u64,
+    /// Of these the 5xx.
+    pub failed_answers: u64,
 }
 
 /// What a balancer shows.
@@ -113,6 +115,12 @@ pub trait Balancer: Send {
     /// # Errors
     /// Why it could not be commanded, in words.
     fn want(&mut self, wanted: &[Wanted], patience: Duration) -> Result<(), String>;
+
+    /// Which servers have answered since this was asked last, as far as any part of it tells that can be asked, whatever became of its others;
+    /// in the controller's order, and empty where it has no parts.
+    fn answered(&mut self) -> Vec<bool> {
+        Vec::new()
+    }
 
     /// What a user should know of it: servers without checks, for instance. After the first successful look.
     fn notes(&self) -> Vec<String>;

@@ -65,12 +65,23 @@ impl CheckTarget {
     }
 }
 
+/// Why a check was not answered as it is to be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// Nothing came within its time, which all its workers' being busy or held explains.
+    #[error("{0}")]
+    Silent(String),
+    /// It was refused, broken off, or answered with another status.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// What a check showed last.
 #[derive(Clone, Debug, Default)]
 struct Shown {
     at: Option<Instant>,
     /// Why not.
-    trouble: Option<String>,
+    trouble: Option<NoAnswer>,
 }
 
 /// The checks of all servers.
@@ -123,12 +134,12 @@ impl Checks {
     }
 
     /// Whether a server answers; why not, where it does not.
-    pub fn answers(&self, server: usize) -> Result<(), String> {
+    pub fn answers(&self, server: usize) -> Result<(), NoAnswer> {
         let shown = self.shown[server].lock().unwrap_or_else(PoisonError::into_inner);
         match (&shown.trouble, shown.at) {
-            (_, None) => Err("it was not checked yet".to_owned()),
+            (_, None) => Err(NoAnswer::Silent("it was not checked yet".to_owned())),
             (_, Some(at)) if at.elapsed() > self.stale_after => {
-                Err("its check does not come back".to_owned())
+                Err(NoAnswer::Silent("its check does not come back".to_owned()))
             }
             (Some(trouble), _) => Err(trouble.clone()),
             (None, _) => Ok(()),
@@ -154,8 +165,11 @@ async fn attend(
         begun.fetch_add(1, Ordering::Relaxed);
         let trouble = match tokio::time::timeout(limit, probe(&client, &target)).await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer within {} s", limit.as_secs_f64())),
+            Ok(Err(error)) => Some(NoAnswer::Refused(error.to_string())),
+            Err(_) => Some(NoAnswer::Silent(format!(
+                "no answer within {} s",
+                limit.as_secs_f64()
+            ))),
         };
         *shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown {
             at: Some(Instant::now()),

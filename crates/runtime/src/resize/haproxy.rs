@@ -15,6 +15,7 @@ struct Server {
     in_flight: u64,
     /// Those of them that it answered, but with a 5xx.
     answered: u64,
+    failed_answers: u64,
 }
 
 impl Server {
@@ -25,6 +26,7 @@ impl Server {
             sessions: row.sessions_total,
             in_flight: row.sessions,
             answered: responses.by_class[..4].iter().sum(),
+            failed_answers: responses.by_class[4],
         })
     }
 
@@ -33,10 +35,12 @@ impl Server {
     fn since(&self, before: &Self) -> Option<AtServer> {
         let requests = self.sessions.checked_sub(before.sessions)?;
         let answered = self.answered.checked_sub(before.answered)?;
+        let failed_answers = self.failed_answers.checked_sub(before.failed_answers)?;
         let ended = (before.in_flight + requests).saturating_sub(self.in_flight);
         Some(AtServer {
             requests,
             failures: ended.saturating_sub(answered),
+            failed_answers,
         })
     }
 }
@@ -279,17 +283,23 @@ mod tests {
         let of = |stot, scur, ok, failed| Server::of(&row(stot, scur, Some([0, ok, 0, 0, failed]))).unwrap();
         let told = |now: Server, before: Server| {
             let counted = now.since(&before)?;
-            Some((counted.requests, counted.failures))
+            Some((counted.requests, counted.failures, counted.failed_answers))
         };
         // As HAProxy 2.6 counted six clients of a server: all answered, each second one with 500, closed without an answer.
-        assert_eq!(told(of(180, 0, 180, 0), of(156, 3, 153, 0)), Some((24, 0)));
-        assert_eq!(told(of(300, 0, 180, 120), of(180, 0, 180, 0)), Some((120, 120)));
-        assert_eq!(told(of(420, 0, 180, 120), of(300, 0, 180, 120)), Some((120, 120)));
+        assert_eq!(told(of(180, 0, 180, 0), of(156, 3, 153, 0)), Some((24, 0, 0)));
+        assert_eq!(
+            told(of(300, 0, 180, 120), of(180, 0, 180, 0)),
+            Some((120, 120, 120))
+        );
+        assert_eq!(
+            told(of(420, 0, 180, 120), of(300, 0, 180, 120)),
+            Some((120, 120, 0))
+        );
         // It hangs; what it has fails later, where less comes than fails.
-        assert_eq!(told(of(428, 4, 180, 120), of(424, 0, 180, 120)), Some((4, 0)));
-        assert_eq!(told(of(429, 1, 180, 120), of(428, 4, 180, 120)), Some((1, 4)));
+        assert_eq!(told(of(428, 4, 180, 120), of(424, 0, 180, 120)), Some((4, 0, 0)));
+        assert_eq!(told(of(429, 1, 180, 120), of(428, 4, 180, 120)), Some((1, 4, 0)));
         // Both are read one after the other: an answer may be counted whose request still is.
-        assert_eq!(told(of(10, 2, 9, 0), of(5, 2, 3, 0)), Some((5, 0)));
+        assert_eq!(told(of(10, 2, 9, 0), of(5, 2, 3, 0)), Some((5, 0, 0)));
         // Counters were cleared.
         assert_eq!(told(of(3, 0, 3, 0), of(5, 2, 3, 0)), None);
         assert!(Server::of(&row(10, 2, None)).is_none());

@@ -520,6 +520,7 @@ impl<'a> World<'a> {
             powered: Some(self.machines[at] != Machine::Off),
             connections: Some(self.servers[at].requests() as u64),
             command_failed: false,
+            in_doubt: false,
         }
     }
 

@@ -34,6 +34,7 @@ fn health(node: &Node) -> Health {
         powered: Some(!matches!(node.state, NodeState::Off | NodeState::Lost)),
         connections: Some(node.server.jobs() as u64),
         command_failed: false,
+        in_doubt: false,
     }
 }
 

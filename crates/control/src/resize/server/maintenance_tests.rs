@@ -8,6 +8,7 @@ const UP: Health = Health {
     powered: Some(true),
     connections: Some(0),
     command_failed: false,
+    in_doubt: false,
 };
 const BUSY: Health = Health {
     connections: Some(3),
@@ -18,6 +19,7 @@ const DOWN: Health = Health {
     powered: Some(false),
     connections: None,
     command_failed: false,
+    in_doubt: false,
 };
 const OUT: Maintenance = Maintenance {
     power_off: false,
@@ -278,6 +280,7 @@ fn one_that_its_operator_has_is_his_while_it_is_shut_down_and_where_it_will_not_
     let his = |fleet: &Fleet| (states(fleet)[0], fleet.servers()[0].handed_over());
     let refused = Health {
         command_failed: true,
+        in_doubt: false,
         ..UP
     };
     let mut fleet = asked_to_be_off();

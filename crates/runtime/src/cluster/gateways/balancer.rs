@@ -145,6 +145,23 @@ impl Balancer for GatewayBalancer {
         Ok(())
     }
 
+    fn answered(&mut self) -> Vec<bool> {
+        let mut answered = vec![false; self.members.len()];
+        for gateway in self.roster.now().iter() {
+            gateway.state.change(|state| {
+                let told = std::mem::take(&mut state.answered);
+                let backends = state.backends.iter().flatten().zip(told);
+                for (backend, told) in backends {
+                    let same = |wanted: &&String| member(&backend.url) == member(wanted);
+                    if let Some(at) = self.members.iter().position(|wanted| same(&wanted)) {
+                        answered[at] |= told;
+                    }
+                }
+            });
+        }
+        answered
+    }
+
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

@@ -43,6 +43,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
         connects: period.connects.map(connects),
         left_by_clients: period.left_by_clients,
         answered_to_nobody: period.answered_to_nobody,
+        failed_answers: period.failed_answers,
     };
     TrafficPeriod {
         arrivals: demand(period.arrivals, period.refused),

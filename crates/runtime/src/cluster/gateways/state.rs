@@ -18,6 +18,8 @@ pub(super) struct GatewayState {
     pub backends: Option<Vec<Backend>>,
     /// The requests that each is serving; `None` where that is not known of the time since its state was set.
     pub in_flight: Vec<Option<u64>>,
+    /// Which of them have answered since that was asked last.
+    pub answered: Vec<bool>,
     /// Requests that it was serving or that waited there, when it reported last.
     pub going_on: u64,
     /// The upper bounds of its classes of sizes; empty where it looks at none.
@@ -49,6 +51,7 @@ impl Default for GatewayState {
         Self {
             backends: None,
             in_flight: Vec::new(),
+            answered: Vec::new(),
             going_on: 0,
             size_bounds: Vec::new(),
             wanted: BTreeMap::new(),
@@ -147,7 +150,8 @@ impl GatewayState {
         }
         let whole = period.cores_missing == 0;
         let in_flight = period.backends.iter().map(|backend| backend.in_flight);
-        self.in_flight = in_flight.map(|count| count.filter(|_| whole)).collect();
+        let in_flight = in_flight.map(|count| count.filter(|_| whole)).collect();
+        let before = std::mem::replace(&mut self.in_flight, in_flight);
         let backends = self.backends.as_deref().unwrap_or_default();
         let healthy: Vec<bool> = period.backends.iter().map(|backend| backend.healthy).collect();
         let (sizes, routes) = (
@@ -162,7 +166,15 @@ impl GatewayState {
         }
         // Of what is going on, the newest is the period's.
         self.sum.end_going_on();
-        self.sum.add(&traffic(period, backends));
+        let added = traffic(period, backends);
+        self.answered.resize(added.backends.len(), false);
+        let both = before.iter().zip(&self.in_flight);
+        for ((backend, (before, now)), answered) in added.backends.iter().zip(both).zip(&mut self.answered) {
+            *answered |= before
+                .zip(*now)
+                .is_some_and(|(before, now)| backend.has_answered(before, now));
+        }
+        self.sum.add(&added);
     }
 
     /// Ends the period; whether it was whole. What was added up stays until it is taken.
@@ -190,6 +202,45 @@ impl GatewayState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_told_which_backends_answered_until_that_is_asked() {
+        let backend = |port: u16| Backend {
+            url: format!("http://127.0.0.1:{port}"),
+            healthy: true,
+            state: BackendState::Up,
+            weight: 1,
+            most_in_flight: None,
+        };
+        let mut state = GatewayState {
+            backends: Some(vec![backend(1), backend(2), backend(3)]),
+            ..GatewayState::default()
+        };
+        // The second hangs, and the third answers with a failed status.
+        let of = |requests, failures, failed_answers, in_flight| headroom_wire::message::BackendPeriod {
+            requests,
+            failures,
+            healthy: true,
+            in_flight: Some(in_flight),
+            connects: None,
+            left_by_clients: None,
+            answered_to_nobody: None,
+            failed_answers: Some(failed_answers),
+        };
+        let mut add = |at: u64| {
+            let period = GatewayPeriod {
+                backends: vec![of(9, 0, 0, 2), of(9, 0, 0, 9 * at), of(9, 9, 9, 2)],
+                ..GatewayPeriod::default()
+            };
+            state.add(period);
+            state.answered.clone()
+        };
+        assert_eq!(add(1), [false; 3], "what was in flight before is not known");
+        assert_eq!(add(2), [true, false, true]);
+        assert_eq!(add(3), [true, false, true]);
+        state.answered.clear();
+        assert!(state.answered.is_empty());
+    }
 
     #[test]
     fn of_a_gateway_that_never_was_reached_it_is_not_said_that_it_was() {

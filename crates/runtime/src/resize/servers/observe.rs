@@ -78,7 +78,14 @@ impl Servers {
                 let sent = all.map(|all| {
                     PerSecond::new((all.get() - held_back).max(0.0) * self.attempts_a_request.unwrap_or(1.0))
                 });
+                // What a gateway sends to another server once more came once.
+                let is_reused = |at: usize| {
+                    !states[at].takes_requests()
+                        || self.reused[at].came().is_some() && self.reused[at].is_so()
+                };
+                let most = sent.filter(|_| (0..states.len()).all(is_reused));
                 demand(counts, sent)
+                    .map(|counted| most.map_or(counted, |most| counted.min(most)))
                     .or_else(of_balancer)
                     .map(|counted| PerSecond::new((counted.get() + held_back).max(0.0)))
             }
@@ -256,24 +263,30 @@ impl Servers {
     }
 
     /// Requests that were sent to a server, less those whose clients left and those that failed or came to no connection; those whose
-    /// clients left, and those whose clients were found to have left when they were answered. Of those that came to no connection some failed too, where no other server had room.
+    /// clients left, and those whose clients were found to have left when they were answered.
     pub(super) fn sent(&self, at: usize, backends: &[BackendTick]) -> (f64, f64, f64) {
         if let Some(counted) = self.at_balancer[at] {
             return (counted.requests as f64 - counted.failures as f64, 0.0, 0.0);
         }
         let of_one = |tick: &BackendTick| {
-            let unconnected = tick
-                .connects
-                .map_or(0, |connects| connects.refused + connects.timed_out);
-            let left = tick.left_by_clients.unwrap_or(0);
-            let unanswered = tick.failures.max(unconnected) + left;
-            let gone = tick.answered_to_nobody.unwrap_or(0);
-            (tick.requests as f64 - unanswered as f64, left as f64, gone as f64)
+            let (left, gone) = (tick.left_by_clients, tick.answered_to_nobody);
+            (tick.kept(), left.unwrap_or(0) as f64, gone.unwrap_or(0) as f64)
         };
         let each = self.of_server(at, backends).map(of_one);
         each.fold((0.0, 0.0, 0.0), |sum, one| {
             (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
         })
+    }
+
+    /// Of the requests that a server failed those that it answered.
+    pub(super) fn failed_answers(&self, at: usize, backends: &[BackendTick]) -> f64 {
+        match self.at_balancer[at] {
+            Some(counted) => counted.failed_answers as f64,
+            None => {
+                let each = self.of_server(at, backends);
+                each.map(|tick| tick.failed_answers.unwrap_or(0) as f64).sum()
+            }
+        }
     }
 
     /// What each server did, by the telemetry and the balancer. Nothing is known of one that fails requests: it may do so

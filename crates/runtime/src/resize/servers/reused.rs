@@ -3,7 +3,7 @@
 //! lives, and what it takes is known of what the balancer counted alone.
 
 use super::Servers;
-use crate::live::BackendTick;
+use crate::live::{BackendTick, shows_answers};
 use crate::resize::balancer::Look;
 use headroom_console::say;
 use headroom_control::capacity::Capacity;
@@ -29,13 +29,13 @@ const SINGLE: f64 = 1.1;
 /// The time over which what was served is a bound, no more than over the last of it, and by how many standard errors of a count less.
 const SERVED_S: f64 = 30.0;
 const LATE_S: f64 = 5.0;
+/// Of fewer answers than that in the last of it only a remainder of those before is left.
+const REMAINDER: f64 = 0.5;
 const ERRORS: f64 = 3.0;
-/// For so long a server lives that has answered, and that share of the requests of a period shows that it does: what a balancer counts and has
-/// in flight is not read at one instant, and a surge asks for many times what a server answers.
+/// For so long a server lives that has answered.
 const ALIVE_S: f64 = 3.0;
-const MIN_ANSWERED: f64 = 0.05;
-/// For so long nothing is known of one whose connections stay open, that is not asked or of which the balancer does not tell: longer than a
-/// gateway keeps connections that nobody uses, by which its workers may be held.
+/// For so long it is supposed that one lives whose connections stay open, that is not asked or of which the balancer does not tell, and whose
+/// check is not answered: longer than a gateway keeps connections that nobody uses, by which its workers may be held.
 const UNKNOWN_S: f64 = 60.0;
 /// Of so few connections nothing tells whether they are kept open: the balancer's count is taken where it is more.
 const FEW: f64 = 20.0;
@@ -43,9 +43,11 @@ const FEW: f64 = 20.0;
 /// What the balancer counted at one server in a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Period {
-    /// Requests that were sent to it, and those of them that it did not fail and whose clients did not leave.
+    /// Requests that were sent to it, those of them that it did not fail and whose clients did not leave, and of those that it failed those that
+    /// it answered.
     pub sent: f64,
     pub kept: f64,
+    pub failed_answers: f64,
     /// Those in flight at its end.
     pub in_flight: Option<f64>,
 }
@@ -56,6 +58,8 @@ pub(super) struct Reused {
     requests: f64,
     attempts: f64,
     is_so: bool,
+    /// Both were counted in the period before: the first counts after a pause are not of one time.
+    is_counted: bool,
     /// What came in the last period, a second, where the balancer tells that.
     came: Option<PerSecond>,
     /// Answers, and the time they are of.
@@ -78,6 +82,10 @@ impl Reused {
         requests: PerSecond,
         attempts: PerSecond,
     ) -> Option<bool> {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            self.came = self.is_so.then_some(requests);
+            return None;
+        }
         let kept = (-length.get() / COUNTED_S).exp();
         self.requests = self.requests * kept + requests * length;
         self.attempts = self.attempts * kept + attempts * length;
@@ -97,23 +105,31 @@ impl Reused {
     /// One of both was not counted in this period.
     pub(super) const fn unseen(&mut self) {
         self.came = None;
+        self.is_counted = false;
     }
 
-    /// Takes what the balancer counted in a period of this length; nothing where it did not tell.
-    pub(super) fn take(&mut self, length: Seconds, period: Option<Period>) {
+    /// Takes what the balancer counted in a period of this length; nothing where it did not tell, but whether a part of it told that the server
+    /// `answered`.
+    pub(super) fn take(&mut self, length: Seconds, period: Option<Period>, answered: bool) {
         let in_flight = period.and_then(|period| period.in_flight);
         let before = std::mem::replace(&mut self.in_flight, in_flight);
         let (Some(period), Some(before), Some(now)) = (period, before, in_flight) else {
-            self.unknown(length);
+            match answered {
+                true => self.answers(),
+                false => self.unknown(length),
+            }
             return;
         };
         let answers = (period.kept - (now - before)).max(0.0);
-        if answers >= (MIN_ANSWERED * period.sent).max(1.0) {
-            (self.silent_s, self.unknown_s) = (Some(0.0), 0.0);
+        if shows_answers(period.sent, period.kept + period.failed_answers - (now - before)) {
+            self.answers();
         } else if period.sent <= 0.0 && before <= 0.0 && now <= 0.0 {
+            // Of what it takes this says nothing either.
             self.unknown(length);
+            return;
         } else {
             self.silent_s = self.silent_s.map(|silent_s| silent_s + length.get());
+            self.unknown_s = 0.0;
         }
         let add = |(sum, of_s): (f64, f64), over_s: f64| {
             let kept = (-length.get() / over_s).exp();
@@ -121,6 +137,10 @@ impl Reused {
         };
         (self.served, self.served_s) = add((self.served, self.served_s), SERVED_S);
         (self.late, self.late_s) = add((self.late, self.late_s), LATE_S);
+    }
+
+    const fn answers(&mut self) {
+        (self.silent_s, self.unknown_s) = (Some(0.0), 0.0);
     }
 
     /// Nothing is known of so long. Where connections do not stay open its accept queue tells.
@@ -141,9 +161,15 @@ impl Reused {
         self.came
     }
 
-    /// Whether it answers what the balancer sends to it, as far as is known.
+    /// Whether it has answered of late what the balancer sent to it.
     pub(super) fn is_alive(self) -> bool {
-        self.silent_s.is_some_and(|silent_s| silent_s < ALIVE_S) && self.unknown_s < UNKNOWN_S
+        self.silent_s
+            .is_some_and(|silent_s| silent_s + self.unknown_s < ALIVE_S)
+    }
+
+    /// Whether connections that stay open may be why its check is not answered: it was not asked in vain, and they are not old.
+    pub(super) fn may_be_held(self) -> bool {
+        self.is_so && self.silent_s.is_some_and(|silent_s| silent_s < ALIVE_S) && self.unknown_s < UNKNOWN_S
     }
 
     /// Whether its accepting anybody shows that it lives: connections stay open, so that its clients are not seen to be accepted, and it was not
@@ -157,10 +183,11 @@ impl Reused {
         let served = (self.served - ERRORS * self.served.sqrt()) / self.served_s.max(SERVED_S);
         // It may have become slower.
         let served = served.min(self.late / self.late_s.max(LATE_S));
-        self.is_so.then_some(match served > 0.0 {
-            true => Capacity::LowerBound(PerSecond::new(served)),
-            false => Capacity::Unknown,
-        })
+        self.is_so
+            .then_some(match served > 0.0 && self.late >= REMAINDER {
+                true => Capacity::LowerBound(PerSecond::new(served)),
+                false => Capacity::Unknown,
+            })
     }
 }
 
@@ -172,17 +199,19 @@ impl Servers {
         backends: &[BackendTick],
         length: Seconds,
     ) {
+        let answered = self.parts.balancer.answered();
         for at in 0..self.reused.len() {
             let period = self.requests(at, backends).map(|(requests, _)| Period {
                 sent: requests as f64,
                 kept: self.sent(at, backends).0,
+                failed_answers: self.failed_answers(at, backends),
                 in_flight: look
                     .as_ref()
                     .ok()
                     .and_then(|look| look.members[at].in_flight)
                     .map(|count| count as f64),
             });
-            self.reused[at].take(length, period);
+            self.reused[at].take(length, period, answered.get(at).copied().unwrap_or(false));
         }
     }
 
@@ -198,6 +227,11 @@ impl Servers {
                 (state.takes_requests(), &counts, requests[at])
             else {
                 self.reused[at].unseen();
+                // A rate of connections says nothing of requests.
+                if self.reused[at].is_so() && state.takes_requests() && matches!(counts, Counts::Attempts(_))
+                {
+                    *counts = Counts::Unknown;
+                }
                 continue;
             };
             let name = &self.parts.servers[at].name;
@@ -271,9 +305,10 @@ mod tests {
                 let period = Period {
                     sent,
                     kept,
+                    failed_answers: 0.0,
                     in_flight: Some(in_flight),
                 };
-                reused.take(SECOND, Some(period));
+                reused.take(SECOND, Some(period), false);
             }
             reused.is_alive()
         };
@@ -304,11 +339,63 @@ mod tests {
             let period = Period {
                 sent: 2.0,
                 kept,
+                failed_answers: 0.0,
                 in_flight: Some(in_flight),
             };
-            new.take(SECOND, Some(period));
+            new.take(SECOND, Some(period), false);
         }
         assert!(new.is_alive() && !new.is_so());
+    }
+
+    #[test]
+    fn a_failed_status_is_an_answer_and_no_service() {
+        let mut reused = of_sixty(true);
+        for _ in 0..60 {
+            let period = Period {
+                sent: 60.0,
+                kept: 0.0,
+                failed_answers: 60.0,
+                in_flight: Some(6.0),
+            };
+            reused.take(SECOND, Some(period), false);
+        }
+        assert!(reused.is_alive(), "{reused:?}");
+        assert_eq!(reused.capacity(), Some(Capacity::Unknown));
+    }
+
+    #[test]
+    fn one_part_of_the_balancer_that_tells_of_an_answer_is_enough() {
+        for stays_open in [true, false] {
+            let mut reused = of_sixty(stays_open);
+            (0..100).for_each(|_| reused.take(SECOND, None, true));
+            assert!(reused.is_alive(), "{reused:?}");
+            (0..5).for_each(|_| reused.take(SECOND, None, false));
+            assert!(
+                !reused.is_alive() && reused.may_be_held() == stays_open,
+                "{reused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_first_counts_after_a_pause_are_not_compared() {
+        let mut reused = Reused::default();
+        let of = PerSecond::new;
+        for _ in 0..50 {
+            assert_eq!(reused.observe(SECOND, of(50.0), of(25.0)), None);
+            assert_eq!(reused.observe(SECOND, of(50.0), of(50.0)), None);
+            reused.unseen();
+        }
+        assert!(!reused.is_so());
+    }
+
+    #[test]
+    fn a_pause_in_what_comes_makes_it_no_smaller() {
+        let mut reused = of_sixty(true);
+        takes(&mut reused, 1, 6.0, Some(0.0));
+        let before = reused.capacity();
+        takes(&mut reused, 600, 0.0, Some(0.0));
+        assert_eq!(reused.capacity(), before);
     }
 
     /// One that answers 60 a second, over connections that stay open or not.
@@ -326,16 +413,17 @@ mod tests {
             let period = Period {
                 sent: rate,
                 kept: rate,
+                failed_answers: 0.0,
                 in_flight,
             };
-            reused.take(SECOND, Some(period));
+            reused.take(SECOND, Some(period), false);
         }
     }
 
     #[test]
     fn what_is_not_known_is_no_sign_of_death_for_a_while_and_none_of_life_for_ever() {
         for unknown in [
-            |reused: &mut Reused| reused.take(SECOND, None),
+            |reused: &mut Reused| reused.take(SECOND, None, false),
             |reused: &mut Reused| takes(reused, 1, 60.0, None),
             |reused: &mut Reused| takes(reused, 1, 0.0, Some(0.0)),
         ] {
@@ -343,14 +431,14 @@ mod tests {
             // What was in flight is answered first.
             takes(&mut reused, 1, 6.0, Some(0.0));
             (0..50).for_each(|_| unknown(&mut reused));
-            assert!(reused.is_alive(), "{reused:?}");
+            assert!(!reused.is_alive() && reused.may_be_held(), "{reused:?}");
             (0..20).for_each(|_| unknown(&mut reused));
-            assert!(!reused.is_alive() && reused.lives_by_accepting(), "{reused:?}");
+            assert!(!reused.may_be_held() && reused.lives_by_accepting(), "{reused:?}");
             // Its accept queue tells of one whose connections do not stay open.
             let mut single = of_sixty(false);
             takes(&mut single, 1, 6.0, Some(0.0));
             unknown(&mut single);
-            assert!(!single.is_alive() && !single.lives_by_accepting());
+            assert!(!single.is_alive() && !single.may_be_held() && !single.lives_by_accepting());
         }
         // It accepts, and answers nobody; then nobody asks it any more.
         let mut hangs = of_sixty(true);
@@ -358,13 +446,14 @@ mod tests {
             let period = Period {
                 sent: 6.0,
                 kept: 6.0,
+                failed_answers: 0.0,
                 in_flight: Some(6.0 + 6.0 * f64::from(at)),
             };
-            hangs.take(SECOND, Some(period));
+            hangs.take(SECOND, Some(period), false);
         }
-        assert!(!hangs.is_alive() && !hangs.lives_by_accepting());
+        assert!(!hangs.may_be_held() && !hangs.lives_by_accepting());
         takes(&mut hangs, 100, 0.0, Some(66.0));
-        assert!(!hangs.is_alive(), "{hangs:?}");
+        assert!(!hangs.is_alive() && !hangs.may_be_held(), "{hangs:?}");
     }
 
     #[test]
@@ -404,6 +493,10 @@ mod tests {
         );
         // What it dies with, should nobody listen there any more.
         assert_eq!(servers.before[0], PerSecond::new(60.0));
+        // Where the gateways do not tell, nothing is known of what comes there: connections are no requests.
+        let mut untold = vec![(serving, of(0.5)), (serving, of(60.0))];
+        servers.count_reused(&mut untold, &[None; 2], SECOND);
+        assert_eq!(untold, [(serving, Counts::Unknown), (serving, of(60.0))]);
         // One that takes none keeps nothing of it.
         let mut off = vec![(PowerState::Off, of(0.5)), (serving, Counts::Unknown)];
         servers.count_reused(&mut off, &requests, SECOND);

@@ -5,6 +5,7 @@ use super::own_checks::answers_by_accepts;
 use super::reused::reused as words;
 use super::unheard::{Heard, UNHEARD};
 use crate::resize::balancer::{Admission, Look};
+use crate::resize::check::NoAnswer;
 use crate::resize::queues::{Counted, Shown};
 use headroom_console::say;
 use headroom_control::resize::{Cause, Health, Maintenance, PowerState};
@@ -42,12 +43,16 @@ impl Servers {
                 (counted.accepts > 0.0, clients)
             });
             // Clients whose connections stay open are not seen to be accepted, one whose workers all have such accepts nobody, and what it
-            // answers the balancer tells, whether or not its accept queue can be read.
+            // answers the balancer tells, whether or not its accept queue can be read. One where nobody listens answers nobody.
             let reused = self.reused[at];
-            let answers_clients = reused.is_alive() && (counted.is_some() || reused.is_so());
+            let is_there = !matches!(shown[at], Some(Shown::Nobody));
+            let answers_clients = reused.is_alive() && is_there && (counted.is_some() || reused.is_so());
             let clients = clients || answers_clients || anybody && reused.lives_by_accepting();
             let accepts = answers_by_accepts(states[at], out[at].is_some(), (anybody, clients));
             let answers = self.parts.checks.answers(at);
+            let is_silent = matches!(answers, Err(NoAnswer::Silent(_)));
+            let in_doubt =
+                !accepts && is_silent && is_there && states[at].takes_requests() && reused.may_be_held();
             let heard = match &shown[at] {
                 _ if !states[at].takes_requests() => Heard::Gone,
                 Some(Shown::Nobody) if answers.is_ok() => Heard::Nobody,
@@ -63,7 +68,8 @@ impl Servers {
             let member = look.as_ref().ok().map(|look| look.members[at]);
             let failure = server.switch_worker.take_failure();
             self.health.push(Health {
-                answering: accepts || answers.is_ok(),
+                answering: accepts || in_doubt || answers.is_ok(),
+                in_doubt,
                 powered: server.switch_worker.powered(),
                 // What it has is what it will have only once the balancer gives it nothing new.
                 connections: member
@@ -80,7 +86,8 @@ impl Servers {
             }
             trouble.extend(self.failed[at].clone().or_else(|| server.switch_worker.trouble()));
             let is_to_answer = matches!(states[at], PowerState::Failed(Cause::Boot | Cause::Lost));
-            trouble.extend(answers.err().filter(|_| !accepts && takes || is_to_answer));
+            let why = answers.err().filter(|_| !accepts && takes || is_to_answer);
+            trouble.extend(why.map(|why| why.to_string()));
             if takes && member.is_some_and(|member| member.well == Some(false)) {
                 trouble.push("the balancer's own check finds it down".to_owned());
             }

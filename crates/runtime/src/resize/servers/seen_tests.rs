@@ -69,15 +69,18 @@ fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() 
     let why = vec!["status 503".to_owned()];
     let single = Reused::default();
     let mut kept = single;
-    kept.observe(Seconds::new(10.0), PerSecond::new(50.0), PerSecond::new(1.0));
+    for _ in 0..2 {
+        kept.observe(Seconds::new(10.0), PerSecond::new(50.0), PerSecond::new(1.0));
+    }
     let answering = |mut reused: Reused| {
         for _ in 0..2 {
             let period = Period {
                 sent: 50.0,
                 kept: 50.0,
+                failed_answers: 0.0,
                 in_flight: Some(5.0),
             };
-            reused.take(Seconds::new(1.0), Some(period));
+            reused.take(Seconds::new(1.0), Some(period), false);
         }
         reused
     };
@@ -104,4 +107,64 @@ fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() 
     assert_eq!(seen(Found::Answering, Some(0.0), answering(single)).0, yes);
     assert_eq!(seen(Found::Answering, None, answering(kept)).0, yes);
     assert_eq!(seen(Found::Answering, None, answering(single)).0, no);
+}
+
+#[test]
+fn a_check_that_is_not_answered_is_in_doubt_while_connections_may_hold_the_workers_and_somebody_listens() {
+    // One that lets its checks wait, and one at whose port nobody listens.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listeners = [silent, gone];
+    let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 2]));
+    let targets = listeners.iter().map(|listener| {
+        let address = listener.local_addr().unwrap();
+        crate::resize::CheckTarget::parse(&format!("http://{address}/health")).unwrap()
+    });
+    let targets: Vec<_> = targets.collect();
+    let mut parts = parts(&listeners, &wanted, &TakenOut::default());
+    let tuning = parts.tuning;
+    let [_silent, gone] = listeners;
+    drop(gone);
+    let (every, limit) = (Duration::from_millis(50), Duration::from_millis(100));
+    parts.checks = crate::resize::Checks::start(targets, every, limit).unwrap();
+    let mut servers = found(parts);
+    servers.fleet = Fleet::found(tuning, &[Found::Answering; 2], Seconds::ZERO).unwrap();
+    let mut kept = Reused::default();
+    for _ in 0..2 {
+        kept.observe(Seconds::new(10.0), PerSecond::new(50.0), PerSecond::new(1.0));
+    }
+    // It answered, then it was asked nothing for so long.
+    let idle = |seconds: u32| {
+        let mut idle = kept;
+        idle.take(Seconds::new(1.0), None, true);
+        (0..seconds).for_each(|_| idle.take(Seconds::new(1.0), None, false));
+        idle
+    };
+    let counted = || {
+        Some(Shown::Counted(Counted {
+            length_s: 1.0,
+            ..Counted::default()
+        }))
+    };
+    let unread = || Some(Shown::Unknown("unread".to_owned()));
+    let nobody = || Some(Shown::Nobody);
+    let mut seen = |reused: Reused, shown: fn() -> Option<Shown>| {
+        servers.reused = vec![reused; 2];
+        let look = servers.parts.balancer.look(Duration::ZERO);
+        let seen = servers.check(&[shown(), shown()], &look, &[None, None]);
+        let troubled = seen.iter().map(|seen| seen.trouble.len() > 1);
+        let health = servers.health.iter().zip(troubled);
+        health
+            .map(|(health, troubled)| (health.answering, health.in_doubt, troubled))
+            .collect::<Vec<_>>()
+    };
+    // That it answered a moment ago tells more than its check, unless nobody is there.
+    let (well, doubted, dead) = ((true, false, false), (true, true, true), (false, false, true));
+    assert_eq!(seen(idle(1), counted), [well, well]);
+    assert_eq!(seen(idle(1), nobody), [dead, dead]);
+    for shown in [counted, unread] {
+        assert_eq!(seen(idle(20), shown), [doubted, dead]);
+        assert_eq!(seen(idle(70), shown), [dead, dead]);
+    }
+    assert_eq!(seen(idle(20), nobody), [dead, dead]);
 }

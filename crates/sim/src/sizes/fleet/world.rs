@@ -411,6 +411,7 @@ impl<'a> World<'a> {
             powered: Some(self.power[at] != Power::Off),
             connections: Some(self.machines[at].requests() as u64),
             command_failed: false,
+            in_doubt: false,
         }
     }
 
