@@ -297,6 +297,10 @@ fn of_many_servers_those_in_trouble_are_shown_and_their_figures_fit_80_columns()
         })
         .collect();
     parts[8].trouble.push("does not answer".to_owned());
+    parts[1].trouble.push(
+        "set --backend-idle 0 at headroom gateway: connections to it stay open, which is a long story"
+            .to_owned(),
+    );
     let tick = Tick {
         at: Seconds::new(1.0),
         target: Some(Seconds::from_millis(250.0)),
@@ -310,6 +314,12 @@ fn of_many_servers_those_in_trouble_are_shown_and_their_figures_fit_80_columns()
         assert!(row(name).is_some(), "{name}: {lines:#?}");
     }
     assert!(row("web9 ").unwrap().contains("does not answer"));
+    // A long one leaves room for what the server does meanwhile.
+    let web2 = row("web2 ").unwrap();
+    assert!(
+        web2.contains("set --backend-idle 0 at head") && web2.contains("arrive 123"),
+        "{web2}"
+    );
     assert!(row("web6 ").is_none(), "{lines:#?}");
     let web1 = row("web1 ").unwrap();
     assert!(

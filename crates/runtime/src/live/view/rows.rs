@@ -1,7 +1,7 @@
 //! The parts of a run, a line each.
 
 use super::Screen;
-use super::text::cut;
+use super::text::{CUT, cut};
 use crate::live::news::of_class;
 use headroom_units::{CapacityKind, Fact, Part, Quantity, Role, Sensor};
 use ratatui::style::{Color, Modifier, Style};
@@ -9,6 +9,8 @@ use ratatui::text::{Line, Span};
 
 /// A row narrower than this has its quantities in short words.
 const NARROW: usize = 110;
+/// What is wrong with a part has so many thirds of the room at least.
+const TROUBLE: usize = 2;
 
 impl Screen {
     /// A part of the run in a line of this width: its state, what is wrong with it, and its values; what has no room ends in a sign.
@@ -21,10 +23,6 @@ impl Screen {
         };
         let (name, state) = (format!("{:<14} ", part.name), format!("{state:<14} "));
         let room = width.saturating_sub(name.chars().count() + state.chars().count());
-        let mut trouble = part.trouble.join("; ");
-        if !trouble.is_empty() {
-            trouble = cut(&format!("{trouble}  "), room);
-        }
         let values = match part.role {
             Role::Class => of_class(part, "; all "),
             _ => {
@@ -56,7 +54,18 @@ impl Screen {
                 capacity.into_iter().chain(values).collect::<Vec<_>>().join("  ")
             }
         };
-        let values = cut(&values, room - trouble.chars().count());
+        // What is wrong has most of the room, and does not hide what the part does meanwhile.
+        let left = room.saturating_sub(values.chars().count());
+        let trouble = match part.trouble.is_empty() {
+            true => String::new(),
+            false => cut(
+                &format!("{}  ", part.trouble.join("; ")),
+                left.max(room * TROUBLE / 3),
+            ),
+        };
+        let gap = usize::from(trouble.ends_with(CUT));
+        let trouble = trouble + &" ".repeat(gap);
+        let values = cut(&values, room.saturating_sub(trouble.chars().count()));
         Line::from(vec![
             Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
             Span::styled(state, Style::new().fg(colour)),
