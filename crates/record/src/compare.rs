@@ -248,8 +248,8 @@ pub(crate) fn faults(run: &RunSummary) -> Vec<String> {
             "nodes were missing",
         ),
         (
-            run.slo.periods_unknown,
-            run.slo.periods_judged,
+            run.slo.periods_unknown + run.slo.periods_unmeasured,
+            run.slo.periods_judged + run.slo.periods_unmeasured,
             "latency is unknown",
         ),
         (run.dropped_periods, recorded, "nothing was recorded"),

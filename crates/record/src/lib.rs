@@ -106,7 +106,7 @@ pub use provenance::{Experiment, Provenance, built_from, fingerprint, fingerprin
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use summary::{
     ClassSummary, Conditions, CoresSummary, EnergySummary, LatencyMs, NodesSummary, PowerSummary,
-    RequestCounts, RunSummary, SloSummary, SourcedEnergy,
+    RequestCounts, RunSummary, SloSummary, SourcedEnergy, unmeasured_text,
 };
 pub use table::summary_table;
 pub use totals::{RunTotals, WARM_UP_PERIODS};

@@ -62,6 +62,9 @@ pub struct Slo {
     pub target: Seconds,
     /// The guard α: a law acts when the percentile passes α T. `None` for a law without one.
     pub guard: Option<Ratio>,
+    /// Whether the run is configured without anything that measures latencies: whether it keeps its SLO nobody can tell then.
+    #[serde(default)]
+    pub is_unmeasured: bool,
 }
 
 impl Slo {

@@ -119,6 +119,7 @@ impl RunSummary {
     pub fn in_short(&self) -> String {
         let slo = &self.slo;
         let mut kept = match slo.periods_over {
+            _ if slo.periods_unmeasured > 0 => slo.unmeasured_text(),
             _ if slo.is_without_requests() => "no requests".to_owned(),
             Some(_) => {
                 let (asked, over) = slo.over_of_asked().unwrap_or_default();
@@ -251,6 +252,9 @@ pub struct SloSummary {
     /// Judged periods that count as over only because their latency is unknown.
     #[serde(default)]
     pub periods_unknown: u64,
+    /// Periods that are not judged: they had requests, and nothing that the run was configured with measures latencies.
+    #[serde(default)]
+    pub periods_unmeasured: u64,
     /// Judged periods in which no request came, ended or was being served: none of them is over, and none shows that the SLO was kept.
     #[serde(default)]
     pub periods_without_requests: u64,
@@ -259,7 +263,17 @@ pub struct SloSummary {
 impl SloSummary {
     /// Whether periods were judged and none of them had a request.
     pub const fn is_without_requests(&self) -> bool {
-        self.periods_judged > 0 && self.periods_without_requests == self.periods_judged
+        self.periods_judged > 0
+            && self.periods_without_requests == self.periods_judged
+            && self.periods_unmeasured == 0
+    }
+
+    /// What is known where nothing measured latencies: `latency unknown in 94 of 94 periods`, of those with requests.
+    pub fn unmeasured_text(&self) -> String {
+        let share = self.periods_over.map_or(0.0, Ratio::get);
+        let over = (share * self.periods_judged as f64).round() as u64;
+        let asked = self.periods_judged.saturating_sub(self.periods_without_requests);
+        unmeasured_text(over, asked, self.periods_unmeasured)
     }
 
     /// The share of [`Self::over_of_asked`].
@@ -268,8 +282,12 @@ impl SloSummary {
     }
 
     /// Judged periods in which something was asked, and the share of them that was over the target; `None` where there are none. A period without
-    /// a query keeps no SLO, and hides none that was missed.
+    /// a query keeps no SLO, and hides none that was missed. Nor is it known where latencies were not measured: only those that failed or stood
+    /// still are judged then.
     pub fn over_of_asked(&self) -> Option<(u64, Ratio)> {
+        if self.periods_unmeasured > 0 {
+            return None;
+        }
         let asked = self.periods_judged.checked_sub(self.periods_without_requests)?;
         let over = self.periods_over?.get() * self.periods_judged as f64;
         (asked > 0).then(|| (asked, Ratio::new((over / asked as f64).min(1.0))))
@@ -297,6 +315,17 @@ impl SloSummary {
             }
             None => "judged periods over the target".to_owned(),
         }
+    }
+}
+
+/// Of so many judged periods with requests those over the target, beside so many that are not judged because nothing measures latencies:
+/// `latency unknown in 94 of 94 periods`.
+pub fn unmeasured_text(over: u64, asked: u64, unmeasured: u64) -> String {
+    let all = asked + unmeasured;
+    let unknown = format!("latency unknown in {unmeasured} of {all} periods");
+    match over {
+        0 => unknown,
+        over => format!("{over} failed or stood still, {unknown}"),
     }
 }
 

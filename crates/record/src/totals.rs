@@ -1,9 +1,11 @@
 //! The running sums of a run, from which its summary is computed.
 
+mod notes;
+
 use crate::clock::unix_ms;
 use crate::histogram::{self, MAX_LATENCY};
 use crate::lengths::LongPeriods;
-use crate::model::{MAX_PARTS, PeriodRecord, RunMeta, Slo, World, micros_at};
+use crate::model::{PeriodRecord, RunMeta, Slo, World, micros_at};
 use crate::part_totals::PartTotals;
 use crate::summary::{
     Conditions, CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
@@ -31,6 +33,8 @@ const OTHER_RULES: &str = "other rules";
 #[derive(Clone, Debug)]
 pub struct RunTotals {
     target: Option<Seconds>,
+    /// Whether nothing that the run was configured with measures latencies.
+    is_unmeasured: bool,
     /// How long periods are to be; `None` where their lengths are not held against anything.
     usual_period: Option<Seconds>,
     counts: Counts,
@@ -44,6 +48,8 @@ enum Verdict {
     Over,
     /// Nobody can show that the SLO was kept: counted as over, and counted apart as well.
     Unknown,
+    /// Nothing was to measure the latency: not judged.
+    Unmeasured,
 }
 
 /// The sums without the histogram; what the file keeps as JSON.
@@ -60,6 +66,8 @@ pub(crate) struct Counts {
     judged: u64,
     over: u64,
     unknown: u64,
+    /// Not judged, since nothing was to measure the latency.
+    unmeasured: u64,
     /// Judged periods without a request.
     empty: u64,
     /// What the last period's decision says of a comparison that is under way.
@@ -137,13 +145,31 @@ impl Counts {
         Verdict::Kept
     }
 
-    fn add(&mut self, period: &PeriodRecord, target: Option<Seconds>) {
+    /// The same of a run in which nothing measures latencies: what was not lost, did not fail and did not stand still may have been late.
+    fn judge_unmeasured(&self, period: &PeriodRecord, target: Seconds) -> Verdict {
+        let is_unmeasured = period.slo_latency.is_none() && !period.telemetry_lost && !self.is_empty(period);
+        match self.judge(period, target) {
+            Verdict::Unknown | Verdict::Kept if is_unmeasured => Verdict::Unmeasured,
+            verdict => verdict,
+        }
+    }
+
+    /// Whether no request came, ended or was being served at its beginning or its end.
+    fn is_empty(&self, period: &PeriodRecord) -> bool {
+        period.is_without_requests() && self.in_flight_before == 0
+    }
+
+    fn add(&mut self, period: &PeriodRecord, target: Option<Seconds>, is_unmeasured: bool) {
         if let Some(target) = target.filter(|_| self.periods >= WARM_UP_PERIODS) {
-            let verdict = self.judge(period, target);
-            self.judged += 1;
-            self.over += u64::from(verdict != Verdict::Kept);
+            let verdict = match is_unmeasured {
+                true => self.judge_unmeasured(period, target),
+                false => self.judge(period, target),
+            };
+            self.judged += u64::from(verdict != Verdict::Unmeasured);
+            self.over += u64::from(matches!(verdict, Verdict::Over | Verdict::Unknown));
             self.unknown += u64::from(verdict == Verdict::Unknown);
-            self.empty += u64::from(period.is_without_requests() && self.in_flight_before == 0);
+            self.unmeasured += u64::from(verdict == Verdict::Unmeasured);
+            self.empty += u64::from(self.is_empty(period));
         }
         self.periods += 1;
         self.last_index = Some(period.index);
@@ -222,6 +248,7 @@ impl RunTotals {
         histogram::add(&mut latency, buckets);
         Self {
             target,
+            is_unmeasured: false,
             usual_period: None,
             counts,
             latency,
@@ -237,6 +264,16 @@ impl RunTotals {
         }
     }
 
+    /// The same of a run, or not, in which nothing measures latencies: a period with requests whose latency is unknown is not judged then, unless
+    /// it counts as over for another reason.
+    #[must_use]
+    pub fn unmeasured(self, is_unmeasured: bool) -> Self {
+        Self {
+            is_unmeasured,
+            ..self
+        }
+    }
+
     /// Adds a period and the latencies, in microseconds, of the requests that were answered in it.
     ///
     /// The period counts as over the target where its latency at the SLO's percentile exceeds it; and, where no
@@ -244,7 +281,8 @@ impl RunTotals {
     /// failed and none was answered; where the oldest request being served is
     /// older than the target, or must be (none ended in a period longer than the target); where the period's
     /// telemetry was lost, since an SLO that nobody can show to be kept is not one that was kept. Any other
-    /// period, above all one without requests, counts as kept. The first [`WARM_UP_PERIODS`] count as neither.
+    /// period, above all one without requests, counts as kept; in a run without anything that measures latencies
+    /// ([`Self::unmeasured`]) only one without requests does, and the others are not judged. The first [`WARM_UP_PERIODS`] count as neither.
     pub fn add(&mut self, period: &PeriodRecord, latencies: &Histogram<u64>) {
         self.add_buckets(period, &histogram::buckets(latencies));
     }
@@ -256,7 +294,7 @@ impl RunTotals {
 
     /// Adds a period whose latencies are not at hand: those of the run as a whole are then of the others.
     pub fn add_row(&mut self, period: &PeriodRecord) {
-        self.counts.add(period, self.target);
+        self.counts.add(period, self.target, self.is_unmeasured);
         if let Some(usual) = self.usual_period {
             self.counts.long.add(period.duration, usual);
         }
@@ -265,6 +303,11 @@ impl RunTotals {
     /// Of the judged periods that had requests, as [`SloSummary::over_of_asked`] has them, those over the target; and how many there are.
     pub const fn over_of_asked(&self) -> (u64, u64) {
         (self.counts.over, self.counts.judged - self.counts.empty)
+    }
+
+    /// Periods with requests that are not judged because nothing measures their latency.
+    pub const fn periods_unmeasured(&self) -> u64 {
+        self.counts.unmeasured
     }
 
     pub(crate) fn counts(&self) -> &Counts {
@@ -322,6 +365,7 @@ impl RunTotals {
                 }),
                 periods_judged: counts.judged,
                 periods_unknown: counts.unknown,
+                periods_unmeasured: counts.unmeasured,
                 periods_without_requests: counts.empty,
             },
             energy_over_bound: meta
@@ -412,89 +456,6 @@ impl RunTotals {
             known_share,
             by_source: if sole.is_some() { Vec::new() } else { by_source },
         }
-    }
-
-    fn notes(&self, meta: &RunMeta) -> Vec<String> {
-        let counts = &self.counts;
-        let mut notes = meta.notes.clone();
-        if counts.energy_j.len() > 1 {
-            let parts: Vec<String> = counts
-                .energy_j
-                .iter()
-                .map(|(source, joules)| format!("{joules:.1} J {source}"))
-                .collect();
-            notes.push(format!(
-                "the source of power changed during the run: {}; these are not added up",
-                parts.join(", ")
-            ));
-        }
-        if counts.energy_unknown > 0 && !counts.energy_j.is_empty() {
-            notes.push(format!(
-                "energy is unknown in {} of {} periods: the sum, and the energy per request, are of the others",
-                counts.energy_unknown, counts.periods
-            ));
-        }
-        if counts.levers_lost > 0 {
-            notes.push(format!(
-                "in {} of {} periods a lever was not in force as commanded, or another one held the cap",
-                counts.levers_lost, counts.periods
-            ));
-        }
-        notes.extend(counts.long.note(counts.periods, meta.period));
-        if counts.nodes_missing > 0 {
-            notes.push(format!(
-                "in {} of {} periods nodes could not be reached: they count as having everything on, and energy is \
-                 unknown then",
-                counts.nodes_missing, counts.periods
-            ));
-        }
-        if counts.energy_j.is_empty() && counts.periods > 0 {
-            notes.push("energy is unknown: no power meter answered during the run".to_owned());
-        }
-        if meta.slo.is_some() && counts.judged == 0 && counts.periods > 0 {
-            notes.push(format!(
-                "no period was held against the target: the first {WARM_UP_PERIODS} are not, and the run has {}",
-                counts.periods
-            ));
-        }
-        let energy_j: f64 = counts.energy_j.values().sum();
-        if let Some(bound) = meta
-            .energy_bound
-            .filter(|bound| energy_j < bound.get() && counts.energy_unknown == 0)
-        {
-            notes.push(format!(
-                "{energy_j:.1} J are less than the {:.1} J that whoever keeps the SLO promptly needs at least, on the mean: it answered late, \
-                 or not all, or by chance large requests met at one server",
-                bound.get()
-            ));
-        }
-        if let Some(slo) = meta.slo.filter(|slo| self.quantile(*slo).is_none()) {
-            notes.push(format!(
-                "{} requests failed and {} were answered: {} of the run is missed, and latencies are those of the \
-                 answered ones",
-                self.missed(),
-                counts.completed,
-                slo.name()
-            ));
-        }
-        if counts.parts.cut_periods > 0 {
-            notes.push(format!(
-                "{} of {} periods had more than {MAX_PARTS} parts: the others are not recorded",
-                counts.parts.cut_periods, counts.periods
-            ));
-        }
-        if let Some(comparing) = &counts.comparing {
-            notes.push(format!(
-                "a comparison was under way at the end, and what it had so far is in no table: {comparing}"
-            ));
-        }
-        if counts.unknown > 0 {
-            notes.push(format!(
-                "{} periods count as over the target because their latency is unknown",
-                counts.unknown
-            ));
-        }
-        notes
     }
 }
 

@@ -186,6 +186,7 @@ impl Cluster {
         let slo = config.slo.slo(document)?;
         let mut notes = config.law.notes(slo);
         notes.extend(config.in_hand_note());
+        notes.extend(config.unmeasured_note());
         if args.dry_run && !args.check {
             notes.push("dry run: nothing is done".to_owned());
         }

@@ -44,6 +44,7 @@ impl Watched<'_> {
                 percentile: scenario.service.percentile,
                 target,
                 guard: guard.map(|guard| Ratio::new(guard / target)),
+                is_unmeasured: false,
             }),
             power_source: Some(Source::Simulated),
             notes: vec!["simulated: every figure is a model's, none was measured on a machine".to_owned()],

@@ -81,6 +81,10 @@ fn verdict(run: &RunData) -> String {
     let slo = summary.slo.text();
     let kept = match summary.slo.periods_over {
         None if run.info.meta.slo.is_none() => "The run was held to no SLO".to_owned(),
+        _ if summary.slo.periods_unmeasured > 0 => format!(
+            "The SLO was {slo}; whether it was kept is not known: {}",
+            summary.slo.unmeasured_text()
+        ),
         None => format!("The SLO was {slo}; the run is too short to judge it"),
         Some(_) if summary.slo.is_without_requests() => {
             format!(
@@ -269,7 +273,10 @@ fn cards(run: &RunData) -> String {
             state(slo_ms.map(|ms| ms > target_ms)),
         );
         let over = summary.slo.share_over();
-        let judged = format!("of {}", judged(run));
+        let judged = match summary.slo.periods_unmeasured {
+            0 => format!("of {}", judged(run)),
+            _ => summary.slo.unmeasured_text(),
+        };
         let too_many = state(over.map(|over| over > Ratio::new(0.02)));
         add(
             "Judged periods over the target",

@@ -447,3 +447,53 @@ fn a_live_run_and_its_simulation_stand_side_by_side() {
         Err(Error::NothingToCompare)
     ));
 }
+
+#[test]
+fn of_a_run_in_which_nothing_measures_latencies_nobody_says_that_it_was_late_or_kept_its_slo() {
+    let unmeasured = |name: &str| {
+        let mut meta = meta(name);
+        meta.slo = meta.slo.map(|slo| headroom_record::Slo {
+            is_unmeasured: true,
+            ..slo
+        });
+        meta
+    };
+    let of = |failures: fn(u64) -> u64| {
+        let one = |index| PeriodRecord {
+            slo_latency: None,
+            failures: failures(index),
+            ..period(index)
+        };
+        (0..104).map(one).collect::<Vec<_>>()
+    };
+    let runs = vec![
+        (unmeasured("elastic"), of(|_| 0)),
+        (unmeasured("elastic"), of(|index| u64::from(index >= 94))),
+    ];
+    let (_folder, archive, ids) = archive(runs);
+    for (id, said) in ids.into_iter().zip([
+        "latency unknown in 94 of 94 periods",
+        "10 failed or stood still, latency unknown in 84 of 94 periods",
+    ]) {
+        let summary = archive.summary(id).unwrap();
+        assert!(
+            summary
+                .in_short()
+                .starts_with(&format!("P95 under 250 ms: {said}")),
+            "{}",
+            summary.in_short()
+        );
+        let html = report::run_html(&archive, id).unwrap();
+        let headline = format!("The SLO was P95 under 250 ms; whether it was kept is not known: {said}");
+        assert!(html.contains(&headline), "{headline}");
+        for wrong in ["was broken", "was kept in", "count as over the target"] {
+            assert!(!html.contains(wrong), "{wrong}");
+        }
+        let said = summary_table(&[summary]);
+        assert!(
+            said.contains("nothing that this run was configured with measures latencies"),
+            "{said}"
+        );
+        assert!(!said.contains("100.00"), "{said}");
+    }
+}

@@ -284,6 +284,49 @@ fn a_service_that_stands_still_is_over_its_target() {
     );
 }
 
+/// As behind an HAProxy whose log nobody reads: it counts requests, and times none.
+#[test]
+fn a_period_whose_latency_nothing_was_to_measure_is_not_judged_unless_it_failed_or_stood_still() {
+    let counted = |completions, failures, in_flight| PeriodRecord {
+        completions,
+        failures,
+        in_flight,
+        ..PeriodRecord::new(0, Seconds::ZERO, Seconds::new(1.0), None)
+    };
+    let lost = PeriodRecord {
+        telemetry_lost: true,
+        ..counted(0, 0, 0)
+    };
+    let verdict = |is_unmeasured: bool, periods: &[PeriodRecord]| {
+        let mut totals = RunTotals::new(TARGET).unmeasured(is_unmeasured);
+        let warm_up = vec![counted(0, 0, 0); 10];
+        warm_up
+            .iter()
+            .chain(periods)
+            .for_each(|period| totals.add_row(period));
+        let slo = totals.summary(&meta("elastic")).slo;
+        let over = slo.periods_over.map(Ratio::get);
+        (
+            slo.periods_judged,
+            over,
+            slo.periods_unknown,
+            slo.periods_unmeasured,
+        )
+    };
+    let answered = [counted(95, 0, 4)];
+    assert_eq!(verdict(true, &answered), (0, None, 0, 1));
+    assert_eq!(verdict(false, &answered), (1, Some(1.0), 1, 0));
+    // What has just come may still be late.
+    assert_eq!(verdict(true, &[counted(0, 0, 3)]), (0, None, 0, 1));
+    for over in [counted(95, 5, 4), lost] {
+        let (judged, share, _, unmeasured) = verdict(true, &[over]);
+        assert_eq!((judged, share, unmeasured), (1, Some(1.0), 0));
+    }
+    let stands = [counted(0, 0, 3), counted(0, 0, 3)];
+    assert_eq!(verdict(true, &stands), (1, Some(1.0), 0, 1));
+    assert_eq!(verdict(true, &[counted(0, 0, 0)]), (1, Some(0.0), 0, 0));
+}
+
 #[test]
 fn energies_of_two_sources_stand_side_by_side() {
     let mut modelled = period(1, 1.0);

@@ -33,6 +33,7 @@ pub fn meta(law: &str) -> RunMeta {
             percentile: 95.0,
             target: Seconds::from_millis(TARGET_MS),
             guard: Some(Ratio::new(0.8)),
+            is_unmeasured: false,
         }),
         power_source: Some(Source::Estimated),
         notes: vec!["power is estimated by a model: this machine has no RAPL".to_owned()],

@@ -425,6 +425,7 @@ impl ControlLoop<'_, '_> {
             requests_refused: refused,
             outcomes,
             telemetry_lost,
+            is_unmeasured: self.telemetry.is_none(),
             parts: period.parts,
         }
     }

@@ -152,6 +152,8 @@ pub fn run(
             guard: law
                 .guard()
                 .map(|guard| Ratio::new(guard / plan.frame.slo.target())),
+            // A device counts requests, and measures none.
+            is_unmeasured: telemetry.is_none(),
         }),
         power_source: plan.power_source,
         notes: notes.clone(),

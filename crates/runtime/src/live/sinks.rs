@@ -7,7 +7,9 @@ use super::tick::Tick;
 use super::view::View;
 use hdrhistogram::Histogram;
 use headroom_console::say;
-use headroom_record::{LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder, RunTotals};
+use headroom_record::{
+    LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder, RunTotals, unmeasured_text,
+};
 use headroom_units::Seconds;
 use std::sync::Arc;
 
@@ -117,13 +119,22 @@ pub(super) struct Late(Option<RunTotals>);
 
 impl Late {
     pub(super) fn count(&mut self, tick: &Tick) {
-        let totals = self.0.get_or_insert_with(|| RunTotals::new(tick.target));
+        let totals = self
+            .0
+            .get_or_insert_with(|| RunTotals::new(tick.target).unmeasured(tick.is_unmeasured));
         totals.add_row(&requests(tick));
     }
 
     /// Those over the target, and of how many judged periods that had requests.
     pub(super) fn of_judged(&self) -> (u64, u64) {
         self.0.as_ref().map_or((0, 0), RunTotals::over_of_asked)
+    }
+
+    /// What is known of them where periods are not judged because nothing measures their latency.
+    pub(super) fn unmeasured(&self) -> Option<String> {
+        let unmeasured = self.0.as_ref()?.periods_unmeasured();
+        let (late, judged) = self.of_judged();
+        (unmeasured > 0).then(|| unmeasured_text(late, judged, unmeasured))
     }
 }
 
@@ -222,8 +233,12 @@ impl Lines {
         }
         let (late, _) = self.late.of_judged();
         let periods = if late == 1 { "period" } else { "periods" };
+        let late = self
+            .late
+            .unmeasured()
+            .unwrap_or_else(|| format!("{late} {periods} late"));
         format!(
-            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {setting}  {power}  {late} {periods} late  {why}",
+            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms{oldest}  {:.1}/s  {setting}  {power}  {late}  {why}",
             tick.at.get(),
             self.law,
             tick.observation.demand().map_or(0.0, |rate| rate.get()),
@@ -285,6 +300,36 @@ mod tests {
         assert!(lines.line(&tick).contains("  1 period late"));
         lines.late.count(&tick);
         assert!(lines.line(&tick).contains("  2 periods late"));
+    }
+
+    #[test]
+    fn where_nothing_measures_latencies_no_period_is_called_late() {
+        let mut lines = Lines::new("elastic", Some(10));
+        let mut tick = Tick {
+            target: Some(Seconds::from_millis(500.0)),
+            is_unmeasured: true,
+            ..Tick::default()
+        };
+        tick.observation.traffic = Some(Traffic {
+            arrivals: 95,
+            completions: 95,
+            ..Traffic::default()
+        });
+        for _ in 0..headroom_record::WARM_UP_PERIODS + 3 {
+            lines.late.count(&tick);
+        }
+        let line = lines.line(&tick);
+        assert!(
+            line.contains("  latency unknown in 3 of 3 periods  ") && !line.contains("late "),
+            "{line}"
+        );
+        // The same where a source is configured, and says nothing.
+        tick.is_unmeasured = false;
+        lines.late = Late::default();
+        for _ in 0..headroom_record::WARM_UP_PERIODS + 3 {
+            lines.late.count(&tick);
+        }
+        assert!(lines.line(&tick).contains("  3 periods late  "));
     }
 
     #[test]

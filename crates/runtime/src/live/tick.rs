@@ -74,6 +74,8 @@ pub struct Tick {
     pub outcomes: Outcomes,
     /// Whether telemetry was expected, and did not come.
     pub telemetry_lost: bool,
+    /// Whether nothing that the run was configured with measures latencies: one that is not known is no sign of anything then.
+    pub is_unmeasured: bool,
     /// The cluster, its nodes and its gateways, where the run has such.
     pub parts: Vec<Part>,
 }

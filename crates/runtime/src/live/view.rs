@@ -330,14 +330,20 @@ impl Screen {
         };
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let (late, judged) = self.late.of_judged();
-        let over = Style::new().fg(if late > 0 { Color::Red } else { Color::Green });
+        let unmeasured = self.late.unmeasured();
+        let over = Style::new().fg(match (late, &unmeasured) {
+            (0, None) => Color::Green,
+            (0, Some(_)) => Color::Yellow,
+            _ => Color::Red,
+        });
         let first = |is_short: bool| {
             let name = if is_short { "" } else { "headroom  " };
             let mut first = vec![Span::styled(format!("{name}law {}  ", heading.law), bold)];
             if self.target().is_some() {
-                let of = match is_short {
-                    true => format!("{late}/{judged} late  "),
-                    false => format!("{late} of {judged} judged periods over the target  "),
+                let of = match (is_short, &unmeasured) {
+                    (_, Some(unmeasured)) => format!("{unmeasured}  "),
+                    (true, None) => format!("{late}/{judged} late  "),
+                    (false, None) => format!("{late} of {judged} judged periods over the target  "),
                 };
                 first.push(Span::styled(of, over));
             }

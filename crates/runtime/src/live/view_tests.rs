@@ -269,6 +269,37 @@ fn periods_without_requests_are_no_base_of_those_that_are_late() {
 }
 
 #[test]
+fn where_nothing_measures_latencies_the_view_says_so_and_of_no_period_that_it_is_late() {
+    let mut screen = Screen::default();
+    screen.take(Message::Heading(Heading {
+        law: "elastic".to_owned(),
+        trace: "live traffic".to_owned(),
+        length: None,
+        notes: Vec::new(),
+    }));
+    for second in 1..=20 {
+        let mut tick = late(second, 3.0, 180);
+        tick.is_unmeasured = true;
+        tick.observation.traffic = Some(headroom_control::Traffic {
+            completions: 95,
+            ..headroom_control::Traffic::default()
+        });
+        screen.take(Message::Tick(Box::new(tick)));
+    }
+    for width in [80, 160] {
+        let first = drawn(&screen, width, 24).remove(0);
+        assert!(
+            first.contains("latency unknown in 10 of 10 periods  0 failed"),
+            "{first}"
+        );
+        assert!(
+            !first.contains("late ") && !first.contains("over the target"),
+            "{first}"
+        );
+    }
+}
+
+#[test]
 fn a_class_that_misses_says_how_many_connections_do_and_that_its_figures_are_of_all() {
     let gold = Part::new("gold", Role::Class)
         .in_state("missed")

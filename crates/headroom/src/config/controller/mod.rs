@@ -226,6 +226,16 @@ impl ControllerFile {
         })
     }
 
+    /// That a run cannot be judged by its SLO, where nothing is configured that measures latencies.
+    pub fn unmeasured_note(&self) -> Option<String> {
+        let measures = self.telemetry.is_some() || !self.gateways.is_empty() || self.cluster.queries;
+        (self.haproxy.is_some() && !measures).then(|| {
+            "nothing measures latencies, so whether slo.target_ms is kept will not be known: HAProxy's statistics socket counts requests only. Add \
+             [telemetry.haproxy], which reads HAProxy's log, or [telemetry.prometheus]; the servers are switched without it all the same"
+                .to_owned()
+        })
+    }
+
     /// One capacity for all servers, where a law is given one.
     pub fn given_capacity(&self) -> Option<PerSecond> {
         let given = |law: LawName| match law.as_str() {

@@ -208,3 +208,34 @@ fn behind_connections_that_haproxy_keeps_open_the_demand_is_what_it_counts() {
         ],
     );
 }
+
+/// Nothing reads HAProxy's log: it counts requests, and times none.
+#[test]
+fn a_run_in_which_nothing_measures_latencies_is_not_called_late() {
+    let site = Site::new(1, Service::Wiki);
+    site.boot(1);
+    let Some(_haproxy) = haproxy(&site) else { return };
+    let config = behind_haproxy(&site, &fixed(), "");
+    let note = "nothing measures latencies, so whether slo.target_ms is kept will not be known";
+    assert_has(succeeds(check(&config)).out(), &[note, "Add [telemetry.haproxy]"]);
+    let mut controller = resize(&config);
+    let _load = Load::to(site.front, CAPACITY_PER_S / 2);
+    // Its first line comes after ten seconds.
+    controller.says("what it knows of latencies", |said| {
+        said.contains("  latency unknown in ").then_some(())
+    });
+    controller.stop();
+    let slo = controller.json()["slo"].clone();
+    let of = |key: &str| slo[key].as_u64().unwrap();
+    assert!(of("periods_unmeasured") > 5, "{slo}");
+    assert_eq!(
+        (of("periods_unknown"), of("periods_judged")),
+        (0, of("periods_without_requests"))
+    );
+    assert!(slo["periods_over"].as_f64().unwrap_or(0.0) < 1e-9, "{slo}");
+    let unmeasured = format!(
+        "latency is unknown in {0} of {0} periods with requests",
+        of("periods_unmeasured")
+    );
+    assert_has(controller.json()["notes"].to_string(), &[note, &unmeasured]);
+}
