@@ -2,6 +2,7 @@
 
 use super::tick::Tick;
 use crate::oncall::REST;
+use headroom_control::resize::PowerState;
 use headroom_units::{Lever, Part, Role, Seconds, Sensor, Setting, Spread};
 use std::collections::BTreeMap;
 
@@ -180,12 +181,31 @@ impl Newsroom {
     }
 }
 
-/// What is new of a part; `before` is its state in the period before, where it was there.
-fn change(part: &Part, before: Option<&Option<String>>) -> Option<String> {
-    let why = match part.trouble.is_empty() {
+/// The states of a server that is switched and has not failed.
+const AS_COMMANDED: [PowerState; 8] = [
+    PowerState::Off,
+    PowerState::Booting,
+    PowerState::Warming,
+    PowerState::Serving,
+    PowerState::Leaving,
+    PowerState::Draining,
+    PowerState::Stopping,
+    PowerState::Maintenance,
+];
+
+/// Why a part is in its state, of what is wrong with it: a server that comes or goes as commanded does so whatever else is.
+fn why(part: &Part) -> String {
+    let is_commanded = |state: &str| AS_COMMANDED.iter().any(|one| state == one.name());
+    let is_told = part.role == Role::Node && part.state.as_deref().is_some_and(is_commanded);
+    match part.trouble.is_empty() || is_told {
         true => String::new(),
         false => format!(": {}", part.trouble.join("; ")),
-    };
+    }
+}
+
+/// What is new of a part; `before` is its state in the period before, where it was there.
+fn change(part: &Part, before: Option<&Option<String>>) -> Option<String> {
+    let why = why(part);
     match (before, &part.state) {
         (Some(Some(before)), Some(now)) if before != now => {
             Some(format!("{}: {before} \u{2192} {now}{why}", part.name))
@@ -338,6 +358,14 @@ mod tests {
             change(&part, Some(&booting)).unwrap(),
             "web2: booting \u{2192} failed (boot): no answer"
         );
+        // It serves although its last check was not answered, say: that is no reason to.
+        for state in ["warming", "serving", "off", "stopping"] {
+            let part = part.clone().in_state(state);
+            assert_eq!(
+                change(&part, Some(&booting)).unwrap(),
+                format!("web2: booting \u{2192} {state}")
+            );
+        }
         // What is wrong with one that stays as it is was logged when it began.
         assert_eq!(change(&part, Some(&part.state.clone())), None);
         let gateway = Part {
