@@ -4,7 +4,9 @@ use crate::commands::Command;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
+use std::error::Error;
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 /// Keeps a web service inside its latency SLO on the fewest watts.
 ///
@@ -53,7 +55,15 @@ impl Cli {
 
     /// Understands these words, the program's name first.
     fn parsed(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let matches = with_negative_numbers(Self::command()).try_get_matches_from(words)?;
+        let matches = with_negative_numbers(Self::command()).try_get_matches_from(words);
+        let matches = matches.map_err(|error| match no_number(&error) {
+            // Not formatted for a command: that would add the usage of the whole program.
+            Some(why) => clap::Error::raw(
+                ErrorKind::ValueValidation,
+                format!("{why}\n\nFor more information, try '--help'.\n"),
+            ),
+            None => error,
+        })?;
         Self::from_arg_matches(&matches)
     }
 }
@@ -66,6 +76,23 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
         false => arg,
     });
     command.mut_subcommands(with_negative_numbers)
+}
+
+/// Where a value is no number, of which the parsers of the standard library say that a digit is invalid: what it has to be.
+fn no_number(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text),
+        _ => None,
+    };
+    let (option, value) = text(ContextKind::InvalidArg).zip(text(ContextKind::InvalidValue))?;
+    let source = error.source()?;
+    let wanted = match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => "it is too large a number",
+        Some(_) => "write a whole number in digits, without a sign or a unit, such as 8",
+        None if source.is::<ParseFloatError>() => "write a number in digits, such as 8 or 0.5",
+        None => return None,
+    };
+    Some(format!("invalid value '{value}' for '{option}': {wanted}"))
 }
 
 /// Where the command that was asked for is one that this build was made without: what to do.
@@ -112,6 +139,40 @@ mod tests {
                 error.contains("invalid value '-") && error.contains(option),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_what_it_has_to_be() {
+        let whole = "write a whole number in digits, without a sign or a unit, such as 8";
+        let gateway = "gateway --listen 127.0.0.1:1 --backend http://a";
+        for (words, said) in [
+            (
+                format!("{gateway} --backend-idle none"),
+                format!("invalid value 'none' for '--backend-idle <N>': {whole}"),
+            ),
+            (
+                format!("{gateway} --max-queued -1"),
+                format!("invalid value '-1' for '--max-queued <N>': {whole}"),
+            ),
+            // With a range of its own.
+            (
+                format!("{gateway} --target-ms 250ms"),
+                format!("invalid value '250ms' for '--target-ms <MS>': {whole}"),
+            ),
+            (
+                format!("{gateway} --retries 99999999999"),
+                "99999999999 is not in 0..=4294967295".to_owned(),
+            ),
+            (
+                format!("{gateway} --backend-idle 99999999999999999999999"),
+                "it is too large a number".to_owned(),
+            ),
+        ] {
+            let words = ["headroom"].into_iter().chain(words.split(' '));
+            let error = Cli::parsed(words).unwrap_err().to_string();
+            assert!(error.contains(&said) && error.contains("--help"), "{error}");
+            assert!(!error.contains("Usage"), "{error}");
         }
     }
 
