@@ -299,7 +299,7 @@ impl Cluster {
                 parts.balancer = Box::new(servers::Unasked(parts.servers.len()));
             }
             let Some(mut servers) = Servers::find(parts, args.dry_run, servers::FIND, stop)
-                .map_err(|error| document.error("gateways", format!("{error:#}")))?
+                .map_err(|error| servers::unreliable(config, document, &error))?
             else {
                 return Ok(None);
             };

@@ -3,7 +3,7 @@
 use super::record::Place;
 use crate::check::Report;
 use crate::config::controller::ControllerFile;
-use headroom_console::{Document, Failure};
+use headroom_console::{ConfigError, Document, Failure};
 use headroom_control::capacity::QueueKind;
 use headroom_control::resize::{Energy, PowerState, kinds};
 use headroom_runtime::cluster::{AgentQueue, Gateways, WatchOptions};
@@ -12,12 +12,15 @@ use headroom_runtime::resize::balancer::{Admission, Balancer, Look, Member, Want
 use headroom_runtime::resize::{
     CheckTarget, Checks, HaproxyServers, Parts, Queue, ServerParts, Servers, SwitchWorker, TakenOut,
 };
+use headroom_telemetry::haproxy::{RowKind, StatisticsSocket};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// For how long the servers, their switches and the balancer are waited for at the start.
 pub const FIND: Duration = Duration::from_secs(10);
+/// How long an HAProxy has for an answer about what is wrong.
+const ASK: Duration = Duration::from_secs(1);
 /// An agent is asked for so many samples of a queue in one of the loop's periods, so that there always is a new one;
 const QUEUE_PARTS: u32 = 5;
 /// but in none shorter than this.
@@ -138,6 +141,47 @@ pub fn assemble(
         },
         period: config.control.period(),
     })
+}
+
+/// That the balancer cannot be relied on, at the key that it stands in: of an HAProxy it is asked once more which that is.
+pub fn unreliable(config: &ControllerFile, document: &Document, error: &anyhow::Error) -> ConfigError {
+    let Some((address, table)) = config.haproxy() else {
+        return document.error("gateways", format!("{error:#}"));
+    };
+    let socket = StatisticsSocket::new(address);
+    let (at, backend) = (socket.address(), &table.backend);
+    let backends = match socket.read(ASK) {
+        Ok(read) => read.rows.into_iter().filter(|row| row.kind == RowKind::Backend),
+        Err(_) => return document.error("haproxy.socket", format!("{error:#}")),
+    };
+    let backends: Vec<String> = backends.map(|row| row.proxy).collect();
+    if !backends.contains(backend) {
+        let why = format!(
+            "is {backend:?}, and the HAProxy at {at} has no such backend: write one of those that it has ({})",
+            backends.join(", ")
+        );
+        return document.error("haproxy.backend", why);
+    }
+    let Ok(rows) = socket.servers(backend, ASK) else {
+        return document.error("haproxy.socket", format!("{error:#}"));
+    };
+    let is_missing = |member: &String| rows.iter().all(|row| row.name != *member);
+    let mut members = config
+        .nodes
+        .iter()
+        .filter_map(|(name, node)| Some((name, node.server.member.as_ref()?)));
+    match members.find(|(_, member)| is_missing(member)) {
+        Some((name, member)) => {
+            let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+            let why = format!(
+                "is {member:?}, and HAProxy's backend {backend} has no such server: write the name of its `server` line, one of those that it \
+                 has ({})",
+                names.join(", ")
+            );
+            document.error(&format!("nodes.{name}.member"), why)
+        }
+        None => document.error("haproxy.socket", format!("{error:#}")),
+    }
 }
 
 /// The time between two samples of a queue that an agent reports.

@@ -2,7 +2,7 @@
 
 use super::{CAPACITY_PER_S, check, fixed, resize};
 use crate::common::site::{Service, Site};
-use crate::common::{Load, Program, assert_has, get, program_or_skipped, succeeds, until, wait};
+use crate::common::{Load, Program, assert_has, get, program_or_skipped, refused, succeeds, until, wait};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -238,4 +238,37 @@ fn a_run_in_which_nothing_measures_latencies_is_not_called_late() {
         of("periods_unmeasured")
     );
     assert_has(controller.json()["notes"].to_string(), &[note, &unmeasured]);
+}
+
+#[test]
+fn a_name_that_haproxy_does_not_know_is_told_at_its_line() {
+    let site = Site::new(1, Service::Wiki);
+    site.boot(1);
+    let Some(_haproxy) = haproxy(&site) else { return };
+    let config = behind_haproxy(&site, &fixed(), "");
+    let text = fs::read_to_string(&config).unwrap();
+    let told = |right: &str, wrong: &str, said: &[&str]| {
+        let line = 1 + text.lines().position(|line| line == right).unwrap();
+        fs::write(&config, text.replace(right, wrong)).unwrap();
+        let program = refused(check(&config), said);
+        assert_has(program.err(), &[&format!("resize.toml:{line}: ")]);
+        assert!(!program.err().contains("gateways"), "{}", program.err());
+    };
+    told(
+        "backend = \"app\"",
+        "backend = \"apps\"",
+        &["haproxy.backend: is \"apps\"", "no such backend", "it has (app)"],
+    );
+    told(
+        "member = \"web1\"",
+        "member = \"w1\"",
+        &[
+            "nodes.web1.member: is \"w1\"",
+            "HAProxy's backend app has no such server",
+            "it has (web1)",
+        ],
+    );
+    let socket = format!("socket = \"{}\"", site.path("haproxy.sock").display());
+    let nowhere = format!("socket = \"{}\"", site.path("nowhere.sock").display());
+    told(&socket, &nowhere, &["haproxy.socket: ", "nowhere.sock"]);
 }
