@@ -187,6 +187,7 @@ impl Cluster {
         let mut notes = config.law.notes(slo);
         notes.extend(config.in_hand_note());
         notes.extend(config.unmeasured_note());
+        notes.extend(config.queue_notes());
         if args.dry_run && !args.check {
             notes.push("dry run: nothing is done".to_owned());
         }

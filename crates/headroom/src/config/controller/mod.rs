@@ -236,6 +236,20 @@ impl ControllerFile {
         })
     }
 
+    /// Servers whose queue is watched at another port than requests go to, as far as their `member` tells it.
+    pub fn queue_notes(&self) -> Vec<String> {
+        let note = |(name, node): (&String, &NodeTable)| {
+            let watched = node.server.accept_queue?;
+            let member = node.server.member.as_deref()?;
+            let asked = port_of(member).filter(|port| *port != watched)?;
+            Some(format!(
+                "nodes.{name}.accept_queue: the queue of port {watched} is watched, while requests go to port {asked}, as its member is {member}: \
+                 write {asked}, unless what listens at {watched} takes those requests too"
+            ))
+        };
+        self.nodes.iter().filter_map(note).collect()
+    }
+
     /// One capacity for all servers, where a law is given one.
     pub fn given_capacity(&self) -> Option<PerSecond> {
         let given = |law: LawName| match law.as_str() {
@@ -277,6 +291,17 @@ impl ControllerFile {
     pub fn most_cores(&self) -> Option<Cores> {
         self.cluster.cores_max.map(Cores::new)
     }
+}
+
+/// The port of a backend's URL; `None` of what is none, such as a server's name in HAProxy.
+fn port_of(member: &str) -> Option<u16> {
+    let url: http::Uri = member.parse().ok()?;
+    let usual = match url.scheme_str()? {
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    Some(url.port_u16().unwrap_or(usual))
 }
 
 #[cfg(test)]

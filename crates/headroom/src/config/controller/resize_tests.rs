@@ -456,3 +456,31 @@ fn figures_that_cannot_be_of_a_server_are_refused() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+#[test]
+fn a_queue_at_another_port_than_requests_go_to_is_noted() {
+    let notes = |queue: &str, member: &str| {
+        let text = EXAMPLE.replacen("# accept_queue = 8080", queue, 1);
+        let text = text.replacen("member = \"http://10.0.0.11:8080\"", member, 1);
+        parse(&text).unwrap().0.queue_notes()
+    };
+    let own = "member = \"http://10.0.0.11:8080\"";
+    assert_eq!(notes("", own), [""; 0]);
+    assert_eq!(notes("accept_queue = 8080", own), [""; 0]);
+    let said = notes("accept_queue = 26013", own);
+    assert_eq!(said.len(), 1);
+    for part in [
+        "nodes.web1.accept_queue: the queue of port 26013 is watched",
+        "requests go to port 8080",
+        "write 8080",
+    ] {
+        assert!(said[0].contains(part), "{said:?}");
+    }
+    // The usual port of its scheme, and HAProxy's names, which tell none.
+    assert_eq!(
+        notes("accept_queue = 80", "member = \"http://10.0.0.11\""),
+        [""; 0]
+    );
+    assert_eq!(notes("accept_queue = 8080", "member = \"web1\""), [""; 0]);
+    assert_eq!(notes("accept_queue = 81", "member = \"http://[::1]\"").len(), 1);
+}
