@@ -88,6 +88,12 @@ struct Shown {
     faster: Option<(PerSecond, PerSecond)>,
 }
 
+/// What all workers of a server would serve that has become slower while clients hold some, and that at most.
+struct Slower {
+    all: PerSecond,
+    most: PerSecond,
+}
+
 /// What clients leave of a server may be too low by so much, by chance and as connections come and go between two counts of them.
 const HELD_NOISE: f64 = 1.3;
 
@@ -461,19 +467,24 @@ impl BusyTimeMonitor {
             }
             Capacity::Exact(_) | Capacity::About(_) => {
                 let serves_more = self.floor_of_held().is_some();
-                let evidence = match self.evidence.tells() && !serves_more {
-                    true => &mut self.evidence,
-                    false => &mut self.held_evidence,
+                let slower = self.slower_than_before().filter(|_| !serves_more);
+                let by_held = serves_more || slower.is_some() || !self.evidence.tells();
+                let evidence = match by_held {
+                    true => &mut self.held_evidence,
+                    false => &mut self.evidence,
                 };
                 let interval = evidence.interval(self.now_s, self.tuning.stale_s);
-                let more = match serves_more {
+                let hidden = match by_held {
                     true => self.clients.without_held(),
-                    // Who has left unanswered may have been worked for.
-                    false => self.clients.with_those_who_left(),
+                    false => self.clients.with_few_held(),
                 };
+                // Who has left unanswered may have been worked for.
+                let more = hidden * self.clients.with_those_who_left();
+                let most = slower.map_or(PerSecond::ZERO, |slower| slower.most);
                 // What it was before clients hid it may be outside of what is seen now.
-                let with =
-                    |value: PerSecond| interval.map(|[low, high]| [low.min(value), (high * more).max(value)]);
+                let with = |value: PerSecond| {
+                    interval.map(|[low, high]| [low.min(value), (high * more).max(most).max(value)])
+                };
                 (capacity.value().and_then(with), evidence.last_s())
             }
             Capacity::LowerBound(_) => (None, self.served.shown_s()),
@@ -483,13 +494,20 @@ impl BusyTimeMonitor {
         (interval, age)
     }
 
-    /// What the server takes at most, by what it serves while clients hold workers: as many connections as they hold
-    /// have as many of its workers at most, and the others serve what is served. `None` where that is not known.
-    fn left_of_held(&mut self) -> Option<PerSecond> {
+    /// What all its workers would serve, by what is served while clients hold some: as many connections as they hold have as many of its
+    /// workers at most, and the others serve what is served. `None` where that is not surely less than it was known to serve before: of
+    /// few connections one more or less that is held makes much of it.
+    fn slower_than_before(&mut self) -> Option<Slower> {
         self.clients.held()?;
-        self.held_evidence
-            .tells()
-            .then(|| self.held_evidence.rate() * self.clients.without_held())
+        let (now_s, stale_s) = (self.now_s, self.tuning.stale_s);
+        let is_known = self.evidence.tells() && self.held_evidence.tells();
+        let [_, high] = self.held_evidence.interval(now_s, stale_s).filter(|_| is_known)?;
+        let without = self.clients.without_held();
+        let times = self.clients.without_one_more().max(without * HELD_NOISE);
+        (high.get() * times < self.evidence.rate().get()).then(|| Slower {
+            all: self.held_evidence.rate() * without,
+            most: high * times,
+        })
     }
 
     /// What is known; no more than it was while clients leave what may be parts of requests, which a server is done with in no time.
@@ -546,11 +564,8 @@ impl BusyTimeMonitor {
             return Capacity::About(floor);
         }
         // One that has become slower meanwhile is not kept for what it was.
-        if let Some(most) = self.left_of_held()
-            && self.evidence.tells()
-            && most.get() * HELD_NOISE < self.evidence.rate().get()
-        {
-            return Capacity::About(most);
+        if let Some(slower) = self.slower_than_before() {
+            return Capacity::About(slower.all);
         }
         let rate = self.evidence.rate();
         let service_s = self.served.service_s().unwrap_or(0.0);

@@ -11,6 +11,10 @@
 //! and closes has left a request to work on, or a part of one that the server is done with in no time: nothing tells which. Where answers
 //! are counted (see [`super::answers`]) neither is taken for service, and what is doubted is what was done for those who left; where
 //! connections are kept open after the answer, accepts are counted and doubted.
+//!
+//! A few of each kind hide as much together as many of one: a worker that is not held works in vain for those who leave, so that what is
+//! left is the product of what each kind leaves. Where that is less by a tenth nothing is exact; where it is less by less than that the
+//! interval reaches as much higher.
 
 use super::answers::Answers;
 use super::evidence::Evidence;
@@ -20,8 +24,11 @@ use std::collections::VecDeque;
 use std::fmt;
 
 /// The share of the connections, those aside that were answered, whose clients hold a worker that makes what is served no capacity; and
-/// the share of those who wait that have gone, or left after sending something, which makes it doubtful.
+/// the share of those who wait that have gone, or left after sending something, which makes it doubtful; and what all of them hide together
+/// that makes it so.
 const SHARE: f64 = 0.1;
+/// Over how long fewer than that are counted: what they hide changes with each that comes and goes, and what is served meanwhile less.
+const FEW_HELD_S: f64 = 5.0;
 /// Fewer that have gone are no clients': a check that connects and closes is one of them where few wait, and there may be two checkers.
 const MIN_GONE: u64 = 3;
 /// A request takes long where it is as many times the mean, and this many seconds. Of lognormal ones of SCV 4 those that are worked on
@@ -47,15 +54,55 @@ pub(super) enum Doubt {
     Left(f64),
     /// The share of those accepted that are kept open after the answer, so that answers are not counted.
     KeptOpen(f64),
+    /// Each too few alone.
+    Together(Few),
+}
+
+/// Clients of which there are few of each kind, as shares of what they are counted among.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Few {
+    /// Those that hold a worker.
+    held: f64,
+    /// Those that have left unanswered, of those accepted where answers are counted, else of those who wait.
+    left: f64,
+    /// Those who wait and have gone without asking anything, where answers are not counted.
+    gone: f64,
+}
+
+impl Few {
+    /// The share of what all workers would serve that they hide.
+    fn hidden(self) -> f64 {
+        1.0 - (1.0 - self.held) * (1.0 - self.left) * (1.0 - self.gone)
+    }
+
+    /// That of the most.
+    fn rule(self) -> &'static str {
+        match self {
+            Self { held, left, gone } if held >= left.max(gone) => "held",
+            Self { left, gone, .. } if left >= gone => "cancelled",
+            _ => "gone",
+        }
+    }
 }
 
 impl Doubt {
-    pub(super) const fn rule(self) -> &'static str {
+    pub(super) fn rule(self) -> &'static str {
         match self {
             Self::Unanswered { .. } => "unanswered",
             Self::Gone(_) => "gone",
             Self::Cancelled(_) | Self::Left(_) => "cancelled",
             Self::KeptOpen(_) => "kept-open",
+            Self::Together(few) => few.rule(),
+        }
+    }
+}
+
+impl Doubt {
+    /// How long it takes to show: those that began as the last ones went are not seen for as long.
+    fn shows_after_s(self) -> f64 {
+        match self {
+            Self::Unanswered { for_s, times, .. } => LONG_S.max(for_s * LONG_TIMES / times),
+            _ => 0.0,
         }
     }
 }
@@ -93,6 +140,15 @@ impl fmt::Display for Doubt {
                 "{:.0} % of those it accepted are kept open: accepts are counted, whether they are answered or not",
                 share * 100.0
             ),
+            Self::Together(few) => write!(
+                f,
+                "the clients of {:.0} % of the requests that it has hold a worker, those of {:.0} % left before they were answered and \
+                 those of {:.0} % have gone: together they may hide {:.0} % of what it serves",
+                few.held * 100.0,
+                few.left * 100.0,
+                few.gone * 100.0,
+                few.hidden() * 100.0
+            ),
         }
     }
 }
@@ -102,6 +158,9 @@ impl fmt::Display for Doubt {
 pub(super) struct Clients {
     held: Option<Connections>,
     known: Option<Connections>,
+    /// The share of those on hand whose clients hold a worker, while that is too few to set aside what is served, and of how much time.
+    few_held: f64,
+    few_held_s: f64,
     /// Of those who wait now.
     gone: f64,
     cancelled: f64,
@@ -132,6 +191,10 @@ impl Connections {
     fn are_held(&self) -> bool {
         self.of_clients() > 0 && self.of_clients() as f64 >= SHARE * self.on_hand() as f64
     }
+
+    fn held_share(self) -> f64 {
+        self.of_clients() as f64 / self.on_hand().max(1) as f64
+    }
 }
 
 impl Clients {
@@ -161,6 +224,11 @@ impl Clients {
         self.gone = share(|found| found.gone);
         self.cancelled = share(|found| found.cancelled);
         let held = connections.filter(Connections::are_held);
+        if let Some(found) = connections.filter(|_| held.is_none()) {
+            let length_s = observation.length.get();
+            self.few_held_s = (self.few_held_s + length_s).min(FEW_HELD_S);
+            self.few_held += (found.held_share() - self.few_held) * (length_s / self.few_held_s).min(1.0);
+        }
         let was_held = std::mem::replace(&mut self.held, held).is_some();
         let since_s = now_s - held.filter(|_| !was_held)?.longest_s() - UNSEEN_S;
         while self.kept.back().is_some_and(|(at_s, _)| *at_s > since_s) {
@@ -187,15 +255,22 @@ impl Clients {
             None if self.kept_open >= SHARE => Some(Doubt::KeptOpen(self.kept_open)),
             None => self.unanswered(rate),
         };
-        self.doubt = match found {
+        let few = self.few();
+        let together = || (few.hidden() >= SHARE).then_some(Doubt::Together(few));
+        self.doubt = match found.or_else(together) {
             Some(doubt) => Some((now_s, doubt)),
-            // What was counted meanwhile is still among what is estimated from.
-            None => self.doubt.filter(|(at_s, _)| now_s - at_s <= stale_s),
+            // What was counted meanwhile is still among what is estimated from, and those that come next show as late.
+            None => self
+                .doubt
+                .filter(|(at_s, doubt)| now_s - at_s <= stale_s + doubt.shows_after_s()),
         };
         self.most = match self.doubt {
             Some((_, Doubt::Cancelled(_))) if !was_cancelled && self.most.is_none() => self.before(now_s),
             // What was counted since they began is no more sure for those that ask for nothing at times.
-            Some((_, Doubt::Cancelled(_) | Doubt::Gone(_) | Doubt::Unanswered { .. })) => self.most,
+            Some((
+                _,
+                Doubt::Cancelled(_) | Doubt::Gone(_) | Doubt::Unanswered { .. } | Doubt::Together(_),
+            )) => self.most,
             _ => None,
         };
     }
@@ -248,11 +323,45 @@ impl Clients {
         self.held.map_or(1.0, times)
     }
 
+    /// The same, were one more of those that work held: as they come and go between two counts of them that cannot be told.
+    pub(super) fn without_one_more(&self) -> f64 {
+        let times = |found: Connections| match found.working {
+            0 | 1 => f64::INFINITY,
+            working => found.on_hand() as f64 / (working - 1) as f64,
+        };
+        self.held.map_or(1.0, times)
+    }
+
     /// How many times as many it may have worked for as were answered.
     pub(super) fn with_those_who_left(&self) -> f64 {
-        match self.doubt {
-            Some((_, Doubt::Left(share))) => 1.0 / (1.0 - share).max(SHARE),
-            _ => 1.0,
+        let left = match self.doubt {
+            Some((_, Doubt::Left(share))) => share,
+            _ => self.answers.unwrap_or(0.0),
+        };
+        1.0 / (1.0 - left).max(SHARE)
+    }
+
+    /// How many times as much all its workers would serve as is served while too few are held to set that aside.
+    pub(super) fn with_few_held(&self) -> f64 {
+        let held = match self.doubt {
+            // A tenth at least.
+            Some((_, Doubt::Unanswered { .. })) => self.few_held.max(SHARE),
+            _ => self.few_held,
+        };
+        1.0 / (1.0 - held)
+    }
+
+    /// Who is too few alone, those that may be doubted among them.
+    fn few(&self) -> Few {
+        let (left, gone) = match self.answers {
+            Some(left) => (left, 0.0),
+            None => (self.cancelled, self.gone),
+        };
+        Few {
+            // Where nobody waits they hide nothing.
+            held: self.known.map_or(0.0, |_| self.few_held),
+            left,
+            gone,
         }
     }
 

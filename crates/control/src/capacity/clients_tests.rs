@@ -2,6 +2,9 @@ use super::super::{BusyTimeMonitor, Estimate, QueueTuning};
 use super::*;
 use headroom_units::Seconds;
 
+#[path = "few_clients_tests.rs"]
+mod few;
+
 /// An estimator that is told of connections, and of so many accepts in each 20 ms with 60 waiting.
 struct Watched {
     monitor: BusyTimeMonitor,
