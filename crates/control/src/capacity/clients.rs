@@ -168,6 +168,8 @@ pub(super) struct Clients {
     answers: Option<f64>,
     kept_open: f64,
     doubt: Option<(f64, Doubt)>,
+    /// That requests are not answered for long, and until when that is to be doubted.
+    unanswered: Option<(f64, Doubt)>,
     /// What it took before clients left what may be parts of requests, while they do.
     most: Option<PerSecond>,
     kept: VecDeque<(f64, Evidence)>,
@@ -247,22 +249,30 @@ impl Clients {
             }
         }
         let was_cancelled = matches!(self.doubt, Some((_, Doubt::Cancelled(_))));
+        // While they are held what is served is set aside.
+        let is_counted = self.held.is_none();
+        self.unanswered = match self.unanswered(rate).filter(|_| is_counted) {
+            // Those that come next show as late.
+            Some(doubt) => Some((now_s + stale_s + doubt.shows_after_s(), doubt)),
+            None => self.unanswered.filter(|(until_s, _)| now_s <= *until_s),
+        };
+        let unanswered = self.unanswered.map(|(_, doubt)| doubt);
         let found = match self.answers {
             Some(left) if left >= SHARE => Some(Doubt::Left(left)),
-            Some(_) => self.unanswered(rate),
+            Some(_) => unanswered,
             None if self.gone >= SHARE => Some(Doubt::Gone(self.gone)),
             None if self.cancelled >= SHARE => Some(Doubt::Cancelled(self.cancelled)),
             None if self.kept_open >= SHARE => Some(Doubt::KeptOpen(self.kept_open)),
-            None => self.unanswered(rate),
+            None => unanswered,
         };
         let few = self.few();
         let together = || (few.hidden() >= SHARE).then_some(Doubt::Together(few));
         self.doubt = match found.or_else(together) {
             Some(doubt) => Some((now_s, doubt)),
-            // What was counted meanwhile is still among what is estimated from, and those that come next show as late.
-            None => self
-                .doubt
-                .filter(|(at_s, doubt)| now_s - at_s <= stale_s + doubt.shows_after_s()),
+            // What was counted meanwhile is still among what is estimated from.
+            None => self.doubt.filter(|(at_s, doubt)| {
+                now_s - at_s <= stale_s && !matches!(doubt, Doubt::Unanswered { .. })
+            }),
         };
         self.most = match self.doubt {
             Some((_, Doubt::Cancelled(_))) if !was_cancelled && self.most.is_none() => self.before(now_s),
@@ -343,12 +353,9 @@ impl Clients {
 
     /// How many times as much all its workers would serve as is served while too few are held to set that aside.
     pub(super) fn with_few_held(&self) -> f64 {
-        let held = match self.doubt {
-            // A tenth at least.
-            Some((_, Doubt::Unanswered { .. })) => self.few_held.max(SHARE),
-            _ => self.few_held,
-        };
-        1.0 / (1.0 - held)
+        // Those that are not answered for long are a tenth at least.
+        let unanswered = self.unanswered.map_or(0.0, |_| SHARE);
+        1.0 / ((1.0 - self.few_held) * (1.0 - unanswered))
     }
 
     /// Who is too few alone, those that may be doubted among them.

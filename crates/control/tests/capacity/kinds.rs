@@ -55,6 +55,7 @@ pub const SLEEP: Kind = Kind {
     shows: true,
     in_bunches: false,
     parts: (0.0, 0.0),
+    holding: None,
     is_loops: false,
 };
 

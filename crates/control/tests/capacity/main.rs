@@ -1,5 +1,6 @@
 //! The estimators of capacity on a queue model whose capacity the theory knows.
 
+mod holding;
 mod kinds;
 mod model;
 mod servers;

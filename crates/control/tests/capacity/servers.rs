@@ -17,6 +17,56 @@ pub struct Taken {
     pub number: u64,
 }
 
+/// Clients that take workers and are not answered.
+#[derive(Clone, Copy)]
+pub struct Holding {
+    /// Those that have sent nothing, and half a request: each holds a worker all the time, and another comes after so many seconds.
+    pub silent: usize,
+    pub half: usize,
+    pub stay_s: f64,
+    /// Whole requests a second that are reset before they are answered: a worker works on each for as long as on any.
+    pub resets: f64,
+}
+
+impl Holding {
+    pub const NONE: Self = Self {
+        silent: 0,
+        half: 0,
+        stay_s: 1.0,
+        resets: 0.0,
+    };
+
+    const fn workers(self) -> usize {
+        self.silent + self.half
+    }
+
+    /// What the meter tells of these, and of so many that are worked on and take less time.
+    fn told(self, at_s: f64, working: usize) -> Connections {
+        let on_hand = working + self.workers();
+        let is_tenth = self.workers() >= on_hand.div_ceil(10);
+        Connections {
+            open: on_hand as u64,
+            silent: self.silent as u64,
+            working: (working + self.half) as u64,
+            longest_ms: if is_tenth {
+                (at_s % self.stay_s * 1e3) as u64
+            } else {
+                0
+            },
+            ..Connections::default()
+        }
+    }
+}
+
+/// What a connection in the queue has sent.
+#[derive(Clone, Copy, PartialEq)]
+enum Sent {
+    Request,
+    /// Its client leaves before it is answered.
+    Left,
+    Part,
+}
+
 /// A server and what comes to it.
 pub struct Kind {
     pub name: &'static str,
@@ -41,6 +91,8 @@ pub struct Kind {
     pub in_bunches: bool,
     /// Clients a second that send a part of a request and reset, from a time on.
     pub parts: (f64, f64),
+    /// Clients that hold its workers; `None` where the meter tells of no connections.
+    pub holding: Option<Holding>,
     /// Whether it is event loops, one for each core: what they have accepted waits inside, in order.
     pub is_loops: bool,
 }
@@ -53,6 +105,7 @@ const SECOND: u8 = 2;
 const LOOK: u8 = 3;
 const WORKERS: u8 = 4;
 const PART: u8 = 5;
+const RESET: u8 = 6;
 
 fn event(at_s: f64, kind: u8, number: u32) -> Event {
     Reverse(((at_s * 1e9) as u64, kind, number))
@@ -85,8 +138,11 @@ impl Kind {
         if self.parts.0 > 0.0 {
             events.push(event(self.parts.1, PART, 0));
         }
-        // Whether each is a whole request.
-        let mut queue: VecDeque<bool> = VecDeque::new();
+        let holding = self.holding.unwrap_or(Holding::NONE);
+        if holding.resets > 0.0 {
+            events.push(event(1.0 / holding.resets, RESET, 0));
+        }
+        let mut queue: VecDeque<Sent> = VecDeque::new();
         // Accepted together and not begun, and those that the server was done with.
         let (mut bunch, mut answered, mut unasked, mut parts) = (0usize, 0u64, 0u64, 0u64);
         // Work left of those that have or share a core, and the time it was counted at.
@@ -140,8 +196,11 @@ impl Kind {
                 };
                 match kind {
                     WAITED => match self.pauses(at_s) {
-                        Some(left_s) => events.push(event(at_s + left_s + 1e-6, WAITED, 0)),
-                        None => waiting -= 1,
+                        Some(left_s) => events.push(event(at_s + left_s + 1e-6, WAITED, number)),
+                        None => {
+                            waiting -= 1;
+                            parts += u64::from(number);
+                        }
                     },
                     ATTEMPT => {
                         let mut came = true;
@@ -153,7 +212,7 @@ impl Kind {
                             arrivals += 1;
                             lengths_seen += queue.len() as u64;
                             if queue.len() <= self.backlog {
-                                queue.push_back(true);
+                                queue.push_back(Sent::Request);
                             } else {
                                 drops += 1;
                                 if number < 6 {
@@ -191,14 +250,17 @@ impl Kind {
                             drops: Some(drops),
                             unasked: Some(unasked),
                             answered: Some(answered),
-                            connections: self.is_loops.then(|| {
-                                let on_hand = (working.len() + waiting + inside.len()) as u64;
-                                Connections {
-                                    open: on_hand,
-                                    working: on_hand,
-                                    ..Connections::default()
-                                }
-                            }),
+                            connections: match self.holding {
+                                Some(holding) => Some(holding.told(at_s, working.len() + waiting)),
+                                None => self.is_loops.then(|| {
+                                    let on_hand = (working.len() + waiting + inside.len()) as u64;
+                                    Connections {
+                                        open: on_hand,
+                                        working: on_hand,
+                                        ..Connections::default()
+                                    }
+                                }),
+                            },
                             loops_busy: busy
                                 .filter(|_| self.is_loops)
                                 .map(|busy| (busy * 1_000.0).round() as u32),
@@ -234,9 +296,18 @@ impl Kind {
                             arrivals += 1;
                             unasked += 1;
                             lengths_seen += queue.len() as u64;
-                            queue.push_back(false);
+                            queue.push_back(Sent::Part);
                         }
                         events.push(event(at_s + random.exponential(1.0 / self.parts.0), PART, 0));
+                    }
+                    RESET => {
+                        if queue.len() <= self.backlog {
+                            arrivals += 1;
+                            unasked += 1;
+                            lengths_seen += queue.len() as u64;
+                            queue.push_back(Sent::Left);
+                        }
+                        events.push(event(at_s + 1.0 / holding.resets, RESET, 0));
                     }
                     _ => {}
                 }
@@ -248,17 +319,19 @@ impl Kind {
                 accepts += bunch as u64;
                 queue.clear();
             }
-            while self.pauses(at_s).is_none() && working.len() + waiting < workers {
+            while self.pauses(at_s).is_none() && working.len() + waiting + holding.workers() < workers {
+                let mut left = 0;
                 if self.in_bunches && bunch > 0 {
                     bunch -= 1;
                 } else if !self.in_bunches
-                    && let Some(is_whole) = queue.pop_front()
+                    && let Some(sent) = queue.pop_front()
                 {
                     accepts += 1;
-                    if !is_whole {
+                    if sent == Sent::Part {
                         parts += 1;
                         continue;
                     }
+                    left = u32::from(sent == Sent::Left);
                 } else {
                     break;
                 }
@@ -273,7 +346,7 @@ impl Kind {
                     working.push((cpu_s, wait_s));
                 } else {
                     waiting += 1;
-                    events.push(event(at_s + wait_s, WAITED, 0));
+                    events.push(event(at_s + wait_s, WAITED, left));
                 }
             }
             while (working.len() as f64) < self.cores
