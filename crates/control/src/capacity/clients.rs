@@ -95,9 +95,7 @@ impl Doubt {
             Self::Together(few) => few.rule(),
         }
     }
-}
 
-impl Doubt {
     /// How long it takes to show: those that began as the last ones went are not seen for as long.
     fn shows_after_s(self) -> f64 {
         match self {
