@@ -56,6 +56,8 @@ use takes::{Takes, ranks};
 const SLOWER: (f64, f64) = (1.5, 2.5);
 /// Periods in a row whose percentile is over the target: the servers are in difficulty whatever their accept queues show.
 const LATE_PERIODS: u32 = 3;
+/// Standard errors by which more must be answered than a limit for it to be none.
+const REFUTES: f64 = 3.0;
 /// Another late period within so many seconds is no noise of a percentile of few requests.
 const LATE_AGAIN_S: f64 = 10.0;
 /// More of the requests failed: the servers are in difficulty.
@@ -200,9 +202,20 @@ impl Elastic {
         let is_calm = counts.booting == 0 && !self.probe.is_running();
         self.sojourn.observe(observation, is_calm && counts.takes_any());
         let late = self.is_late(observation);
+        let answered = self.sojourn.answered();
+        if let Some((answered, error)) = answered {
+            self.takes
+                .refute(nodes, answered - REFUTES * error, late, &self.tuning);
+        }
         if late && !self.takes.proven && counts.takes_any() {
-            let answered = self.sojourn.answered().unwrap_or(arriving);
-            self.takes.meet(now_s, nodes, answered, &self.tuning);
+            // What servers answer that have just changed is no limit of theirs.
+            let limit = match self.sojourn.is_unknown() {
+                true => Some(arriving),
+                false => answered.map(|(answered, _)| answered),
+            };
+            if let Some(limit) = limit {
+                self.takes.meet(now_s, nodes, limit, &self.tuning);
+            }
         }
         if counts.takes_any() {
             self.load.observe(observation, arriving, self.boot_s);
@@ -307,6 +320,7 @@ impl Elastic {
             ("kept", kept as f64),
             ("break_even_s", away_s),
         ];
+        let in_difficulty = late || self.sojourn.is_slower(SLOWER.0) || self.takes.proven && at_once > taking;
         let load = match self.takes.proven {
             true => {
                 let presumed = match self.takes.presumed(&order[..taking]) {
@@ -320,11 +334,13 @@ impl Elastic {
                 "{came}, {} servers take it, {leaving} of which are to be taken out, no limit is known",
                 taking + leaving
             ),
+            false if in_difficulty => {
+                format!("{came}, {taking} servers take requests, their limit is not known")
+            }
             false => {
                 format!("{came}, {taking} servers take it without any difficulty, their limit is not known")
             }
         };
-        let in_difficulty = late || self.sojourn.is_slower(SLOWER.0) || self.takes.proven && at_once > taking;
         let asked = Asked {
             observation,
             counts,
@@ -401,11 +417,15 @@ impl Elastic {
         let text = match safe < taking {
             true if is_presumed => format!("{load}: {on} would do, if those take it that have not shown it"),
             true => format!("{load}: {safe} would do, for less than the {away_s:.0} s that a boot is worth"),
+            false if self.takes.proven && now > usable => {
+                format!("{load}: not enough, and there are no others")
+            }
             false => format!("{load}: enough, and none to spare"),
         };
         let rule = match safe < taking {
             true if is_presumed => "presumed",
             true => "sparing",
+            false if self.takes.proven && now > usable => "all-on",
             false => "fits",
         };
         self.answer(taking, counts, all, rule, text, &numbers)

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 const USUAL_S: f64 = 900.0;
 /// So many seconds are now.
 const NOW_S: f64 = 10.0;
-/// And so many are the last of them, in which a load that has just risen is met.
+/// And so many are the last of them, in which a load that has just risen is met. In fewer nothing is known of servers that have just changed.
 const LAST_S: f64 = 3.0;
 /// Deviations by which now must exceed a multiple of what is usual.
 const DEVIATIONS: f64 = 3.0;
@@ -50,6 +50,8 @@ pub(super) struct Sojourn {
     periods: VecDeque<Sums>,
     now: Sums,
     usual: Sums,
+    /// How many of the last periods the same servers took requests in.
+    alike: usize,
 }
 
 impl Sojourn {
@@ -71,6 +73,7 @@ impl Sojourn {
         };
         self.now.add(&period, 1.0);
         self.periods.push_back(period);
+        self.alike += 1;
         while self.now.seconds > NOW_S.max(1.5 * length_s) {
             let Some(oldest) = self.periods.pop_front() else {
                 break;
@@ -101,23 +104,37 @@ impl Sojourn {
         self.usual.answers >= 100.0
     }
 
-    /// Answers a second, now: of a load that has just risen those since, which is what servers in difficulty answer.
-    pub(super) fn answered(&self) -> Option<f64> {
-        let mut last = Sums::default();
-        for period in self.periods.iter().rev() {
-            if last.seconds >= LAST_S {
-                break;
+    /// Other servers take requests from now on.
+    pub(super) const fn regroup(&mut self) {
+        self.alike = 0;
+    }
+
+    /// What the servers that take requests answered a second, of late, and the error of that: of a load that has just risen what they answered
+    /// since, which is what servers in difficulty answer. `None` where they have taken requests for too short a time.
+    pub(super) fn answered(&self) -> Option<(f64, f64)> {
+        let (mut last, mut all) = (Sums::default(), Sums::default());
+        for period in self.periods.iter().rev().take(self.alike) {
+            if last.seconds < LAST_S {
+                last.add(period, 1.0);
             }
-            last.add(period, 1.0);
+            all.add(period, 1.0);
         }
-        let rate = |sums: &Sums| sums.answers / sums.seconds;
-        (self.now.seconds > 0.0 && last.seconds > 0.0).then(|| rate(&self.now).max(rate(&last)))
+        let rate = |sums: &Sums| (sums.answers / sums.seconds, sums.answers.sqrt() / sums.seconds);
+        let [all, last] = [all, last].map(|sums| (sums.seconds >= LAST_S).then(|| rate(&sums)));
+        let (all, last) = all.zip(last)?;
+        Some(if last.0 > all.0 { last } else { all })
+    }
+
+    /// Whether nothing is known of what is answered.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.periods.is_empty()
     }
 
     /// What was observed just now is no longer now.
     pub(super) fn forget_now(&mut self) {
         self.periods.clear();
         self.now = Sums::default();
+        self.alike = 0;
     }
 }
 
@@ -144,13 +161,21 @@ mod tests {
     fn what_is_answered_in_difficulty_is_not_what_was_answered_before_the_load_rose() {
         let mut sojourn = Sojourn::default();
         (0..20).for_each(|_| sojourn.observe(&period(5, 1), true));
-        assert_eq!(sojourn.answered(), Some(5.0));
+        let answered = |sojourn: &Sojourn| sojourn.answered().map(|(rate, _)| rate);
+        assert_eq!(answered(&sojourn), Some(5.0));
         (0..3).for_each(|_| sojourn.observe(&period(155, 60), false));
-        assert_eq!(sojourn.answered(), Some(155.0));
+        assert_eq!(answered(&sojourn), Some(155.0));
         // One second in which few were answered is no limit.
         (0..9).for_each(|_| sojourn.observe(&period(155, 60), false));
         sojourn.observe(&period(20, 60), false);
-        assert!((sojourn.answered().unwrap() - 141.5).abs() < 1.0, "{sojourn:?}");
+        assert!((answered(&sojourn).unwrap() - 141.5).abs() < 1.0, "{sojourn:?}");
+        // Of servers that have just changed nothing is known yet, and then what these answered.
+        sojourn.regroup();
+        assert_eq!(answered(&sojourn), None);
+        (0..2).for_each(|_| sojourn.observe(&period(60, 60), false));
+        assert_eq!(answered(&sojourn), None);
+        sojourn.observe(&period(60, 60), false);
+        assert_eq!(answered(&sojourn), Some(60.0));
     }
 
     #[test]

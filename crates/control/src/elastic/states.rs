@@ -61,6 +61,17 @@ impl Elastic {
             self.target = nodes.iter().filter(is_on).count();
         }
         let mut counts = Counts::default();
+        let takes = |before: &Remembered, node: &NodeObservation| {
+            before.state.takes_requests() != node.state.takes_requests()
+        };
+        if self
+            .servers
+            .iter()
+            .zip(nodes)
+            .any(|(before, node)| takes(before, node))
+        {
+            self.sojourn.regroup();
+        }
         for (before, node) in self.servers.iter_mut().zip(nodes) {
             if before.state != node.state {
                 if before.state == PowerState::Booting && node.state.takes_requests() {

@@ -97,6 +97,41 @@ impl Takes {
         self.fill(nodes, tuning);
     }
 
+    /// The servers that take requests answered so much together: where that is more than a limit that was met by difficulty alone it was none, or
+    /// while they are `late` it is as much.
+    pub(super) fn refute(
+        &mut self,
+        nodes: &[NodeObservation],
+        answered: f64,
+        late: bool,
+        tuning: &ElasticTuning,
+    ) {
+        let of = self.known.iter().zip(nodes);
+        let limits = of.filter(|(_, node)| node.state.takes_requests());
+        let limits = limits.map(|(known, _)| known.met.filter(|_| known.until_s.is_some()));
+        // Of those that met theirs at their own queue another may have answered more.
+        let Some(limits) = limits.collect::<Option<Vec<f64>>>() else {
+            return;
+        };
+        let together: f64 = limits.iter().sum();
+        if limits.is_empty() || answered <= together {
+            return;
+        }
+        let times = answered / together.max(1e-9);
+        let of = self.known.iter_mut().zip(nodes);
+        for (known, _) in of.filter(|(_, node)| node.state.takes_requests()) {
+            let Some(met) = known.met else { continue };
+            match late {
+                true => known.met = Some(met * times),
+                false => {
+                    (known.met, known.doubted, known.until_s) = (None, Some(met), None);
+                    known.bound = Some(known.bound.unwrap_or(0.0).max(met * times));
+                }
+            }
+        }
+        self.fill(nodes, tuning);
+    }
+
     /// Of a server whose limit was not met that of its least equal counts, else the least of all.
     fn fill(&mut self, nodes: &[NodeObservation], tuning: &ElasticTuning) -> bool {
         let kind = |at: usize| tuning.traits(at).kind;

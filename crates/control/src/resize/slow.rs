@@ -46,6 +46,14 @@ impl Seen {
         self.squares = self.squares * keep + in_flight * in_flight;
     }
 
+    /// Forgets all but what was found.
+    fn anew(&mut self) {
+        *self = Self {
+            slow: self.slow,
+            ..Self::default()
+        };
+    }
+
     /// The natural logarithm of a request's mean time in periods, and its variance; `None` where too little was seen.
     fn time(&self) -> Option<(f64, f64)> {
         if self.requests < FEWEST || self.in_flight <= 0.0 {
@@ -72,6 +80,8 @@ pub fn kinds<T: PartialEq>(machines: &[T]) -> Vec<usize> {
 pub(super) struct Slow {
     seen: Vec<Seen>,
     kinds: Vec<usize>,
+    /// Which served in the last period.
+    served: Vec<bool>,
 }
 
 impl Slow {
@@ -79,6 +89,7 @@ impl Slow {
     pub(super) fn new(kinds: Vec<usize>) -> Self {
         Self {
             seen: vec![Seen::default(); kinds.len()],
+            served: vec![false; kinds.len()],
             kinds,
         }
     }
@@ -88,18 +99,25 @@ impl Slow {
         self.seen.get(server)?.slow
     }
 
-    /// Takes a period's work of each server and its state. What was found of a server that does not serve stays.
+    /// Takes a period's work of each server and its state. What was found of a server that does not serve stays. Where one begins to serve its
+    /// equals are seen anew, so that all are compared over the same periods: it may come in a backlog that the others knew calm before.
     pub(super) fn observe(&mut self, states: &[PowerState], work: &[Option<Work>]) {
         let serves = |at: usize| states.get(at) == Some(&PowerState::Serving);
+        for at in 0..self.seen.len() {
+            if !std::mem::replace(&mut self.served[at], serves(at)) && serves(at) {
+                let kind = self.kinds[at];
+                let equals = self
+                    .seen
+                    .iter_mut()
+                    .zip(&self.kinds)
+                    .filter(|(_, of)| **of == kind);
+                equals.for_each(|(seen, _)| seen.anew());
+            }
+        }
         for (at, seen) in self.seen.iter_mut().enumerate() {
             match work.get(at).copied().flatten().filter(|_| serves(at)) {
                 Some(work) => seen.observe(work),
-                None if !serves(at) => {
-                    *seen = Seen {
-                        slow: seen.slow,
-                        ..Seen::default()
-                    }
-                }
+                None if !serves(at) => seen.anew(),
                 None => {}
             }
         }
@@ -195,6 +213,27 @@ mod tests {
         assert!(slow.at(1).is_some());
         observe(&mut slow, 1_000, [0.05; 4], 40.0, &mut state);
         assert_eq!(slow.at(1), None);
+    }
+
+    #[test]
+    fn one_that_comes_in_a_backlog_is_no_slower_than_those_that_knew_calm() {
+        let mut slow = Slow::new(vec![0; 3]);
+        let of = |requests, in_flight| Some(Work { requests, in_flight });
+        let before = [PowerState::Serving, PowerState::Serving, PowerState::Warming];
+        for _ in 0..200 {
+            slow.observe(&before, &[of(48, 3), of(48, 3), None]);
+        }
+        // As HAProxy counted three equal ones.
+        for in_flight in [65, 57, 42, 29, 15, 6, 3, 3] {
+            let all = [of(46, in_flight); 3];
+            slow.observe(&[PowerState::Serving; 3], &all);
+            assert_eq!((0..3).find_map(|at| slow.at(at)), None, "{in_flight}");
+        }
+        // It is slow for all that.
+        for _ in 0..400 {
+            slow.observe(&[PowerState::Serving; 3], &[of(46, 3), of(46, 3), of(46, 12)]);
+        }
+        assert!(slow.at(2).is_some() && slow.at(0).is_none());
     }
 
     #[test]

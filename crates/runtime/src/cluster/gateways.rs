@@ -60,6 +60,8 @@ pub struct Gateways {
     is_said: bool,
     /// When something was taken last: until then no period can be whole.
     taken: Option<Instant>,
+    /// Since when is counted what was not taken yet.
+    counts_since: Option<Instant>,
     _network: Network,
 }
 
@@ -106,6 +108,7 @@ impl Gateways {
             sized: Arc::default(),
             is_said: false,
             taken: None,
+            counts_since: None,
             _network: network,
         })
     }
@@ -353,10 +356,19 @@ impl Telemetry for Gateways {
                 for gateway in gateways.iter() {
                     gateway.state.lock().take();
                 }
+                self.counts_since = self.taken;
             }
             return None;
         }
-        let mut all = TrafficPeriod::default();
+        let since = std::mem::replace(&mut self.counts_since, self.taken);
+        let over = self
+            .taken
+            .zip(since)
+            .map(|(now, since)| now.duration_since(since).into());
+        let mut all = TrafficPeriod {
+            over,
+            ..TrafficPeriod::default()
+        };
         let mut latencies = service_histogram();
         let mut sizes = Vec::new();
         let mut whole = true;

@@ -71,6 +71,8 @@ pub struct DevicePeriod {
     pub traffic: Option<TrafficPeriod>,
     /// Requests that the telemetry counted, where it came.
     pub arrivals: Option<u64>,
+    /// Over how long all that the telemetry counted was, where it tells: longer than the period where the one before was not whole.
+    pub counted_over: Option<Seconds>,
     /// What the telemetry counted of each backend, where it came.
     pub backends: Vec<BackendTick>,
     /// What the telemetry counted of requests that found no backend with room, where it came and tells.

@@ -246,6 +246,7 @@ impl ControlLoop<'_, '_> {
         let mut period = DevicePeriod {
             backends: telemetry.map_or_else(Vec::new, |telemetry| telemetry.backends.clone()),
             arrivals: telemetry.map(|telemetry| telemetry.arrivals),
+            counted_over: telemetry.and_then(|telemetry| telemetry.over),
             queue: telemetry.and_then(|telemetry| telemetry.queue),
             ..DevicePeriod::default()
         };

@@ -58,6 +58,8 @@ pub(super) fn lost_words(parts: &[Part], decided: &str) -> String {
 /// The requests of one period.
 #[derive(Clone, Debug, Default)]
 pub struct TrafficPeriod {
+    /// Over how long they were counted, where that is told: more than a period where the one before was not whole.
+    pub over: Option<Seconds>,
     /// Requests that arrived, without those that the gateway refused.
     pub arrivals: u64,
     /// Requests answered, with a status that does not count as failed.
@@ -234,6 +236,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             .collect();
         let counts = &stats.service;
         Some(TrafficPeriod {
+            over: None,
             arrivals: demand(counts.arrivals, counts.refused),
             completions: stats.service.completions,
             failures: stats.service.failures,
@@ -380,6 +383,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         failed_answers: None,
     });
     Some(TrafficPeriod {
+        over: None,
         arrivals: period.arrivals,
         completions: period.completions,
         failures: period.failures,

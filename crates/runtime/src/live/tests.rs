@@ -71,6 +71,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
     let mut histogram = headroom_gateway::service_histogram();
     histogram.record_n(latency_ms * 1000, 20).unwrap();
     Some(TrafficPeriod {
+        over: None,
         arrivals: 20,
         completions: 20,
         failures: 0,
@@ -621,6 +622,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
     let mut histogram = headroom_gateway::service_histogram();
     histogram.record_n(10_000, answered).unwrap();
     Some(TrafficPeriod {
+        over: None,
         arrivals: answered + failed + by_client,
         completions: answered,
         failures: failed + by_client,

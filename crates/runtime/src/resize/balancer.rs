@@ -58,8 +58,8 @@ pub struct AtServer {
     pub requests: u64,
     /// Requests that ended without an answer, or with a 5xx.
     pub failures: u64,
-    /// Of these the 5xx.
-    pub failed_answers: u64,
+    /// Answers that are among no requests that ended well: the 5xx, and those that have begun.
+    pub answers: u64,
 }
 
 /// What a balancer shows.

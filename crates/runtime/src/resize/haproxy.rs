@@ -16,6 +16,8 @@ struct Server {
     /// Those of them that it answered, but with a 5xx.
     answered: u64,
     failed_answers: u64,
+    /// Those that it had answered and that had not ended: HAProxy counts an answer as it begins.
+    under_way: u64,
 }
 
 impl Server {
@@ -27,20 +29,24 @@ impl Server {
             in_flight: row.sessions,
             answered: responses.by_class[..4].iter().sum(),
             failed_answers: responses.by_class[4],
+            under_way: 0,
         })
     }
 
     /// What came between an earlier reading of the same process and this. What ended and was not answered failed: a server that hangs, refuses or
     /// closes has no answer counted.
-    fn since(&self, before: &Self) -> Option<AtServer> {
+    fn since(&mut self, before: &Self) -> Option<AtServer> {
         let requests = self.sessions.checked_sub(before.sessions)?;
         let answered = self.answered.checked_sub(before.answered)?;
         let failed_answers = self.failed_answers.checked_sub(before.failed_answers)?;
         let ended = (before.in_flight + requests).saturating_sub(self.in_flight);
+        let begun = before.under_way + answered;
+        self.under_way = begun.saturating_sub(ended).min(self.in_flight);
         Some(AtServer {
             requests,
-            failures: ended.saturating_sub(answered),
-            failed_answers,
+            failures: ended.saturating_sub(begun),
+            // One that begins shows as much as one that ended.
+            answers: failed_answers + answered.saturating_sub(ended),
         })
     }
 }
@@ -59,10 +65,10 @@ struct Counted {
 
 impl Counted {
     /// What came to each server between an earlier reading and this.
-    fn at_servers(&self, before: &Self) -> Vec<Option<AtServer>> {
+    fn at_servers(&mut self, before: &Self) -> Vec<Option<AtServer>> {
         let is_same = self.pid == before.pid;
-        let both = self.servers.iter().zip(&before.servers);
-        both.map(|(now, before)| now.filter(|_| is_same)?.since(&(*before)?))
+        let both = self.servers.iter_mut().zip(&before.servers);
+        both.map(|(now, before)| now.as_mut().filter(|_| is_same)?.since(before.as_ref()?))
             .collect()
     }
 
@@ -169,7 +175,7 @@ impl HaproxyServers {
             .rows
             .iter()
             .find(|row| row.kind == RowKind::Backend && row.proxy == self.backend);
-        let now = backend.map(|row| Counted {
+        let mut now = backend.map(|row| Counted {
             pid: counted.pid,
             at,
             sessions: row.sessions_total,
@@ -177,9 +183,10 @@ impl HaproxyServers {
             responses: row.responses.unwrap_or_default(),
             servers,
         });
-        let both = self.before.as_ref().zip(now.as_ref());
-        let traffic = both.and_then(|(before, now)| now.since(before));
-        let at_servers = both.map_or_else(Vec::new, |(before, now)| now.at_servers(before));
+        let both = self.before.as_ref().zip(now.as_mut());
+        let (traffic, at_servers) = both.map_or_else(Default::default, |(before, now)| {
+            (now.since(before), now.at_servers(before))
+        });
         for (member, counted) in members.iter_mut().zip(at_servers) {
             member.counted = counted;
         }
@@ -281,9 +288,9 @@ mod tests {
     #[test]
     fn what_ended_at_a_server_and_was_not_answered_has_failed() {
         let of = |stot, scur, ok, failed| Server::of(&row(stot, scur, Some([0, ok, 0, 0, failed]))).unwrap();
-        let told = |now: Server, before: Server| {
+        let told = |mut now: Server, before: Server| {
             let counted = now.since(&before)?;
-            Some((counted.requests, counted.failures, counted.failed_answers))
+            Some((counted.requests, counted.failures, counted.answers))
         };
         // As HAProxy 2.6 counted six clients of a server: all answered, each second one with 500, closed without an answer.
         assert_eq!(told(of(180, 0, 180, 0), of(156, 3, 153, 0)), Some((24, 0, 0)));
@@ -299,10 +306,32 @@ mod tests {
         assert_eq!(told(of(428, 4, 180, 120), of(424, 0, 180, 120)), Some((4, 0, 0)));
         assert_eq!(told(of(429, 1, 180, 120), of(428, 4, 180, 120)), Some((1, 4, 0)));
         // Both are read one after the other: an answer may be counted whose request still is.
-        assert_eq!(told(of(10, 2, 9, 0), of(5, 2, 3, 0)), Some((5, 0, 0)));
+        assert_eq!(told(of(10, 2, 9, 0), of(5, 2, 3, 0)), Some((5, 0, 1)));
         // Counters were cleared.
         assert_eq!(told(of(3, 0, 3, 0), of(5, 2, 3, 0)), None);
         assert!(Server::of(&row(10, 2, None)).is_none());
+    }
+
+    #[test]
+    fn an_answer_that_lasts_is_counted_as_it_begins_and_is_no_failure_as_it_ends() {
+        let of = |stot, scur, ok| Server::of(&row(stot, scur, Some([0, ok, 0, 0, 0]))).unwrap();
+        // Eight requests are answered at once, each over two readings, and end; then one more fails.
+        let readings = [
+            of(0, 0, 0),
+            of(8, 8, 8),
+            of(8, 8, 8),
+            of(8, 0, 8),
+            of(9, 1, 8),
+            of(9, 0, 8),
+        ];
+        let mut before = readings[0];
+        let mut told = Vec::new();
+        for mut now in readings.into_iter().skip(1) {
+            let counted = now.since(&before).unwrap();
+            told.push((counted.requests, counted.failures, counted.answers));
+            before = now;
+        }
+        assert_eq!(told, [(8, 0, 8), (0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 0)]);
     }
 
     #[test]
@@ -317,11 +346,11 @@ mod tests {
         };
         let rows = |stot, ok| [row(stot, 0, Some([0, ok, 0, 0, 0])), row(stot, 0, None)];
         let before = counted(7, &rows(10, 10));
-        let requests = |now: &Counted| -> Vec<_> {
+        let requests = |mut now: Counted| -> Vec<_> {
             let each = now.at_servers(&before).into_iter();
             each.map(|one| one.map(|one| one.requests)).collect()
         };
-        assert_eq!(requests(&counted(7, &rows(30, 30))), [Some(20), None]);
-        assert_eq!(requests(&counted(8, &rows(30, 30))), [None, None]);
+        assert_eq!(requests(counted(7, &rows(30, 30))), [Some(20), None]);
+        assert_eq!(requests(counted(8, &rows(30, 30))), [None, None]);
     }
 }

@@ -39,6 +39,9 @@ pub struct Counted {
     /// Connections that were accepted and are not answered, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working: Option<f64>,
+    /// Connections that were accepted and answered and are open still, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<f64>,
 }
 
 impl Counted {
@@ -197,6 +200,11 @@ impl Queue {
         })
     }
 
+    /// Whether somebody is known to listen there.
+    pub fn is_heard(&mut self) -> bool {
+        matches!(self.first_word(), Some(Ok(())))
+    }
+
     /// Whether nobody listens there.
     pub fn is_unheard(&mut self) -> bool {
         matches!(self.first_word(), Some(Err(QueueError::NobodyListens { .. })))
@@ -256,6 +264,7 @@ impl Queue {
                 waiting: step.queue_mean,
                 places: Some(step.limit),
                 working: accepted.map(|found| (found.silent + found.slow + found.working) as f64),
+                kept: accepted.map(|found| found.kept as f64),
             }),
             Err(shown) => shown.clone(),
         };

@@ -46,6 +46,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
         failed_answers: period.failed_answers,
     };
     TrafficPeriod {
+        over: None,
         arrivals: demand(period.arrivals, period.refused),
         completions: period.completions,
         failures: period.failures,

@@ -12,7 +12,7 @@ mod unheard;
 pub use maintenance::{GoesOut, HandedOver, MaintenanceChange, TakenOut};
 
 use super::balancer::{Admission, AtServer, Balancer};
-use super::check::Checks;
+use super::check::{Checks, NoAnswer};
 use super::queues::Queue;
 use super::switch_worker::SwitchWorker;
 use crate::live::{Device, DevicePeriod};
@@ -100,6 +100,20 @@ impl Parts {
     fn maintenance(&self) -> Vec<Option<Maintenance>> {
         let each = self.servers.iter();
         each.map(|server| self.taken_out.of(&server.name)).collect()
+    }
+
+    /// Whether a server is taken for one that answers when it is found. One that gets requests and lets its check wait at a port where somebody
+    /// listens may have workers that connections hold; whether it does is seen.
+    fn is_found_answering(&mut self, at: usize, admission: Admission) -> bool {
+        let server = &mut self.servers[at];
+        match self.checks.answers(at) {
+            Ok(()) => true,
+            Err(NoAnswer::Refused(_)) => false,
+            Err(NoAnswer::Silent(_)) => {
+                let is_on = server.switch_worker.powered() != Some(false) && admission == Admission::Ready;
+                is_on && server.queue.as_mut().is_some_and(Queue::is_heard)
+            }
+        }
     }
 
     /// How a server is found. One that is to be taken out was handed over by the run before where that left so, whatever gateways that were
@@ -213,13 +227,16 @@ impl Servers {
         };
         let now = Instant::now();
         let remembered = parts.taken_out.handed_over();
+        let answering: Vec<bool> = (0..members.len())
+            .map(|at| parts.is_found_answering(at, members[at].admission))
+            .collect();
         let found: Vec<Found> = parts
             .servers
             .iter()
             .enumerate()
             .map(|(at, server)| {
                 let health = Health {
-                    answering: parts.checks.answers(at).is_ok(),
+                    answering: answering[at],
                     powered: server.switch_worker.powered(),
                     ..Health::default()
                 };

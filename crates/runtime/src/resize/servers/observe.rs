@@ -54,7 +54,9 @@ impl Servers {
         let look = self.parts.balancer.look(self.parts.period / 2);
         let out = self.parts.maintenance();
         self.at_balancer = at_balancer(&look, self.parts.servers.len());
-        self.take_answers(&look, &period.backends, length);
+        // What the telemetry counted may be of several periods, of which one alone was not whole.
+        let counted_over = period.counted_over.map_or(length, |over| over.max(length));
+        self.take_answers(&look, &period.backends, counted_over);
         let seen = self.check(&shown, &look, &out);
         if self.dry {
             self.find_again(now, &look);
@@ -65,8 +67,8 @@ impl Servers {
             Demand::AcceptQueue => {
                 let mut counts: Vec<_> = states.iter().copied().zip(self.counts(&shown)).collect();
                 let uncounted = self.uncounted();
-                let requests = self.request_rates(&period.backends, length);
-                self.count_reused(&mut counts, &requests, length);
+                let requests = self.request_rates(&period.backends, counted_over);
+                self.count_reused(&mut counts, &requests, counted_over);
                 fill_in(&mut counts, &requests, &mut self.attempts_a_request, &uncounted);
                 let told = period
                     .queue
@@ -74,7 +76,12 @@ impl Servers {
                 let held_back = self.held_back.observe(length.get(), told);
                 let at_balancer = self.rate_at_balancer(&look);
                 let of_balancer = || at_balancer.filter(|_| uncounted.contains(&true));
-                let all = period.arrival_rate(length).or(at_balancer);
+                // Other telemetry than the balancer's own may be late, and need not tell of all requests.
+                let is_telemetry = self.parts.balancer.url(0).is_some();
+                let all = match is_telemetry {
+                    true => period.arrival_rate(counted_over),
+                    false => at_balancer,
+                };
                 let sent = all.map(|all| {
                     PerSecond::new((all.get() - held_back).max(0.0) * self.attempts_a_request.unwrap_or(1.0))
                 });
@@ -103,7 +110,7 @@ impl Servers {
         period
             .switched
             .extend(switched.map(|(name, state)| (name.clone(), *state)));
-        let requests = self.request_rates(&period.backends, length);
+        let requests = self.request_rates(&period.backends, counted_over);
         for (at, seen) in seen.iter().enumerate() {
             period.add(self.part(at, seen, &look, now, requests[at]));
         }
@@ -281,7 +288,7 @@ impl Servers {
     /// Of the requests that a server failed those that it answered.
     pub(super) fn failed_answers(&self, at: usize, backends: &[BackendTick]) -> f64 {
         match self.at_balancer[at] {
-            Some(counted) => counted.failed_answers as f64,
+            Some(counted) => counted.answers as f64,
             None => {
                 let each = self.of_server(at, backends);
                 each.map(|tick| tick.failed_answers.unwrap_or(0) as f64).sum()

@@ -20,6 +20,8 @@ pub(super) fn reused(no_reuse: &str) -> String {
 
 /// The time over which both are counted, the old ones forgotten: requests that take ten seconds and more are few.
 const COUNTED_S: f64 = 120.0;
+/// The same for what is so of late: a gateway that keeps them no longer is known in half a minute.
+const LATELY_S: f64 = 10.0;
 /// The fewest requests that tell.
 const MIN_REQUESTS: f64 = 10.0;
 /// Requests for each connection from which it is so,
@@ -52,11 +54,24 @@ pub(super) struct Period {
     pub in_flight: Option<f64>,
 }
 
+/// Requests and attempts to connect over a time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    requests: f64,
+    attempts: f64,
+}
+
+impl Sums {
+    fn are_single(self) -> bool {
+        self.requests < SINGLE * self.attempts
+    }
+}
+
 /// The requests and the attempts to connect of one server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reused {
-    requests: f64,
-    attempts: f64,
+    counted: Sums,
+    lately: Sums,
     is_so: bool,
     /// Both were counted in the period before: the first counts after a pause are not of one time.
     is_counted: bool,
@@ -82,22 +97,30 @@ impl Reused {
         requests: PerSecond,
         attempts: PerSecond,
     ) -> Option<bool> {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            self.came = self.is_so.then_some(requests);
-            return None;
-        }
-        let kept = (-length.get() / COUNTED_S).exp();
-        self.requests = self.requests * kept + requests * length;
-        self.attempts = self.attempts * kept + attempts * length;
         let was_so = self.is_so;
-        if self.requests >= self.attempts * REUSES + MIN_REQUESTS {
-            self.is_so = true;
-        } else if self.requests < SINGLE * self.attempts {
-            self.is_so = false;
+        let mut few = attempts * length;
+        if std::mem::replace(&mut self.is_counted, true) {
+            let add = |sums: Sums, over_s: f64| {
+                let kept = (-length.get() / over_s).exp();
+                Sums {
+                    requests: sums.requests * kept + requests * length,
+                    attempts: sums.attempts * kept + attempts * length,
+                }
+            };
+            (self.counted, self.lately) = (add(self.counted, COUNTED_S), add(self.lately, LATELY_S));
+            if self.lately.attempts >= FEW && self.lately.are_single() {
+                // What was before is over, as where somebody did what is said of it.
+                (self.is_so, self.counted) = (false, self.lately);
+            } else if self.counted.requests >= self.counted.attempts * REUSES + MIN_REQUESTS {
+                self.is_so = true;
+            } else if self.counted.are_single() {
+                self.is_so = false;
+            }
+            few = self.counted.attempts;
         }
         self.came = match self.is_so {
             true => Some(requests),
-            false => (self.attempts < FEW).then(|| requests.max(attempts)),
+            false => (few < FEW).then(|| requests.max(attempts)),
         };
         (self.is_so != was_so).then_some(self.is_so)
     }
@@ -146,7 +169,7 @@ impl Reused {
     /// Nothing is known of so long. Where connections do not stay open its accept queue tells.
     fn unknown(&mut self, length: Seconds) {
         self.unknown_s += length.get();
-        if !self.is_so {
+        if !self.is_so && self.silent_s.is_some_and(|silent_s| silent_s < ALIVE_S) {
             self.silent_s = None;
         }
     }
@@ -167,15 +190,12 @@ impl Reused {
             .is_some_and(|silent_s| silent_s + self.unknown_s < ALIVE_S)
     }
 
-    /// Whether connections that stay open may be why its check is not answered: it was not asked in vain, and they are not old.
-    pub(super) fn may_be_held(self) -> bool {
-        self.is_so && self.silent_s.is_some_and(|silent_s| silent_s < ALIVE_S) && self.unknown_s < UNKNOWN_S
-    }
-
-    /// Whether its accepting anybody shows that it lives: connections stay open, so that its clients are not seen to be accepted, and it was not
-    /// asked in vain.
-    pub(super) fn lives_by_accepting(self) -> bool {
-        self.is_so && self.silent_s.is_none_or(|silent_s| silent_s < ALIVE_S)
+    /// Whether connections that stay open may be why its check is not answered: so many that were answered are open, where that is known; it
+    /// was not asked in vain, and they are not old.
+    pub(super) fn may_be_held(self, kept: Option<f64>) -> bool {
+        let are_open = kept.map_or(self.is_so, |kept| kept > 0.0);
+        let in_vain = self.silent_s.is_some_and(|silent_s| silent_s >= ALIVE_S);
+        are_open && !in_vain && self.unknown_s < UNKNOWN_S
     }
 
     /// What is known of its capacity, in requests; `None` where it is not so.
@@ -371,7 +391,7 @@ mod tests {
             assert!(reused.is_alive(), "{reused:?}");
             (0..5).for_each(|_| reused.take(SECOND, None, false));
             assert!(
-                !reused.is_alive() && reused.may_be_held() == stays_open,
+                !reused.is_alive() && reused.may_be_held(None) == stays_open,
                 "{reused:?}"
             );
         }
@@ -387,6 +407,56 @@ mod tests {
             reused.unseen();
         }
         assert!(!reused.is_so());
+    }
+
+    #[test]
+    fn who_is_told_to_keep_none_open_is_seen_to_in_half_a_minute() {
+        let mut reused = Reused::default();
+        see(&mut reused, 600, 50.0, 0.5);
+        let (news, is_so) = see(&mut reused, 30, 50.0, 50.0);
+        assert_eq!((news, is_so), (vec![false], false));
+        assert_eq!(see(&mut reused, 600, 50.0, 50.0), (vec![], false));
+        // One of two gateways is none.
+        see(&mut reused, 600, 130.0, 70.0);
+        assert_eq!(see(&mut reused, 60, 130.0, 70.0), (vec![], true));
+    }
+
+    #[test]
+    fn of_few_connections_the_first_count_is_the_balancers_too() {
+        let mut reused = Reused::default();
+        let of = PerSecond::new;
+        reused.observe(SECOND, of(100.0), of(1.0));
+        assert_eq!(reused.came(), Some(of(100.0)));
+        let mut single = Reused::default();
+        single.observe(SECOND, of(100.0), of(98.0));
+        assert_eq!(single.came(), None);
+    }
+
+    #[test]
+    fn a_check_is_excused_by_connections_that_are_open_alone() {
+        // A controller that was just started, and one that serves each over its own.
+        for reused in [Reused::default(), of_sixty(false), of_sixty(true)] {
+            let mut idle = reused;
+            (0..10).for_each(|_| idle.take(SECOND, None, false));
+            assert!(idle.may_be_held(Some(8.0)), "{idle:?}");
+            assert!(!idle.may_be_held(Some(0.0)), "{idle:?}");
+            (0..60).for_each(|_| idle.take(SECOND, None, false));
+            assert!(!idle.may_be_held(Some(8.0)), "{idle:?}");
+            // One that was asked in vain is not excused, whatever is asked of it later.
+            let mut hangs = reused;
+            for at in 1..=5 {
+                let period = Period {
+                    sent: 6.0,
+                    kept: 6.0,
+                    failed_answers: 0.0,
+                    in_flight: Some(6.0 * f64::from(at)),
+                };
+                hangs.take(SECOND, Some(period), false);
+            }
+            let was_known = reused.silent_s.is_some();
+            (0..2).for_each(|_| hangs.take(SECOND, None, false));
+            assert_eq!(hangs.may_be_held(Some(8.0)), !was_known, "{hangs:?}");
+        }
     }
 
     #[test]
@@ -431,14 +501,14 @@ mod tests {
             // What was in flight is answered first.
             takes(&mut reused, 1, 6.0, Some(0.0));
             (0..50).for_each(|_| unknown(&mut reused));
-            assert!(!reused.is_alive() && reused.may_be_held(), "{reused:?}");
+            assert!(!reused.is_alive() && reused.may_be_held(None), "{reused:?}");
             (0..20).for_each(|_| unknown(&mut reused));
-            assert!(!reused.may_be_held() && reused.lives_by_accepting(), "{reused:?}");
+            assert!(!reused.may_be_held(None), "{reused:?}");
             // Its accept queue tells of one whose connections do not stay open.
             let mut single = of_sixty(false);
             takes(&mut single, 1, 6.0, Some(0.0));
             unknown(&mut single);
-            assert!(!single.is_alive() && !single.may_be_held() && !single.lives_by_accepting());
+            assert!(!single.is_alive() && !single.may_be_held(None));
         }
         // It accepts, and answers nobody; then nobody asks it any more.
         let mut hangs = of_sixty(true);
@@ -451,9 +521,9 @@ mod tests {
             };
             hangs.take(SECOND, Some(period), false);
         }
-        assert!(!hangs.may_be_held() && !hangs.lives_by_accepting());
+        assert!(!hangs.may_be_held(None));
         takes(&mut hangs, 100, 0.0, Some(66.0));
-        assert!(!hangs.is_alive() && !hangs.may_be_held(), "{hangs:?}");
+        assert!(!hangs.is_alive() && !hangs.may_be_held(None), "{hangs:?}");
     }
 
     #[test]

@@ -47,12 +47,13 @@ impl Servers {
             let reused = self.reused[at];
             let is_there = !matches!(shown[at], Some(Shown::Nobody));
             let answers_clients = reused.is_alive() && is_there && (counted.is_some() || reused.is_so());
-            let clients = clients || answers_clients || anybody && reused.lives_by_accepting();
+            let clients = clients || answers_clients;
             let accepts = answers_by_accepts(states[at], out[at].is_some(), (anybody, clients));
             let answers = self.parts.checks.answers(at);
             let is_silent = matches!(answers, Err(NoAnswer::Silent(_)));
+            let kept = counted.and_then(|counted| counted.kept);
             let in_doubt =
-                !accepts && is_silent && is_there && states[at].takes_requests() && reused.may_be_held();
+                !accepts && is_silent && is_there && states[at].takes_requests() && reused.may_be_held(kept);
             let heard = match &shown[at] {
                 _ if !states[at].takes_requests() => Heard::Gone,
                 Some(Shown::Nobody) if answers.is_ok() => Heard::Nobody,

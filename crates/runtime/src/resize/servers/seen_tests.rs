@@ -96,9 +96,9 @@ fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() 
         (no.clone(), why.clone())
     );
     assert_eq!(seen(Found::Answering, Some(20.0), single), (yes.clone(), vec![]));
-    // Behind connections that stay open none but the checks are accepted.
-    assert_eq!(seen(Found::Answering, Some(2.0), kept), (yes.clone(), told()));
-    // And not even these, where all workers have such: the balancer tells that it answers, also where its queue cannot be read.
+    // Behind connections that stay open none but the checks are accepted, and not even these where all workers have such: the balancer tells
+    // that it answers, also where its queue cannot be read.
+    assert_eq!(seen(Found::Answering, Some(2.0), kept).0, no);
     assert_eq!(seen(Found::Answering, Some(0.0), kept).0, no);
     assert_eq!(
         seen(Found::Answering, Some(0.0), answering(kept)),
@@ -146,13 +146,17 @@ fn a_check_that_is_not_answered_is_in_doubt_while_connections_may_hold_the_worke
             ..Counted::default()
         }))
     };
+    // Those that were answered are closed, or open.
+    let closed = || counted_with(0.0);
+    let open = || counted_with(8.0);
     let unread = || Some(Shown::Unknown("unread".to_owned()));
     let nobody = || Some(Shown::Nobody);
     let mut seen = |reused: Reused, shown: fn() -> Option<Shown>| {
         servers.reused = vec![reused; 2];
         let look = servers.parts.balancer.look(Duration::ZERO);
         let seen = servers.check(&[shown(), shown()], &look, &[None, None]);
-        let troubled = seen.iter().map(|seen| seen.trouble.len() > 1);
+        let is_check = |trouble: &String| trouble.contains("no answer") || trouble.contains("refused");
+        let troubled = seen.iter().map(|seen| seen.trouble.iter().any(is_check));
         let health = servers.health.iter().zip(troubled);
         health
             .map(|(health, troubled)| (health.answering, health.in_doubt, troubled))
@@ -167,4 +171,16 @@ fn a_check_that_is_not_answered_is_in_doubt_while_connections_may_hold_the_worke
         assert_eq!(seen(idle(70), shown), [dead, dead]);
     }
     assert_eq!(seen(idle(20), nobody), [dead, dead]);
+    assert_eq!(seen(idle(20), closed), [dead, dead]);
+    // A controller that was just started knows of no answer.
+    assert_eq!(seen(Reused::default(), open), [doubted, dead]);
+    assert_eq!(seen(Reused::default(), closed), [dead, dead]);
+}
+
+fn counted_with(kept: f64) -> Option<Shown> {
+    Some(Shown::Counted(Counted {
+        length_s: 1.0,
+        kept: Some(kept),
+        ..Counted::default()
+    }))
 }
