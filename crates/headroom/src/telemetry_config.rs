@@ -11,6 +11,7 @@ use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, Prom
 use headroom_units::FailedStatus;
 use serde::Deserialize;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -120,7 +121,7 @@ impl TelemetryConfig {
         }
     }
 
-    /// Starts to listen; what the user should know of this source.
+    /// Starts to listen; what the user should know of this source. A statistics socket of HAProxy may be known otherwise.
     ///
     /// # Errors
     /// A log that cannot be received, an address that is none.
@@ -129,6 +130,7 @@ impl TelemetryConfig {
         document: &Document,
         slo: Slo,
         failed_status: FailedStatus,
+        statistics: Option<&str>,
     ) -> Result<(Box<dyn Telemetry>, Vec<String>), Failure> {
         if let Some(table) = &self.haproxy {
             let config = HaproxyConfig {
@@ -137,11 +139,8 @@ impl TelemetryConfig {
             };
             let telemetry = HaproxyTelemetry::start(config)
                 .map_err(|error| document.error("telemetry.haproxy", error))?;
-            let mut notes = vec![format!(
-                "requests are observed through HAProxy's log ({})",
-                table.log
-            )];
-            notes.extend(telemetry.notes());
+            let mut notes = vec![table.note()];
+            notes.extend(telemetry.notes(statistics));
             notes.extend(telemetry.start_error().map(no_telemetry));
             return Ok((
                 Box::new(Other::new(Box::new(telemetry), "haproxy", slo.percentile())),
@@ -176,6 +175,7 @@ impl TelemetryConfig {
         document: &Document,
         slo: Slo,
         failed_status: FailedStatus,
+        statistics: Option<&str>,
         running: Option<u32>,
         report: &mut Report,
     ) -> Result<(), Failure> {
@@ -200,9 +200,10 @@ impl TelemetryConfig {
                     document.error("telemetry.haproxy.log", why)
                 })?;
                 report.listener("telemetry", &place, None);
+                report.note(table.note());
             }
             _ => {
-                let (_telemetry, notes) = self.open(document, slo, failed_status)?;
+                let (_telemetry, notes) = self.open(document, slo, failed_status, statistics)?;
                 report.listener("telemetry", &place, None);
                 for note in notes {
                     report.note(note);
@@ -213,7 +214,35 @@ impl TelemetryConfig {
     }
 }
 
+/// The lines of HAProxy's configuration by which it logs to an address, in this format.
+pub fn log_lines(address: &str, format: &str) -> String {
+    format!("`log {address} local0` in `global`, and `log global` and `{format}` in `defaults`")
+}
+
 impl HaproxyTable {
+    /// Where the log is taken from, and what has HAProxy send it there.
+    fn note(&self) -> String {
+        let (kind, place) = self.log.split_once(':').unwrap_or_default();
+        let is_any = place
+            .parse::<SocketAddr>()
+            .is_ok_and(|address| address.ip().is_unspecified());
+        let sent = match kind {
+            "file" => format!(
+                "; what HAProxy logs has to be written there, with `{}`",
+                self.log_format
+            ),
+            _ if is_any => format!(
+                "; HAProxy has to log to this machine's address at that port: {}",
+                log_lines("ADDRESS", &self.log_format)
+            ),
+            _ => format!(
+                "; HAProxy has to log there: {}",
+                log_lines(place, &self.log_format)
+            ),
+        };
+        format!("requests are observed through HAProxy's log ({}){sent}", self.log)
+    }
+
     fn config(&self, document: &Document) -> Result<HaproxyConfig, ConfigError> {
         let bad_log = || {
             let why = format!(

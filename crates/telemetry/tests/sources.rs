@@ -224,7 +224,7 @@ fn another_format_is_lost_with_the_remedy_and_silence_after_a_while() {
     let mut telemetry = HaproxyTelemetry::start(config).unwrap();
     assert!(
         telemetry
-            .notes()
+            .notes(None)
             .iter()
             .any(|note| note.contains("statistics socket"))
     );

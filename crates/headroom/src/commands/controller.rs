@@ -313,7 +313,8 @@ impl Cluster {
             // A check tries it, and takes nothing from a controller that runs.
             (Some(_), _) if args.check => None,
             (Some(telemetry), _) => {
-                let (telemetry, more) = telemetry.open(document, slo, config.slo.failed_status)?;
+                let (telemetry, more) =
+                    telemetry.open(document, slo, config.slo.failed_status, config.statistics())?;
                 notes.extend(more);
                 Some(telemetry)
             }

@@ -175,8 +175,9 @@ impl HaproxyTelemetry {
         self.statistics.as_ref()
     }
 
-    /// What a user should be told at the start: what makes this source worse than it could be, and the remedy.
-    pub fn notes(&self) -> Vec<String> {
+    /// What a user should be told at the start: what makes this source worse than it could be, and the remedy. Where no statistics socket is
+    /// named, that is the one known otherwise.
+    pub fn notes(&self, known: Option<&str>) -> Vec<String> {
         let mut notes = Vec::new();
         let from = self.config.format.latency_from();
         notes.push(match from {
@@ -192,12 +193,14 @@ impl HaproxyTelemetry {
             ),
         });
         if self.statistics.is_none() {
-            notes.push(
+            let remedy = known.map_or_else(String::new, |known| {
+                format!(". Remedy: write statistics = {known:?}, which [haproxy] names too")
+            });
+            notes.push(format!(
                 "no statistics socket is named: the number in flight is unknown, a silent log is lost after a while although there may \
                  be no requests, and lines that come twice, as by two `log` lines or a relay that repeats them, count twice, which \
-                 nothing shows"
-                    .into(),
-            );
+                 nothing shows{remedy}"
+            ));
         }
         if matches!(self.config.source, LogSource::Unix { .. })
             && let Ok(text) = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen")

@@ -65,7 +65,8 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
     }
     if let Some(telemetry) = &config.telemetry {
         let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
-        telemetry.try_open(&document, slo, failed, running.pid(), &mut report)?;
+        let statistics = config.statistics();
+        telemetry.try_open(&document, slo, failed, statistics, running.pid(), &mut report)?;
     }
     let before = place.record()?;
     if cluster.commanded > 0 {

@@ -90,7 +90,7 @@ impl Place<'_> {
             && let Some(slo) = found.of(config.slo(document))
         {
             let failed_status = config.slo.failed_status;
-            found.of(telemetry.try_open(document, slo, failed_status, running.pid(), report));
+            found.of(telemetry.try_open(document, slo, failed_status, None, running.pid(), report));
         }
         drop(admin);
         report.fact(

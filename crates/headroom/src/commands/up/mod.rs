@@ -448,7 +448,7 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         }
         (None, Some(telemetry)) => {
             let (telemetry, more) =
-                telemetry.open(document, config.slo(document)?, config.slo.failed_status)?;
+                telemetry.open(document, config.slo(document)?, config.slo.failed_status, None)?;
             notes.extend(more);
             telemetry
         }

@@ -10,7 +10,7 @@ pub use tables::{AtExit, CapacityTable, ClusterConfig, ExitTable, HaproxyBalance
 
 use super::agent::TlsConfig;
 use super::{AdminConfig, ControlConfig, RecordConfig, SloConfig};
-use crate::telemetry_config::TelemetryConfig;
+use crate::telemetry_config::{TelemetryConfig, log_lines};
 use headroom_console::{ConfigError, ConfigErrors, Document};
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
 use headroom_control::resize::{Maintenance, PowerTuning, ServerPower, kinds};
@@ -25,6 +25,8 @@ use std::time::Duration;
 
 /// A time in hand of less than this share of the SLO's target is short.
 const SHORT_IN_HAND: f64 = 0.1;
+/// An address that HAProxy may log to, as in the example.
+const LOG: &str = "127.0.0.1:5140";
 
 /// An example with every key: what `headroom controller --example` and `headroom resize --example` print.
 pub const EXAMPLE: &str = concat!(
@@ -229,11 +231,13 @@ impl ControllerFile {
     /// That a run cannot be judged by its SLO, where nothing is configured that measures latencies.
     pub fn unmeasured_note(&self) -> Option<String> {
         let measures = self.telemetry.is_some() || !self.gateways.is_empty() || self.cluster.queries;
-        (self.haproxy.is_some() && !measures).then(|| {
+        let socket = self.statistics().filter(|_| !measures)?;
+        let lines = log_lines(LOG, "option httplog");
+        Some(format!(
             "nothing measures latencies, so whether slo.target_ms is kept will not be known: HAProxy's statistics socket counts requests only. Add \
-             [telemetry.haproxy], which reads HAProxy's log, or [telemetry.prometheus]; the servers are switched without it all the same"
-                .to_owned()
-        })
+             [telemetry.haproxy], which reads HAProxy's log, with log = \"udp:{LOG}\" and statistics = {socket:?}, and have HAProxy log there: \
+             {lines}; or add [telemetry.prometheus]. The servers are switched without it all the same"
+        ))
     }
 
     /// Servers whose queue is watched at another port than requests go to, as far as their `member` tells it.

@@ -98,4 +98,9 @@ impl ControllerFile {
         };
         Some((address, table))
     }
+
+    /// The same, as it is written.
+    pub fn statistics(&self) -> Option<&str> {
+        self.haproxy.as_ref().map(|table| &*table.socket)
+    }
 }

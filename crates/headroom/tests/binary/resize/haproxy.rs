@@ -6,6 +6,7 @@ use crate::common::{Load, Program, assert_has, get, program_or_skipped, refused,
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -217,7 +218,9 @@ fn a_run_in_which_nothing_measures_latencies_is_not_called_late() {
     let Some(_haproxy) = haproxy(&site) else { return };
     let config = behind_haproxy(&site, &fixed(), "");
     let note = "nothing measures latencies, so whether slo.target_ms is kept will not be known";
-    assert_has(succeeds(check(&config)).out(), &[note, "Add [telemetry.haproxy]"]);
+    let statistics = format!("statistics = \"{}\"", site.path("haproxy.sock").display());
+    let remedy = [note, "Add [telemetry.haproxy]", &statistics, "`log 127.0.0.1:"];
+    assert_has(succeeds(check(&config)).out(), &remedy);
     let mut controller = resize(&config);
     let _load = Load::to(site.front, CAPACITY_PER_S / 2);
     // Its first line comes after ten seconds.
@@ -238,6 +241,36 @@ fn a_run_in_which_nothing_measures_latencies_is_not_called_late() {
         of("periods_unmeasured")
     );
     assert_has(controller.json()["notes"].to_string(), &[note, &unmeasured]);
+}
+
+/// What HAProxy lacks for its log to come is told before a run without one.
+#[test]
+fn what_haproxy_needs_to_log_and_its_socket_are_told_to_who_names_the_log_alone() {
+    let site = Site::new(1, Service::Wiki);
+    site.boot(1);
+    let Some(_haproxy) = haproxy(&site) else { return };
+    let config = behind_haproxy(&site, &fixed(), "");
+    let text = fs::read_to_string(&config).unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unix = site.path("log.sock").display().to_string();
+    let logs = [
+        (format!("udp:{udp}"), format!("`log {udp} local0`")),
+        (format!("unix:{unix}"), format!("`log {unix} local0`")),
+    ];
+    let statistics = format!("statistics = \"{}\"", site.path("haproxy.sock").display());
+    for (log, line) in logs {
+        let table = format!("{text}[telemetry.haproxy]\nlog = \"{log}\"\n");
+        fs::write(&config, &table).unwrap();
+        let said = succeeds(check(&config)).out();
+        assert_has(&said, &[&line, "`option httplog`"]);
+        // A Unix socket is not opened by a check.
+        if log.starts_with("udp:") {
+            assert_has(&said, &["no statistics socket is named", &statistics]);
+        }
+        fs::write(&config, format!("{table}{statistics}\n")).unwrap();
+        let said = succeeds(check(&config)).out();
+        assert!(!said.contains("no statistics socket"), "{said}");
+    }
 }
 
 #[test]
