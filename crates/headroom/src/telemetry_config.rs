@@ -5,7 +5,7 @@ use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
 use headroom_control::Slo;
 use headroom_runtime::live::{Other, Telemetry};
-use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress};
+use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StartError, StatisticsAddress};
 use headroom_telemetry::prometheus::{Credentials, TlsFiles};
 use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};
 use headroom_units::FailedStatus;
@@ -141,7 +141,8 @@ impl TelemetryConfig {
                 .map_err(|error| document.error("telemetry.haproxy", error))?;
             let mut notes = vec![table.note()];
             notes.extend(telemetry.notes(statistics));
-            notes.extend(telemetry.start_error().map(no_telemetry));
+            let error = telemetry.start_error();
+            notes.extend(error.map(|error| no_telemetry(HaproxyTable::at_its_key(error, document))));
             return Ok((
                 Box::new(Other::new(Box::new(telemetry), "haproxy", slo.percentile())),
                 notes,
@@ -220,6 +221,17 @@ pub fn log_lines(address: &str, format: &str) -> String {
 }
 
 impl HaproxyTable {
+    /// Why there are no counters, at the key that is wrong or names what is not there.
+    fn at_its_key(error: &StartError, document: &Document) -> ConfigError {
+        match error {
+            StartError::Statistics(why) => document.error("telemetry.haproxy.statistics", why),
+            StartError::Name(name) => {
+                let key = format!("telemetry.haproxy.{}s[{}]", name.kind, name.at);
+                document.error(&key, name)
+            }
+        }
+    }
+
     /// Where the log is taken from, and what has HAProxy send it there.
     fn note(&self) -> String {
         let (kind, place) = self.log.split_once(':').unwrap_or_default();

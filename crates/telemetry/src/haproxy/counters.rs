@@ -3,6 +3,45 @@
 use super::statistics::{Row, RowKind, Statistics};
 use super::tally::Scope;
 
+/// So many names of those that there are stand in a message.
+const MOST_NAMED: usize = 20;
+
+/// Why there are no counters at the start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The statistics socket does not answer, or with something else.
+    #[error("{0}")]
+    Statistics(String),
+    /// A name of the scope's is none of HAProxy's.
+    #[error(transparent)]
+    Name(#[from] NoSuchName),
+}
+
+/// A frontend or backend that HAProxy does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "HAProxy has no {kind} {name:?} in `mode http`: write one of those that it has ({})",
+    listed(known)
+)]
+pub struct NoSuchName {
+    /// `frontend` or `backend`.
+    pub kind: &'static str,
+    /// The name.
+    pub name: String,
+    /// Which of the scope's names it is, from 0.
+    pub at: usize,
+    /// Those that it has.
+    pub known: Vec<String>,
+}
+
+fn listed(names: &[String]) -> String {
+    match names.len().checked_sub(MOST_NAMED) {
+        Some(more @ 1..) => format!("{} and {more} more", names[..MOST_NAMED].join(", ")),
+        _ if names.is_empty() => "none".to_owned(),
+        _ => names.join(", "),
+    }
+}
+
 /// The counters of the scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
@@ -53,25 +92,27 @@ impl Totals {
     ///
     /// # Errors
     /// A frontend or backend that HAProxy does not have.
-    pub fn of(statistics: &Statistics, scope: &Scope) -> Result<Self, String> {
+    pub fn of(statistics: &Statistics, scope: &Scope) -> Result<Self, NoSuchName> {
         let (kind, word, names) = if scope.backends.is_empty() {
             (RowKind::Frontend, "frontend", &scope.frontends)
         } else {
             (RowKind::Backend, "backend", &scope.backends)
         };
-        let rows: Vec<&Row> = statistics
-            .rows
-            .iter()
-            .filter(|row| row.kind == kind && row.responses.is_some())
+        let of_kind = || {
+            let rows = statistics.rows.iter();
+            rows.filter(|row| row.kind == kind && row.responses.is_some())
+        };
+        let rows: Vec<&Row> = of_kind()
             .filter(|row| names.is_empty() || names.contains(&row.proxy))
             .collect();
-        if let Some(absent) = names
-            .iter()
-            .find(|name| !rows.iter().any(|row| row.proxy == **name))
-        {
-            return Err(format!(
-                "HAProxy has no {word} {absent:?} in `mode http`: check the name"
-            ));
+        let is_absent = |name: &String| !rows.iter().any(|row| row.proxy == *name);
+        if let Some(at) = names.iter().position(is_absent) {
+            return Err(NoSuchName {
+                kind: word,
+                name: names[at].clone(),
+                at,
+                known: of_kind().map(|row| row.proxy.clone()).collect(),
+            });
         }
         let ended = |row: &&Row| match (kind, row.requests_total, row.responses) {
             (RowKind::Backend, Some(requests), _) => requests,

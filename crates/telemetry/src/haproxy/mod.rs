@@ -64,6 +64,7 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 
+pub use counters::{NoSuchName, StartError};
 pub use date::Written;
 pub use format::{FormatError, LogFormat, WORKING_LOG_FORMAT};
 pub use latency::LatencyFrom;

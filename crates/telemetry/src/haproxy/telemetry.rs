@@ -1,7 +1,7 @@
 //! Log and statistics socket, joined into one observation per period.
 
 use super::clock::ClockDifference;
-use super::counters::{Counted, Totals};
+use super::counters::{Counted, StartError, Totals};
 use super::coverage::{Coverage, Gaps};
 use super::format::{FormatError, LogFormat, WORKING_LOG_FORMAT};
 use super::latency::LatencyFrom;
@@ -31,6 +31,9 @@ const BACKENDS_MAX: usize = 1024;
 
 /// A queue of a Unix datagram socket under this many lines overflows in the bursts of a busy proxy.
 const UNIX_QUEUE_MIN: u64 = 128;
+
+/// How long the statistics socket has for its answer at the start.
+const FIRST_ANSWER: Duration = Duration::from_millis(200);
 
 /// How to get at HAProxy's log and counters.
 #[derive(Clone, Debug)]
@@ -97,7 +100,7 @@ pub struct HaproxyTelemetry {
     /// HAProxy's clock, against that of this machine.
     clock: ClockDifference,
     last: Option<Totals>,
-    start_error: Option<String>,
+    start_error: Option<StartError>,
     kernel_drops: Option<u64>,
     /// When a line of a request last came.
     heard: Instant,
@@ -146,11 +149,10 @@ impl HaproxyTelemetry {
             config,
         };
         let read = telemetry.statistics.as_ref().map(|socket| {
-            let statistics = socket.read(Duration::from_millis(200));
-            Totals::of(
-                &statistics.map_err(|error| error.to_string())?,
-                &telemetry.config.scope,
-            )
+            let statistics = socket
+                .read(FIRST_ANSWER)
+                .map_err(|error| StartError::Statistics(error.to_string()))?;
+            Ok(Totals::of(&statistics, &telemetry.config.scope)?)
         });
         match read {
             Some(Ok(totals)) => telemetry.last = Some(totals),
@@ -161,8 +163,8 @@ impl HaproxyTelemetry {
     }
 
     /// Why the statistics socket gave no counters at the start, where it is named and gave none.
-    pub fn start_error(&self) -> Option<&str> {
-        self.start_error.as_deref()
+    pub const fn start_error(&self) -> Option<&StartError> {
+        self.start_error.as_ref()
     }
 
     /// The UDP address that the log is received on.
@@ -372,8 +374,8 @@ impl Source for HaproxyTelemetry {
                 self.last = Some(totals);
                 counted
             }
-            Some(Err(what)) => {
-                statistics_error = Some(what);
+            Some(Err(error)) => {
+                statistics_error = Some(error.to_string());
                 None
             }
             None => None,

@@ -273,6 +273,52 @@ fn what_haproxy_needs_to_log_and_its_socket_are_told_to_who_names_the_log_alone(
     }
 }
 
+/// It may be started later, or reloaded: nothing is refused.
+#[test]
+fn what_haproxy_does_not_know_of_the_telemetrys_names_is_told_at_its_line() {
+    let site = Site::new(1, Service::Wiki);
+    site.boot(1);
+    let Some(_haproxy) = haproxy(&site) else { return };
+    let config = behind_haproxy(&site, &fixed(), "");
+    let text = fs::read_to_string(&config).unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let socket = |name: &str| format!("statistics = \"{}\"", site.path(name).display());
+    let right = socket("haproxy.sock");
+    for (names, told) in [
+        (
+            format!("{right}\nbackends = [\"app\",\n\"apps\"]"),
+            [
+                "telemetry.haproxy.backends[1]: ",
+                "no backend \"apps\"",
+                "it has (app)",
+            ],
+        ),
+        (
+            format!("{right}\n\nfrontends = [\"www\"]"),
+            [
+                "telemetry.haproxy.frontends[0]: ",
+                "no frontend \"www\"",
+                "it has (in)",
+            ],
+        ),
+        (
+            format!("\n\n{}", socket("nowhere.sock")),
+            [
+                "telemetry.haproxy.statistics: ",
+                "nowhere.sock",
+                "no telemetry yet",
+            ],
+        ),
+    ] {
+        let text = format!("{text}[telemetry.haproxy]\nlog = \"udp:{udp}\"\n{names}\n");
+        fs::write(&config, &text).unwrap();
+        let said = succeeds(check(&config)).out();
+        assert_has(&said, &told);
+        let line = text.lines().count();
+        assert_has(&said, &[&format!("resize.toml:{line}: ")]);
+    }
+}
+
 #[test]
 fn a_name_that_haproxy_does_not_know_is_told_at_its_line() {
     let site = Site::new(1, Service::Wiki);
