@@ -30,6 +30,7 @@ mod place;
 pub mod say;
 mod stop;
 pub mod terminal;
+mod twice;
 
 pub use choice::one_of;
 pub use document::{ConfigError, Document};

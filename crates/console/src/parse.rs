@@ -23,8 +23,10 @@ impl Document {
         command: &str,
         check: impl FnOnce(&T, &mut Mistakes),
     ) -> Result<T, ConfigErrors> {
-        let mut root =
-            DeTable::parse(self.text()).map_err(|error| self.refusal(command, None, error.span(), &error))?;
+        let mut root = DeTable::parse(self.text()).map_err(|error| {
+            self.twice(&error)
+                .unwrap_or_else(|| self.refusal(command, None, error.span(), &error))
+        })?;
         let (mut mistakes, mut cuts) = (Mistakes::default(), Cuts::default());
         let value = loop {
             let error = match T::deserialize(Deserializer::from(root.clone())) {
