@@ -36,6 +36,18 @@ pub enum Cause {
     Command,
 }
 
+impl Cause {
+    /// What happened, of a server.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Boot => "it did not answer in time after it was powered on",
+            Self::Lost => "it was lost",
+            Self::Stop => "it did not power off",
+            Self::Command => "a command to it could not be carried out",
+        }
+    }
+}
+
 /// A server's power state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -192,6 +204,8 @@ pub struct Server {
     /// For how long it has not answered, while it takes requests: over the periods in which it was looked at.
     silent_s: f64,
     failures: u32,
+    /// Why it failed last.
+    failed: Option<Cause>,
     /// Not to be powered on before.
     retry_s: f64,
     /// How an operator takes it out.
@@ -219,6 +233,7 @@ impl Server {
             last_s: now.get(),
             silent_s: 0.0,
             failures: 0,
+            failed: None,
             retry_s: f64::NEG_INFINITY,
             maintenance: None,
             to_stop: 0,
@@ -245,6 +260,13 @@ impl Server {
     /// Whether it may be powered on, as far as earlier failures go.
     pub fn may_start(&self, now: Seconds) -> bool {
         now.get() >= self.retry_s
+    }
+
+    /// Why it is not powered on even if it is wanted, and for how much longer: of one that is off or failed, after a failure.
+    pub fn waits(&self, now: Seconds) -> Option<(Cause, Seconds)> {
+        let is_out = matches!(self.state, PowerState::Off | PowerState::Failed(_));
+        let cause = self.failed.filter(|_| is_out && !self.may_start(now))?;
+        Some((cause, Seconds::new(self.retry_s) - now))
     }
 
     /// Whether it takes requests and has not answered for too long: it is no capacity.
@@ -419,6 +441,7 @@ impl Server {
 
     fn fail(&mut self, now_s: f64, cause: Cause) -> Option<Command> {
         self.failures = self.failures.saturating_add(1);
+        self.failed = Some(cause);
         self.retry_s = now_s + self.tuning.backoff_s(self.failures);
         self.enter(PowerState::Failed(cause), now_s);
         // Whatever it does from now on, it gets no requests.

@@ -271,6 +271,29 @@ fn a_server_that_stops_answering_gets_no_requests_and_may_come_back() {
 }
 
 #[test]
+fn one_that_is_wanted_and_waits_says_after_what_and_for_how_long() {
+    let mut server = server(true);
+    let waits = |server: &Server, at_s: f64| {
+        let waits = server.waits(Seconds::new(at_s));
+        waits.map(|(cause, rest)| (cause, rest.get()))
+    };
+    assert_eq!(waits(&server, 0.0), None);
+    server.tick(Seconds::new(1.0), true, &DOWN);
+    assert_eq!(waits(&server, 1.0), Some((Cause::Lost, 30.0)));
+    server.tick(Seconds::new(2.0), true, &DOWN);
+    assert_eq!(server.state(), PowerState::Off);
+    assert_eq!(waits(&server, 4.0), Some((Cause::Lost, 27.0)));
+    assert_eq!(waits(&server, 31.0), None);
+    server.tick(Seconds::new(31.0), true, &DOWN);
+    assert_eq!(waits(&server, 31.0), None, "it boots");
+    // One that came back by itself waits for nothing.
+    let mut server = self::server(true);
+    server.tick(Seconds::new(1.0), true, &DOWN);
+    server.tick(Seconds::new(2.0), true, &UP);
+    assert_eq!(waits(&server, 3.0), None);
+}
+
+#[test]
 fn a_server_that_will_not_stop_is_told_again() {
     run(
         &mut server(true),
