@@ -69,6 +69,7 @@ mod late;
 mod machine;
 mod metrics;
 mod news;
+mod outage;
 mod outcomes;
 mod reflex;
 pub mod run;
@@ -88,8 +89,8 @@ pub use outcomes::{Outcomes, failures};
 pub use reflex::{Bell, Watch};
 pub use sinks::RecorderSink;
 pub use sizes::{SizedBackend, SizesPeriod};
-use telemetry::lost_words;
 pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, TrafficPeriod};
+use telemetry::{LOST, lost_words};
 pub(crate) use tick::shows_answers;
 pub use tick::{BackendTick, Levers, Tick};
 
@@ -102,6 +103,7 @@ use headroom_control::{
 use headroom_node::restore;
 use headroom_units::{Part, Role, Seconds, Setting, quantile_of_answered};
 use late::Lateness;
+use outage::Outage;
 use reflex::Reflexes;
 use std::time::{Duration, Instant};
 
@@ -186,6 +188,7 @@ impl ControlLoop<'_, '_> {
         let mut not_carried_out = Vec::new();
         let mut reflexes = Reflexes::new(stop);
         let mut lateness = Lateness::default();
+        let mut outage = Outage::default();
         loop {
             pulse.beat(silence(self.frame.period));
             signs.0.turn();
@@ -213,7 +216,7 @@ impl ControlLoop<'_, '_> {
                 due = now;
             }
             let times = (Seconds::from(now - last), Seconds::from(now - begin));
-            let tick = self.period(index, times, reflexes.take());
+            let tick = self.period(index, times, reflexes.take(), &mut outage);
             last = now;
             let reflex = tick.decision.reflex.filter(|_| !self.frame.dry);
             let watch = reflexes.arm(reflex);
@@ -307,7 +310,13 @@ impl ControlLoop<'_, '_> {
         }
     }
 
-    fn period(&mut self, index: u64, (length, at): (Seconds, Seconds), reflexes: u32) -> Tick {
+    fn period(
+        &mut self,
+        index: u64,
+        (length, at): (Seconds, Seconds),
+        reflexes: u32,
+        outage: &mut Outage,
+    ) -> Tick {
         let begin = self.clock.now();
         // Half a period is left for the devices and the law.
         let telemetry = self.take(self.frame.period / 2);
@@ -369,12 +378,19 @@ impl ControlLoop<'_, '_> {
             let reasons = &decision.reasons;
             // A law that goes by no telemetry may be the first and speak of something else.
             let of_guardian = |reason: &&Reason| Guardian::RULES.contains(&&*reason.rule);
-            let reason = reasons.iter().find(of_guardian).or(reasons.first());
-            tracing::warn!(
-                lost_periods = self.law.lost_periods(),
-                "{}",
-                lost_words(&told, reason.map_or("", |reason| &reason.text))
-            );
+            let guardians = reasons.iter().find(of_guardian);
+            let kind = outage::kind(&told, guardians.map_or("", |reason| &reason.rule));
+            if outage.note(&kind, at) {
+                let reason = guardians.or(reasons.first());
+                tracing::warn!(
+                    lost_periods = self.law.lost_periods(),
+                    "{}",
+                    lost_words(&told, reason.map_or("", |reason| &reason.text))
+                );
+            }
+        } else if let Some(lost_periods) = outage.over() {
+            headroom_console::say::settle(LOST);
+            tracing::warn!(lost_periods, "telemetry is there again");
         }
 
         let TrafficPeriod {

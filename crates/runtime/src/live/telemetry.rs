@@ -30,6 +30,9 @@ pub trait Telemetry {
 /// So many parts are named of whom telemetry is lost.
 const MOST_NAMED: usize = 3;
 
+/// How it begins.
+pub(super) const LOST: &str = "telemetry lost";
+
 /// That the telemetry of a period is lost: whose and why, where that is known of these parts, and what was decided without it.
 pub(super) fn lost_words(parts: &[Part], decided: &str) -> String {
     // Those are in no sum, so that it does not lack them.
@@ -50,8 +53,8 @@ pub(super) fn lost_words(parts: &[Part], decided: &str) -> String {
         decided => format!("; decided without it: {decided}"),
     };
     match whose.is_empty() {
-        true => format!("telemetry lost{decided}"),
-        false => format!("telemetry lost ({}){decided}", whose.join("; ")),
+        true => format!("{LOST}{decided}"),
+        false => format!("{LOST} ({}){decided}", whose.join("; ")),
     }
 }
 
@@ -363,10 +366,9 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A period of another source, unless it is lost: then why is said.
+/// A period of another source, unless it is lost: why, its part tells.
 fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
-    if let Some(lost) = &period.lost {
-        tracing::warn!("{lost}");
+    if period.lost.is_some() {
         return None;
     }
     if period.malformed > 0 {

@@ -273,6 +273,46 @@ fn what_haproxy_needs_to_log_and_its_socket_are_told_to_who_names_the_log_alone(
     }
 }
 
+/// Fifteen periods and more go by without it.
+#[test]
+fn lost_telemetry_is_not_told_each_period_and_its_end_is() {
+    let site = Site::new(1, Service::Wiki);
+    site.boot(1);
+    let Some(_haproxy) = haproxy(&site) else { return };
+    let config = behind_haproxy(&site, &fixed(), "");
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (socket, aside) = (site.path("haproxy.sock"), site.path("aside.sock"));
+    let text = fs::read_to_string(&config).unwrap();
+    let table = format!(
+        "[telemetry.haproxy]\nlog = \"udp:{udp}\"\nstatistics = \"{}\"\n",
+        socket.display()
+    );
+    fs::write(&config, format!("{text}{table}")).unwrap();
+    let mut controller = resize(&config);
+    until("a period", || site.last());
+    fs::rename(&socket, &aside).unwrap();
+    controller.says("that it is lost", |said| {
+        said.contains("telemetry lost").then_some(())
+    });
+    std::thread::sleep(Duration::from_secs(4));
+    fs::rename(&aside, &socket).unwrap();
+    controller.says("that it is back", |said| {
+        said.contains("telemetry is there again").then_some(())
+    });
+    controller.stop();
+    let said = controller.err();
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("telemetry lost"))
+        .collect();
+    // What is decided without it changes once.
+    assert!((1..=3).contains(&lines.len()), "{said}");
+    assert_has(lines[0], &["no log line came, and ", "decided without it: "]);
+    let (_, periods) = said.split_once("telemetry is there again lost_periods=").unwrap();
+    let periods = periods.split_whitespace().next().unwrap();
+    assert!(periods.parse::<u32>().unwrap() > 6, "{said}");
+}
+
 /// It may be started later, or reloaded: nothing is refused.
 #[test]
 fn what_haproxy_does_not_know_of_the_telemetrys_names_is_told_at_its_line() {
