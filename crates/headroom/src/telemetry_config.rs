@@ -187,13 +187,13 @@ impl TelemetryConfig {
         };
         match (&self.haproxy, running) {
             // Its socket is taken, and to try it would take it away.
-            (Some(_), Some(pid)) => {
-                self.check(document)?;
+            (Some(table), Some(pid)) => {
+                table.say(document, statistics, report)?;
                 report.listener("telemetry", &place, Some(pid));
             }
             // To open it would take it from whoever listens there without being asked.
             (Some(table), None) if table.log.starts_with("unix:") => {
-                self.check(document)?;
+                table.say(document, statistics, report)?;
                 let path = Path::new(table.log.trim_start_matches("unix:"));
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
                 std::fs::read_dir(folder.unwrap_or(Path::new("."))).map_err(|error| {
@@ -201,7 +201,6 @@ impl TelemetryConfig {
                     document.error("telemetry.haproxy.log", why)
                 })?;
                 report.listener("telemetry", &place, None);
-                report.note(table.note());
             }
             _ => {
                 let (_telemetry, notes) = self.open(document, slo, failed_status, statistics)?;
@@ -221,6 +220,24 @@ pub fn log_lines(address: &str, format: &str) -> String {
 }
 
 impl HaproxyTable {
+    /// Says what can be known while nothing listens to the log for it.
+    fn say(
+        &self,
+        document: &Document,
+        statistics: Option<&str>,
+        report: &mut Report,
+    ) -> Result<(), ConfigError> {
+        let config = self.config(document)?;
+        report.note(self.note());
+        for note in config.notes(statistics) {
+            report.note(note);
+        }
+        if let Some(error) = config.counters_error() {
+            report.note(no_telemetry(Self::at_its_key(&error, document)));
+        }
+        Ok(())
+    }
+
     /// Why there are no counters, at the key that is wrong or names what is not there.
     fn at_its_key(error: &StartError, document: &Document) -> ConfigError {
         match error {

@@ -69,6 +69,60 @@ impl HaproxyConfig {
             late_after: Duration::from_secs(10),
         }
     }
+
+    /// What a user should be told before a start: what makes this source worse than it could be, and the remedy. Where no statistics socket is
+    /// named, that is the one known otherwise.
+    pub fn notes(&self, known: Option<&str>) -> Vec<String> {
+        let mut notes = Vec::new();
+        let from = self.format.latency_from();
+        notes.push(match from {
+            LatencyFrom::FirstByte => format!(
+                "latency is {from}; the upload of a body counts in it unless HAProxy has `option http-buffer-request`"
+            ),
+            LatencyFrom::Total => format!(
+                "latency is {from}: the client's idle time on kept-alive connections counts; add %TR/%Tw/%Tc/%Tr/%Ta"
+            ),
+            _ => format!(
+                "latency is {from}: a slow client counts as a slow service; add %TR/%Tw/%Tc/%Tr/%Ta, as `option httplog` \
+                 has them"
+            ),
+        });
+        if self.statistics.is_none() {
+            let remedy = known.map_or_else(String::new, |known| {
+                format!(". Remedy: write statistics = {known:?}, which [haproxy] names too")
+            });
+            notes.push(format!(
+                "no statistics socket is named: the number in flight is unknown, a silent log is lost after a while although there may \
+                 be no requests, and lines that come twice, as by two `log` lines or a relay that repeats them, count twice, which \
+                 nothing shows{remedy}"
+            ));
+        }
+        if matches!(self.source, LogSource::Unix { .. })
+            && let Ok(text) = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen")
+            && let Ok(queue) = text.trim().parse::<u64>()
+            && queue < UNIX_QUEUE_MIN
+        {
+            notes.push(format!(
+                "net.unix.max_dgram_qlen is {queue}: HAProxy drops log lines when more than {queue} come at once; \
+                 set it to 512 and start again, or log over UDP"
+            ));
+        }
+        notes
+    }
+
+    /// The counters to start from, where a statistics socket is named.
+    fn counters(&self) -> Option<Result<Totals, StartError>> {
+        let socket = StatisticsSocket::new(self.statistics.clone()?);
+        let statistics = socket
+            .read(FIRST_ANSWER)
+            .map_err(|error| StartError::Statistics(error.to_string()));
+        Some(statistics.and_then(|statistics| Ok(Totals::of(&statistics, &self.scope)?)))
+    }
+
+    /// Why the statistics socket gives no counters, where it is named and gives none: the log is left alone.
+    pub fn counters_error(&self) -> Option<StartError> {
+        self.counters()?.err()
+    }
 }
 
 /// The telemetry cannot be started.
@@ -148,13 +202,7 @@ impl HaproxyTelemetry {
             coverage: Coverage::default(),
             config,
         };
-        let read = telemetry.statistics.as_ref().map(|socket| {
-            let statistics = socket
-                .read(FIRST_ANSWER)
-                .map_err(|error| StartError::Statistics(error.to_string()))?;
-            Ok(Totals::of(&statistics, &telemetry.config.scope)?)
-        });
-        match read {
+        match telemetry.config.counters() {
             Some(Ok(totals)) => telemetry.last = Some(totals),
             Some(Err(why)) => telemetry.start_error = Some(why),
             None => {}
@@ -177,43 +225,9 @@ impl HaproxyTelemetry {
         self.statistics.as_ref()
     }
 
-    /// What a user should be told at the start: what makes this source worse than it could be, and the remedy. Where no statistics socket is
-    /// named, that is the one known otherwise.
+    /// What a user should be told at the start: [`HaproxyConfig::notes`], and what the kernel keeps of the log.
     pub fn notes(&self, known: Option<&str>) -> Vec<String> {
-        let mut notes = Vec::new();
-        let from = self.config.format.latency_from();
-        notes.push(match from {
-            LatencyFrom::FirstByte => format!(
-                "latency is {from}; the upload of a body counts in it unless HAProxy has `option http-buffer-request`"
-            ),
-            LatencyFrom::Total => format!(
-                "latency is {from}: the client's idle time on kept-alive connections counts; add %TR/%Tw/%Tc/%Tr/%Ta"
-            ),
-            _ => format!(
-                "latency is {from}: a slow client counts as a slow service; add %TR/%Tw/%Tc/%Tr/%Ta, as `option httplog` \
-                 has them"
-            ),
-        });
-        if self.statistics.is_none() {
-            let remedy = known.map_or_else(String::new, |known| {
-                format!(". Remedy: write statistics = {known:?}, which [haproxy] names too")
-            });
-            notes.push(format!(
-                "no statistics socket is named: the number in flight is unknown, a silent log is lost after a while although there may \
-                 be no requests, and lines that come twice, as by two `log` lines or a relay that repeats them, count twice, which \
-                 nothing shows{remedy}"
-            ));
-        }
-        if matches!(self.config.source, LogSource::Unix { .. })
-            && let Ok(text) = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen")
-            && let Ok(queue) = text.trim().parse::<u64>()
-            && queue < UNIX_QUEUE_MIN
-        {
-            notes.push(format!(
-                "net.unix.max_dgram_qlen is {queue}: HAProxy drops log lines when more than {queue} come at once; \
-                 set it to 512 and start again, or log over UDP"
-            ));
-        }
+        let mut notes = self.config.notes(known);
         if let (LogSource::Udp(_), Some(bytes)) = (&self.config.source, self.reader.receive_buffer())
             && bytes < 1 << 20
         {

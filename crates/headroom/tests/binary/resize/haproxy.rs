@@ -263,10 +263,7 @@ fn what_haproxy_needs_to_log_and_its_socket_are_told_to_who_names_the_log_alone(
         fs::write(&config, &table).unwrap();
         let said = succeeds(check(&config)).out();
         assert_has(&said, &[&line, "`option httplog`"]);
-        // A Unix socket is not opened by a check.
-        if log.starts_with("udp:") {
-            assert_has(&said, &["no statistics socket is named", &statistics]);
-        }
+        assert_has(&said, &["no statistics socket is named", &statistics]);
         fs::write(&config, format!("{table}{statistics}\n")).unwrap();
         let said = succeeds(check(&config)).out();
         assert!(!said.contains("no statistics socket"), "{said}");
@@ -350,12 +347,18 @@ fn what_haproxy_does_not_know_of_the_telemetrys_names_is_told_at_its_line() {
             ],
         ),
     ] {
-        let text = format!("{text}[telemetry.haproxy]\nlog = \"udp:{udp}\"\n{names}\n");
-        fs::write(&config, &text).unwrap();
-        let said = succeeds(check(&config)).out();
-        assert_has(&said, &told);
-        let line = text.lines().count();
-        assert_has(&said, &[&format!("resize.toml:{line}: ")]);
+        // A check does not listen at a Unix socket.
+        for log in [
+            format!("udp:{udp}"),
+            format!("unix:{}", site.path("log.sock").display()),
+        ] {
+            let text = format!("{text}[telemetry.haproxy]\nlog = \"{log}\"\n{names}\n");
+            fs::write(&config, &text).unwrap();
+            let said = succeeds(check(&config)).out();
+            assert_has(&said, &told);
+            let line = text.lines().count();
+            assert_has(&said, &[&format!("resize.toml:{line}: ")]);
+        }
     }
 }
 
