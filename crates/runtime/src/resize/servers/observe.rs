@@ -391,6 +391,9 @@ impl Servers {
                 .fact("maintenance_power_off", how.power_off)
                 .fact("maintenance_at_once", how.at_once);
         }
+        if let Some((_, rest)) = power.waits(now) {
+            part = part.fact("tried_again_in_s", rest.get());
+        }
         if let Some(powered) = health.powered {
             part = part.fact("powered", powered);
         }
@@ -408,8 +411,12 @@ impl Servers {
         // Without the figure, which changes each period: a trouble is told when it changes.
         let slow = self.fleet.slow(at).map(|_| SLOW.to_owned());
         let waits = (power.state() == PowerState::Leaving).then(|| WAITS.to_owned());
+        let off = power
+            .waits(now)
+            .map(|(cause, _)| format!("not started for a while: {}", cause.words()));
+        let said = seen.trouble.iter().cloned();
         Part {
-            trouble: seen.trouble.iter().cloned().chain(slow).chain(waits).collect(),
+            trouble: said.chain(slow).chain(waits).chain(off).collect(),
             ..part
         }
     }
