@@ -288,7 +288,7 @@ impl Archive {
         let counts: Counts = serde_json::from_str(&counts).map_err(damaged("its totals"))?;
         let buckets: Buckets = serde_json::from_str(&buckets).map_err(damaged("its latency histogram"))?;
         let mut totals = RunTotals::resume(info.meta.slo.map(|slo| slo.target), counts, &buckets)
-            .unmeasured(info.meta.slo.is_some_and(|slo| slo.is_unmeasured))
+            .unmeasured(info.meta.slo.and_then(|slo| slo.unmeasured()))
             .with_usual_period(info.meta.period);
         let mut uncovered = 0_u64;
         self.periods_after(id, covered, &mut |period| {

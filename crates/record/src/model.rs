@@ -68,6 +68,11 @@ pub struct Slo {
 }
 
 impl Slo {
+    /// Its percentile, where nothing measures latencies.
+    pub fn unmeasured(&self) -> Option<Ratio> {
+        self.is_unmeasured.then(|| Ratio::from_percent(self.percentile))
+    }
+
     /// The percentile as people write it: `P95`, `P99.9`.
     pub fn name(&self) -> String {
         percentile_name(self.percentile)

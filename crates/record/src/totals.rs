@@ -33,8 +33,8 @@ const OTHER_RULES: &str = "other rules";
 #[derive(Clone, Debug)]
 pub struct RunTotals {
     target: Option<Seconds>,
-    /// Whether nothing that the run was configured with measures latencies.
-    is_unmeasured: bool,
+    /// The SLO's percentile, where nothing that the run was configured with measures latencies.
+    unmeasured: Option<Ratio>,
     /// How long periods are to be; `None` where their lengths are not held against anything.
     usual_period: Option<Seconds>,
     counts: Counts,
@@ -146,10 +146,16 @@ impl Counts {
     }
 
     /// The same of a run in which nothing measures latencies: what was not lost, did not fail and did not stand still may have been late.
-    fn judge_unmeasured(&self, period: &PeriodRecord, target: Seconds) -> Verdict {
+    fn judge_unmeasured(&self, period: &PeriodRecord, target: Seconds, percentile: Ratio) -> Verdict {
         let is_unmeasured = period.slo_latency.is_none() && !period.telemetry_lost && !self.is_empty(period);
+        let failed = period.failures.saturating_sub(period.failed_by_client) as f64;
+        let may_fail = (1.0 - percentile.get()) * (period.completions as f64 + failed);
         match self.judge(period, target) {
             Verdict::Unknown | Verdict::Kept if is_unmeasured => Verdict::Unmeasured,
+            // The percentile is not among so few: it was not measured.
+            Verdict::Over if is_unmeasured && period.completions > 0 && failed <= may_fail => {
+                Verdict::Unmeasured
+            }
             verdict => verdict,
         }
     }
@@ -159,11 +165,11 @@ impl Counts {
         period.is_without_requests() && self.in_flight_before == 0
     }
 
-    fn add(&mut self, period: &PeriodRecord, target: Option<Seconds>, is_unmeasured: bool) {
+    fn add(&mut self, period: &PeriodRecord, target: Option<Seconds>, unmeasured: Option<Ratio>) {
         if let Some(target) = target.filter(|_| self.periods >= WARM_UP_PERIODS) {
-            let verdict = match is_unmeasured {
-                true => self.judge_unmeasured(period, target),
-                false => self.judge(period, target),
+            let verdict = match unmeasured {
+                Some(percentile) => self.judge_unmeasured(period, target, percentile),
+                None => self.judge(period, target),
             };
             self.judged += u64::from(verdict != Verdict::Unmeasured);
             self.over += u64::from(matches!(verdict, Verdict::Over | Verdict::Unknown));
@@ -248,7 +254,7 @@ impl RunTotals {
         histogram::add(&mut latency, buckets);
         Self {
             target,
-            is_unmeasured: false,
+            unmeasured: None,
             usual_period: None,
             counts,
             latency,
@@ -264,12 +270,12 @@ impl RunTotals {
         }
     }
 
-    /// The same of a run, or not, in which nothing measures latencies: a period with requests whose latency is unknown is not judged then, unless
+    /// The same of a run in which nothing measures latencies, with its SLO's percentile, where it is one: a period with requests whose latency is unknown is not judged then, unless
     /// it counts as over for another reason.
     #[must_use]
-    pub fn unmeasured(self, is_unmeasured: bool) -> Self {
+    pub fn unmeasured(self, percentile: Option<Ratio>) -> Self {
         Self {
-            is_unmeasured,
+            unmeasured: percentile,
             ..self
         }
     }
@@ -294,7 +300,7 @@ impl RunTotals {
 
     /// Adds a period whose latencies are not at hand: those of the run as a whole are then of the others.
     pub fn add_row(&mut self, period: &PeriodRecord) {
-        self.counts.add(period, self.target, self.is_unmeasured);
+        self.counts.add(period, self.target, self.unmeasured);
         if let Some(usual) = self.usual_period {
             self.counts.long.add(period.duration, usual);
         }

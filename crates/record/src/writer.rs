@@ -164,7 +164,7 @@ impl Writer {
     pub(crate) fn start(&mut self, meta: RunMeta, dropped: Arc<AtomicU64>) -> rusqlite::Result<RunId> {
         let id = rows::insert_run(&self.connection, &meta, unix_ms(SystemTime::now()))?;
         let totals = RunTotals::new(meta.slo.map(|slo| slo.target))
-            .unmeasured(meta.slo.is_some_and(|slo| slo.is_unmeasured))
+            .unmeasured(meta.slo.and_then(|slo| slo.unmeasured()))
             .with_usual_period(meta.period);
         self.open.insert(
             id,

@@ -159,6 +159,8 @@ pub(super) struct Clients {
     /// The share of those on hand whose clients hold a worker, while that is too few to set aside what is served, and of how much time.
     few_held: f64,
     few_held_s: f64,
+    /// For how long they were not told.
+    untold_s: f64,
     /// Of those who wait now.
     gone: f64,
     cancelled: f64,
@@ -224,6 +226,14 @@ impl Clients {
         self.gone = share(|found| found.gone);
         self.cancelled = share(|found| found.cancelled);
         let held = connections.filter(Connections::are_held);
+        self.untold_s = match connections {
+            Some(_) => 0.0,
+            None => self.untold_s + observation.length.get(),
+        };
+        if self.untold_s > FEW_HELD_S {
+            // Where nobody waits they are not looked at, and may have gone.
+            (self.few_held, self.few_held_s) = (0.0, 0.0);
+        }
         if let Some(found) = connections.filter(|_| held.is_none()) {
             let length_s = observation.length.get();
             self.few_held_s = (self.few_held_s + length_s).min(FEW_HELD_S);

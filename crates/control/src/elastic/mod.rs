@@ -56,8 +56,9 @@ use takes::{Takes, ranks};
 const SLOWER: (f64, f64) = (1.5, 2.5);
 /// Periods in a row whose percentile is over the target: the servers are in difficulty whatever their accept queues show.
 const LATE_PERIODS: u32 = 3;
-/// Standard errors by which more must be answered than a limit for it to be none.
+/// Standard errors by which more must be answered than a limit for it to be none, and for how many seconds without difficulty.
 const REFUTES: f64 = 3.0;
+const EASY_S: f64 = 10.0;
 /// Another late period within so many seconds is no noise of a percentile of few requests.
 const LATE_AGAIN_S: f64 = 10.0;
 /// More of the requests failed: the servers are in difficulty.
@@ -203,9 +204,9 @@ impl Elastic {
         self.sojourn.observe(observation, is_calm && counts.takes_any());
         let late = self.is_late(observation);
         let answered = self.sojourn.answered();
-        if let Some((answered, error)) = answered {
-            self.takes
-                .refute(nodes, answered - REFUTES * error, late, &self.tuning);
+        let is_easy = self.difficult_s < now_s - EASY_S;
+        if let Some((answered, error)) = answered.filter(|_| is_easy) {
+            self.takes.refute(nodes, answered - REFUTES * error, &self.tuning);
         }
         if late && !self.takes.proven && counts.takes_any() {
             // What servers answer that have just changed is no limit of theirs.

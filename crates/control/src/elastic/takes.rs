@@ -97,15 +97,9 @@ impl Takes {
         self.fill(nodes, tuning);
     }
 
-    /// The servers that take requests answered so much together: where that is more than a limit that was met by difficulty alone it was none, or
-    /// while they are `late` it is as much.
-    pub(super) fn refute(
-        &mut self,
-        nodes: &[NodeObservation],
-        answered: f64,
-        late: bool,
-        tuning: &ElasticTuning,
-    ) {
+    /// The servers that take requests answered so much together without difficulty: where that is more than limits that difficulty alone showed,
+    /// these were none.
+    pub(super) fn refute(&mut self, nodes: &[NodeObservation], answered: f64, tuning: &ElasticTuning) {
         let of = self.known.iter().zip(nodes);
         let limits = of.filter(|(_, node)| node.state.takes_requests());
         let limits = limits.map(|(known, _)| known.met.filter(|_| known.until_s.is_some()));
@@ -120,14 +114,9 @@ impl Takes {
         let times = answered / together.max(1e-9);
         let of = self.known.iter_mut().zip(nodes);
         for (known, _) in of.filter(|(_, node)| node.state.takes_requests()) {
-            let Some(met) = known.met else { continue };
-            match late {
-                true => known.met = Some(met * times),
-                false => {
-                    (known.met, known.doubted, known.until_s) = (None, Some(met), None);
-                    known.bound = Some(known.bound.unwrap_or(0.0).max(met * times));
-                }
-            }
+            let bound = known.met.take().map(|met| met * times);
+            known.bound = known.bound.into_iter().chain(bound).reduce(f64::max);
+            known.until_s = None;
         }
         self.fill(nodes, tuning);
     }

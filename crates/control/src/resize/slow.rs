@@ -100,7 +100,8 @@ impl Slow {
     }
 
     /// Takes a period's work of each server and its state. What was found of a server that does not serve stays. Where one begins to serve its
-    /// equals are seen anew, so that all are compared over the same periods: it may come in a backlog that the others knew calm before.
+    /// equals are seen anew, so that all are compared over the same periods: it may come in a backlog that the others knew calm before. While one
+    /// comes and goes every few minutes none of its kind is told apart that was not before.
     pub(super) fn observe(&mut self, states: &[PowerState], work: &[Option<Work>]) {
         let serves = |at: usize| states.get(at) == Some(&PowerState::Serving);
         for at in 0..self.seen.len() {

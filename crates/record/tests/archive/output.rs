@@ -461,7 +461,7 @@ fn of_a_run_in_which_nothing_measures_latencies_nobody_says_that_it_was_late_or_
     let of = |failures: fn(u64) -> u64| {
         let one = |index| PeriodRecord {
             slo_latency: None,
-            failures: failures(index),
+            failures: failures(index) * period(index).completions,
             ..period(index)
         };
         (0..104).map(one).collect::<Vec<_>>()

@@ -298,7 +298,7 @@ fn a_period_whose_latency_nothing_was_to_measure_is_not_judged_unless_it_failed_
         ..counted(0, 0, 0)
     };
     let verdict = |is_unmeasured: bool, periods: &[PeriodRecord]| {
-        let mut totals = RunTotals::new(TARGET).unmeasured(is_unmeasured);
+        let mut totals = RunTotals::new(TARGET).unmeasured(is_unmeasured.then(|| Ratio::from_percent(95.0)));
         let warm_up = vec![counted(0, 0, 0); 10];
         warm_up
             .iter()
@@ -318,7 +318,9 @@ fn a_period_whose_latency_nothing_was_to_measure_is_not_judged_unless_it_failed_
     assert_eq!(verdict(false, &answered), (1, Some(1.0), 1, 0));
     // What has just come may still be late.
     assert_eq!(verdict(true, &[counted(0, 0, 3)]), (0, None, 0, 1));
-    for over in [counted(95, 5, 4), lost] {
+    // Of few that failed the percentile is not.
+    assert_eq!(verdict(true, &[counted(96, 4, 4)]), (0, None, 0, 1));
+    for over in [counted(94, 6, 4), lost] {
         let (judged, share, _, unmeasured) = verdict(true, &[over]);
         assert_eq!((judged, share, unmeasured), (1, Some(1.0), 0));
     }

@@ -119,9 +119,9 @@ pub(super) struct Late(Option<RunTotals>);
 
 impl Late {
     pub(super) fn count(&mut self, tick: &Tick) {
-        let totals = self
-            .0
-            .get_or_insert_with(|| RunTotals::new(tick.target).unmeasured(tick.is_unmeasured));
+        let totals = self.0.get_or_insert_with(|| {
+            RunTotals::new(tick.target).unmeasured(tick.percentile.filter(|_| tick.is_unmeasured))
+        });
         totals.add_row(&requests(tick));
     }
 
@@ -307,6 +307,7 @@ mod tests {
         let mut lines = Lines::new("elastic", Some(10));
         let mut tick = Tick {
             target: Some(Seconds::from_millis(500.0)),
+            percentile: Some(Ratio::from_percent(95.0)),
             is_unmeasured: true,
             ..Tick::default()
         };

@@ -13,7 +13,7 @@ struct Server {
     /// Requests that were sent to it (`stot`), and those that it has now (`scur`).
     sessions: u64,
     in_flight: u64,
-    /// Those of them that it answered, but with a 5xx.
+    /// Those of them that it answered with 2xx to 4xx.
     answered: u64,
     failed_answers: u64,
     /// Those that it had answered and that had not ended: HAProxy counts an answer as it begins.
@@ -27,7 +27,8 @@ impl Server {
         Some(Self {
             sessions: row.sessions_total,
             in_flight: row.sessions,
-            answered: responses.by_class[..4].iter().sum(),
+            // Not the first class: an interim answer is none, and whoever upgrades is served no requests.
+            answered: responses.by_class[1..4].iter().sum(),
             failed_answers: responses.by_class[4],
             under_way: 0,
         })
@@ -305,6 +306,13 @@ mod tests {
         // It hangs; what it has fails later, where less comes than fails.
         assert_eq!(told(of(428, 4, 180, 120), of(424, 0, 180, 120)), Some((4, 0, 0)));
         assert_eq!(told(of(429, 1, 180, 120), of(428, 4, 180, 120)), Some((1, 4, 0)));
+        // Interim answers are none: the one that asked for leave to send its body hangs.
+        let interim =
+            |stot, scur, ok, interim| Server::of(&row(stot, scur, Some([interim, ok, 0, 0, 0]))).unwrap();
+        assert_eq!(
+            told(interim(20, 5, 10, 20), interim(0, 0, 0, 0)),
+            Some((20, 5, 0))
+        );
         // Both are read one after the other: an answer may be counted whose request still is.
         assert_eq!(told(of(10, 2, 9, 0), of(5, 2, 3, 0)), Some((5, 0, 1)));
         // Counters were cleared.

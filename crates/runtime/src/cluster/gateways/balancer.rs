@@ -169,7 +169,41 @@ impl Balancer for GatewayBalancer {
 
 #[cfg(test)]
 mod tests {
-    use super::part;
+    use super::*;
+    use crate::cluster::gateways::state::GatewayState;
+    use headroom_wire::Address;
+
+    #[test]
+    fn an_answer_at_any_gateway_is_told_once_in_the_order_of_the_members() {
+        let backend = |url: &&str| Backend {
+            url: (*url).to_owned(),
+            state: BackendState::Up,
+            healthy: true,
+            weight: 1,
+            most_in_flight: None,
+        };
+        let gateway = |name: &str, urls: &[&str], answered: &[bool]| {
+            let mut state = GatewayState::default();
+            state.backends = Some(urls.iter().map(backend).collect());
+            state.answered = answered.to_vec();
+            let address = format!("unix:/tmp/{name}").parse::<Address>().unwrap();
+            Gateway::new(name.to_owned(), address, state)
+        };
+        let hung = GatewayState::default();
+        let roster = Roster::of(vec![
+            gateway(
+                "a",
+                &["http://h:1", "http://h:2", "http://h:9"],
+                &[false, true, true],
+            ),
+            gateway("b", &["http://h:3/", "http://h:1/"], &[true, false]),
+            Gateway::new("c".to_owned(), "unix:/tmp/c".parse().unwrap(), hung),
+        ]);
+        let members = ["http://h:1", "http://h:2/", "http://h:3"].map(str::to_owned);
+        let mut balancer = GatewayBalancer::new(Arc::new(roster), members.to_vec());
+        assert_eq!(balancer.answered(), [false, true, true]);
+        assert_eq!(balancer.answered(), [false; 3]);
+    }
 
     #[test]
     fn a_gateway_has_the_part_of_what_goes_on_there() {

@@ -54,8 +54,12 @@ impl Servers {
         let look = self.parts.balancer.look(self.parts.period / 2);
         let out = self.parts.maintenance();
         self.at_balancer = at_balancer(&look, self.parts.servers.len());
-        // What the telemetry counted may be of several periods, of which one alone was not whole.
-        let counted_over = period.counted_over.map_or(length, |over| over.max(length));
+        // What is counted may be of several periods, of which one alone was not whole, and of a balancer that was read late.
+        let of_balancer = look.as_ref().ok().and_then(|look| look.traffic.as_ref());
+        let counted_over = match of_balancer {
+            Some(traffic) => Seconds::from(traffic.length),
+            None => period.counted_over.map_or(length, |over| over.max(length)),
+        };
         self.take_answers(&look, &period.backends, counted_over);
         let seen = self.check(&shown, &look, &out);
         if self.dry {
@@ -77,11 +81,10 @@ impl Servers {
                 let at_balancer = self.rate_at_balancer(&look);
                 let of_balancer = || at_balancer.filter(|_| uncounted.contains(&true));
                 // Other telemetry than the balancer's own may be late, and need not tell of all requests.
-                let is_telemetry = self.parts.balancer.url(0).is_some();
-                let all = match is_telemetry {
-                    true => period.arrival_rate(counted_over),
-                    false => at_balancer,
-                };
+                let of_gateways = period
+                    .counted_over
+                    .and_then(|_| period.arrival_rate(counted_over));
+                let all = at_balancer.or(of_gateways);
                 let sent = all.map(|all| {
                     PerSecond::new((all.get() - held_back).max(0.0) * self.attempts_a_request.unwrap_or(1.0))
                 });

@@ -80,9 +80,10 @@ pub(super) struct Reused {
     /// Answers, and the time they are of.
     served: f64,
     served_s: f64,
-    /// For how long it has not answered what it was asked, where it ever answered; and for how long since then nothing was known.
-    silent_s: Option<f64>,
-    unknown_s: f64,
+    /// Whether it has answered since there was nobody to tell; the time since then, or since the start, and how much of it it was asked in vain.
+    has_answered: bool,
+    since_s: f64,
+    in_vain_s: f64,
     /// Answers of the last seconds, and the time they are of.
     late: f64,
     late_s: f64,
@@ -151,8 +152,8 @@ impl Reused {
             self.unknown(length);
             return;
         } else {
-            self.silent_s = self.silent_s.map(|silent_s| silent_s + length.get());
-            self.unknown_s = 0.0;
+            self.since_s += length.get();
+            self.in_vain_s += length.get();
         }
         let add = |(sum, of_s): (f64, f64), over_s: f64| {
             let kept = (-length.get() / over_s).exp();
@@ -163,15 +164,13 @@ impl Reused {
     }
 
     const fn answers(&mut self) {
-        (self.silent_s, self.unknown_s) = (Some(0.0), 0.0);
+        (self.has_answered, self.since_s, self.in_vain_s) = (true, 0.0, 0.0);
     }
 
     /// Nothing is known of so long. Where connections do not stay open its accept queue tells.
     fn unknown(&mut self, length: Seconds) {
-        self.unknown_s += length.get();
-        if !self.is_so && self.silent_s.is_some_and(|silent_s| silent_s < ALIVE_S) {
-            self.silent_s = None;
-        }
+        self.since_s += length.get();
+        self.has_answered &= self.is_so;
     }
 
     /// Whether it is so.
@@ -186,16 +185,14 @@ impl Reused {
 
     /// Whether it has answered of late what the balancer sent to it.
     pub(super) fn is_alive(self) -> bool {
-        self.silent_s
-            .is_some_and(|silent_s| silent_s + self.unknown_s < ALIVE_S)
+        self.has_answered && self.since_s < ALIVE_S
     }
 
     /// Whether connections that stay open may be why its check is not answered: so many that were answered are open, where that is known; it
     /// was not asked in vain, and they are not old.
     pub(super) fn may_be_held(self, kept: Option<f64>) -> bool {
         let are_open = kept.map_or(self.is_so, |kept| kept > 0.0);
-        let in_vain = self.silent_s.is_some_and(|silent_s| silent_s >= ALIVE_S);
-        are_open && !in_vain && self.unknown_s < UNKNOWN_S
+        are_open && self.in_vain_s < ALIVE_S && self.since_s < UNKNOWN_S
     }
 
     /// What is known of its capacity, in requests; `None` where it is not so.
@@ -453,9 +450,21 @@ mod tests {
                 };
                 hangs.take(SECOND, Some(period), false);
             }
-            let was_known = reused.silent_s.is_some();
             (0..2).for_each(|_| hangs.take(SECOND, None, false));
-            assert_eq!(hangs.may_be_held(Some(8.0)), !was_known, "{hangs:?}");
+            assert!(!hangs.may_be_held(Some(8.0)), "{hangs:?}");
+            hangs.take(SECOND, None, true);
+            assert!(hangs.may_be_held(Some(8.0)), "{hangs:?}");
+            // Asked once in a while, it is in vain all the same.
+            for at in 1..=6 {
+                let period = Period {
+                    sent: f64::from(at % 2),
+                    kept: f64::from(at % 2),
+                    failed_answers: 0.0,
+                    in_flight: Some(6.0 + f64::from(at)),
+                };
+                hangs.take(SECOND, Some(period), false);
+            }
+            assert!(!hangs.may_be_held(Some(8.0)), "{hangs:?}");
         }
     }
 
