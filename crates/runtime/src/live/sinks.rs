@@ -307,7 +307,7 @@ mod tests {
         let mut lines = Lines::new("elastic", Some(10));
         let mut tick = Tick {
             target: Some(Seconds::from_millis(500.0)),
-            percentile: Some(Ratio::from_percent(95.0)),
+            percentile: Some(headroom_units::Ratio::from_percent(95.0)),
             is_unmeasured: true,
             ..Tick::default()
         };

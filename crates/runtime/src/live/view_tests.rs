@@ -280,7 +280,7 @@ fn where_nothing_measures_latencies_the_view_says_so_and_of_no_period_that_it_is
     for second in 1..=20 {
         let mut tick = late(second, 3.0, 180);
         tick.is_unmeasured = true;
-        tick.percentile = Some(Ratio::from_percent(95.0));
+        tick.percentile = Some(headroom_units::Ratio::from_percent(95.0));
         tick.observation.traffic = Some(headroom_control::Traffic {
             completions: 95,
             ..headroom_control::Traffic::default()
