@@ -111,6 +111,9 @@ impl Weighted {
     }
 }
 
+/// What a share of a few thousand requests is rounded by.
+const ROUNDING: f64 = 1e-9;
+
 impl Counts {
     fn judge(&self, period: &PeriodRecord, target: Seconds) -> Verdict {
         if let Some(latency) = period.slo_latency {
@@ -153,7 +156,7 @@ impl Counts {
         match self.judge(period, target) {
             Verdict::Unknown | Verdict::Kept if is_unmeasured => Verdict::Unmeasured,
             // The percentile is not among so few: it was not measured.
-            Verdict::Over if is_unmeasured && period.completions > 0 && failed <= may_fail => {
+            Verdict::Over if is_unmeasured && period.completions > 0 && failed <= may_fail + ROUNDING => {
                 Verdict::Unmeasured
             }
             verdict => verdict,

@@ -114,9 +114,10 @@ impl Takes {
         let times = answered / together.max(1e-9);
         let of = self.known.iter_mut().zip(nodes);
         for (known, _) in of.filter(|(_, node)| node.state.takes_requests()) {
-            let bound = known.met.take().map(|met| met * times);
+            // None goes by the bound alone until what was met would be forgotten.
+            known.doubted = known.met.take();
+            let bound = known.doubted.map(|met| met * times);
             known.bound = known.bound.into_iter().chain(bound).reduce(f64::max);
-            known.until_s = None;
         }
         self.fill(nodes, tuning);
     }

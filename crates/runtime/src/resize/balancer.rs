@@ -60,6 +60,8 @@ pub struct AtServer {
     pub failures: u64,
     /// Answers that are among no requests that ended well: the 5xx, and those that have begun.
     pub answers: u64,
+    /// Requests that it has and whose answers have begun.
+    pub under_way: u64,
 }
 
 /// What a balancer shows.

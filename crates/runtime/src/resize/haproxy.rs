@@ -48,6 +48,7 @@ impl Server {
             failures: ended.saturating_sub(begun),
             // One that begins shows as much as one that ended.
             answers: failed_answers + answered.saturating_sub(ended),
+            under_way: self.under_way,
         })
     }
 }

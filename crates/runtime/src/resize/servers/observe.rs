@@ -58,7 +58,7 @@ impl Servers {
         let of_balancer = look.as_ref().ok().and_then(|look| look.traffic.as_ref());
         let counted_over = match of_balancer {
             Some(traffic) => Seconds::from(traffic.length),
-            None => period.counted_over.map_or(length, |over| over.max(length)),
+            None => period.counted_over.unwrap_or(length),
         };
         self.take_answers(&look, &period.backends, counted_over);
         let seen = self.check(&shown, &look, &out);

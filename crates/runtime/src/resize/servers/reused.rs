@@ -52,6 +52,8 @@ pub(super) struct Period {
     pub failed_answers: f64,
     /// Those in flight at its end.
     pub in_flight: Option<f64>,
+    /// Of these those that are being answered, as far as the balancer tells.
+    pub under_way: f64,
 }
 
 /// Requests and attempts to connect over a time.
@@ -147,8 +149,8 @@ impl Reused {
         let answers = (period.kept - (now - before)).max(0.0);
         if shows_answers(period.sent, period.kept + period.failed_answers - (now - before)) {
             self.answers();
-        } else if period.sent <= 0.0 && before <= 0.0 && now <= 0.0 {
-            // Of what it takes this says nothing either.
+        } else if period.sent <= 0.0 && before <= period.under_way && now <= period.under_way {
+            // It is asked nothing but what it answers already, for long. Of what it takes this says nothing either.
             self.unknown(length);
             return;
         } else {
@@ -161,6 +163,11 @@ impl Reused {
         };
         (self.served, self.served_s) = add((self.served, self.served_s), SERVED_S);
         (self.late, self.late_s) = add((self.late, self.late_s), LATE_S);
+    }
+
+    /// Its check was answered: it is not held, and what it was asked in vain before is over.
+    pub(super) const fn is_checked(&mut self) {
+        (self.since_s, self.in_vain_s) = (0.0, 0.0);
     }
 
     const fn answers(&mut self) {
@@ -222,6 +229,7 @@ impl Servers {
                 sent: requests as f64,
                 kept: self.sent(at, backends).0,
                 failed_answers: self.failed_answers(at, backends),
+                under_way: self.at_balancer[at].map_or(0.0, |counted| counted.under_way as f64),
                 in_flight: look
                     .as_ref()
                     .ok()
@@ -323,6 +331,7 @@ mod tests {
                     sent,
                     kept,
                     failed_answers: 0.0,
+                    under_way: 0.0,
                     in_flight: Some(in_flight),
                 };
                 reused.take(SECOND, Some(period), false);
@@ -357,6 +366,7 @@ mod tests {
                 sent: 2.0,
                 kept,
                 failed_answers: 0.0,
+                under_way: 0.0,
                 in_flight: Some(in_flight),
             };
             new.take(SECOND, Some(period), false);
@@ -372,6 +382,7 @@ mod tests {
                 sent: 60.0,
                 kept: 0.0,
                 failed_answers: 60.0,
+                under_way: 0.0,
                 in_flight: Some(6.0),
             };
             reused.take(SECOND, Some(period), false);
@@ -430,6 +441,30 @@ mod tests {
     }
 
     #[test]
+    fn answers_that_last_are_nothing_that_it_was_asked_in_vain() {
+        let streams = |under_way: f64| {
+            let mut reused = of_sixty(true);
+            for _ in 0..20 {
+                let period = Period {
+                    sent: 0.0,
+                    kept: 0.0,
+                    failed_answers: 0.0,
+                    in_flight: Some(8.0),
+                    under_way,
+                };
+                reused.take(SECOND, Some(period), false);
+            }
+            reused
+        };
+        assert!(streams(8.0).may_be_held(Some(8.0)));
+        assert!(!streams(7.0).may_be_held(Some(8.0)));
+        // What it was asked in vain is over once its check is answered.
+        let mut back = streams(0.0);
+        back.is_checked();
+        assert!(back.may_be_held(Some(8.0)));
+    }
+
+    #[test]
     fn a_check_is_excused_by_connections_that_are_open_alone() {
         // A controller that was just started, and one that serves each over its own.
         for reused in [Reused::default(), of_sixty(false), of_sixty(true)] {
@@ -446,6 +481,7 @@ mod tests {
                     sent: 6.0,
                     kept: 6.0,
                     failed_answers: 0.0,
+                    under_way: 0.0,
                     in_flight: Some(6.0 * f64::from(at)),
                 };
                 hangs.take(SECOND, Some(period), false);
@@ -460,6 +496,7 @@ mod tests {
                     sent: f64::from(at % 2),
                     kept: f64::from(at % 2),
                     failed_answers: 0.0,
+                    under_way: 0.0,
                     in_flight: Some(6.0 + f64::from(at)),
                 };
                 hangs.take(SECOND, Some(period), false);
@@ -493,6 +530,7 @@ mod tests {
                 sent: rate,
                 kept: rate,
                 failed_answers: 0.0,
+                under_way: 0.0,
                 in_flight,
             };
             reused.take(SECOND, Some(period), false);
@@ -526,6 +564,7 @@ mod tests {
                 sent: 6.0,
                 kept: 6.0,
                 failed_answers: 0.0,
+                under_way: 0.0,
                 in_flight: Some(6.0 + 6.0 * f64::from(at)),
             };
             hangs.take(SECOND, Some(period), false);

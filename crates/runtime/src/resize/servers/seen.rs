@@ -2,7 +2,7 @@
 
 use super::Servers;
 use super::own_checks::answers_by_accepts;
-use super::reused::reused as words;
+use super::reused::{Reused, reused as words};
 use super::unheard::{Heard, UNHEARD};
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::check::NoAnswer;
@@ -51,6 +51,13 @@ impl Servers {
             let accepts = answers_by_accepts(states[at], out[at].is_some(), (anybody, clients));
             let answers = self.parts.checks.answers(at);
             let is_silent = matches!(answers, Err(NoAnswer::Silent(_)));
+            if answers.is_ok() {
+                self.reused[at].is_checked();
+            }
+            if !states[at].takes_requests() && states[at] != PowerState::Draining {
+                // Who serves there later is another process.
+                self.reused[at] = Reused::default();
+            }
             let kept = counted.and_then(|counted| counted.kept);
             let in_doubt =
                 !accepts && is_silent && is_there && states[at].takes_requests() && reused.may_be_held(kept);

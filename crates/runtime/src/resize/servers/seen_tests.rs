@@ -78,6 +78,7 @@ fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() 
                 sent: 50.0,
                 kept: 50.0,
                 failed_answers: 0.0,
+                under_way: 0.0,
                 in_flight: Some(5.0),
             };
             reused.take(Seconds::new(1.0), Some(period), false);
