@@ -110,6 +110,8 @@ fn two_laws_change_places_on_the_same_requests_and_nothing_is_left() {
 
 #[test]
 fn after_kill_9_two_clusters_take_themselves_away() {
+    // Two demos at once are 32 servers: on a busy machine one of them may not come up in time.
+    let _one_at_a_time = measuring();
     if !fuse_or_skipped("the demo on emulated clusters") {
         return;
     }
