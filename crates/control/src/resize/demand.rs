@@ -15,15 +15,33 @@ pub enum Counts {
     Unknown,
 }
 
+/// What a balancer sends to all servers, as attempts to connect a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    per_s: f64,
+    /// Whether what is counted at each server is what the balancer sent there: then what it sent again to another came once.
+    is_all: bool,
+}
+
+impl Sent {
+    /// Of so many requests that come to it a second, of which it holds so many [back](super::HeldBack), with so many attempts for each.
+    pub fn of(came: PerSecond, held_back_per_s: f64, each: Option<f64>, is_all: bool) -> Self {
+        Self {
+            per_s: (came.get() - held_back_per_s).max(0.0) * each.unwrap_or(1.0),
+            is_all,
+        }
+    }
+}
+
 /// The arrival rate at a whole cluster, of what was counted at its servers; `None` where of none that takes requests anything
 /// is known, and where nobody listens at any of them. The balancer spreads requests evenly, so that a server that could not be read has what
 /// the others have. One that takes requests and where nobody listens any more has what it had: until the balancer finds it dead it is sent as much,
 /// and a demand that fell with each server that dies would have the others switched off. A balancer may send to the others at once what one
 /// that has died refuses: then it is counted there. So that comes on top no further than up to what the balancer says that it `sent` to all, where
-/// it says so.
+/// it says so; and where [all](Sent) is counted by the balancer nothing is more than that.
 pub fn demand(
     servers: impl IntoIterator<Item = (PowerState, Counts)>,
-    sent: Option<PerSecond>,
+    sent: Option<Sent>,
 ) -> Option<PerSecond> {
     let (mut sum, mut nobody, mut known, mut serving, mut listening) = (0.0, 0.0, 0_u32, 0_u32, 0_u32);
     for (state, counts) in servers {
@@ -49,7 +67,11 @@ pub fn demand(
         (_, 0) => Some(PerSecond::new(sum)),
         _ => {
             let all = |sum: f64| sum * f64::from(serving) / f64::from(known);
-            let most = sent.map_or(f64::INFINITY, |sent| sent.get().max(all(sum)));
+            let most = match sent {
+                Some(sent) if sent.is_all => sent.per_s,
+                Some(sent) => sent.per_s.max(all(sum)),
+                None => f64::INFINITY,
+            };
             Some(PerSecond::new(all(sum + nobody).min(most)))
         }
     }
@@ -146,11 +168,32 @@ mod tests {
         assert_eq!(of(&[(Off, Counts::Unknown)]), Some(0.0));
     }
 
+    fn sent_of(per_s: f64, is_all: bool) -> Sent {
+        Sent::of(PerSecond::new(per_s), 0.0, None, is_all)
+    }
+
+    #[test]
+    fn what_is_sent_again_to_another_came_once() {
+        use PowerState::Serving;
+        let counts = [(Serving, attempts(75.0)), (Serving, attempts(71.0))];
+        let of = |sent: Option<Sent>| demand(counts, sent).map(PerSecond::get);
+        assert_eq!(of(Some(sent_of(117.0, true))), Some(117.0));
+        assert_eq!(of(Some(sent_of(200.0, true))), Some(146.0));
+        // Others may come to the servers by themselves.
+        assert_eq!(of(Some(sent_of(117.0, false))), Some(146.0));
+        assert_eq!(of(None), Some(146.0));
+        // What waits at the balancer is added by who counts it, and each may need several attempts.
+        let held = Sent::of(PerSecond::new(100.0), 40.0, Some(1.5), true);
+        assert_eq!(of(Some(held)), Some(90.0));
+        let drained = Sent::of(PerSecond::new(100.0), -30.0, None, true);
+        assert_eq!(of(Some(drained)), Some(130.0));
+    }
+
     #[test]
     fn what_a_dead_server_had_comes_on_top_no_further_than_to_what_is_sent() {
         use PowerState::Serving;
         let of = |servers: &[(PowerState, Counts)], sent: f64| {
-            demand(servers.iter().copied(), Some(PerSecond::new(sent))).map(PerSecond::get)
+            demand(servers.iter().copied(), Some(sent_of(sent, false))).map(PerSecond::get)
         };
         // What it refuses is sent to the others, or is lost.
         assert_eq!(

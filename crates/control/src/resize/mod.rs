@@ -40,7 +40,7 @@ use headroom_units::{Lever, Setting};
 use serde::{Deserialize, Serialize};
 
 pub use autoscaler::Autoscaler;
-pub use demand::{Counts, demand, exact_mean, fill_in};
+pub use demand::{Counts, Sent, demand, exact_mean, fill_in};
 pub use energy::{Energy, EnergyTotals, ServerLoad, ServerPower};
 pub use first_attempts::FirstAttempts;
 pub use fleet::{Fleet, Order};

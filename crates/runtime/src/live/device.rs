@@ -89,10 +89,10 @@ impl DevicePeriod {
     /// The name of the part that is the whole cluster.
     pub const CLUSTER: &str = "cluster";
 
-    /// The requests that the telemetry counted, a second of a period of this length.
-    pub fn arrival_rate(&self, length: Seconds) -> Option<PerSecond> {
-        let arrivals = self.arrivals.filter(|_| length > Seconds::ZERO)?;
-        Some(PerSecond::new(arrivals as f64 / length.get()))
+    /// The requests that the telemetry counted, a second, where it tells over how long.
+    pub fn arrival_rate(&self) -> Option<PerSecond> {
+        let over = self.counted_over.filter(|over| *over > Seconds::ZERO)?;
+        Some(PerSecond::new(self.arrivals? as f64 / over.get()))
     }
 
     /// Adds what is said of a part to what was said of it before.

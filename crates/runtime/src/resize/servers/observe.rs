@@ -9,7 +9,7 @@ use crate::resize::balancer::{Admission, AtServer, Look};
 use crate::resize::queues::{Queue, Shown};
 use headroom_control::NodeObservation;
 use headroom_control::capacity::{Capacity, QueueKind};
-use headroom_control::resize::{Counts, Fleet, Found, PowerState, ServerLoad, Work, demand, fill_in};
+use headroom_control::resize::{Counts, Fleet, Found, PowerState, Sent, ServerLoad, Work, demand, fill_in};
 use headroom_units::{CapacityKind, Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
 use std::time::Instant;
 
@@ -61,6 +61,7 @@ impl Servers {
             None => period.counted_over.unwrap_or(length),
         };
         self.take_answers(&look, &period.backends, counted_over);
+        let requests = self.request_rates(&period.backends, counted_over);
         let seen = self.check(&shown, &look, &out);
         if self.dry {
             self.find_again(now, &look);
@@ -71,7 +72,6 @@ impl Servers {
             Demand::AcceptQueue => {
                 let mut counts: Vec<_> = states.iter().copied().zip(self.counts(&shown)).collect();
                 let uncounted = self.uncounted();
-                let requests = self.request_rates(&period.backends, counted_over);
                 self.count_reused(&mut counts, &requests, counted_over);
                 fill_in(&mut counts, &requests, &mut self.attempts_a_request, &uncounted);
                 let told = period
@@ -81,21 +81,14 @@ impl Servers {
                 let at_balancer = self.rate_at_balancer(&look);
                 let of_balancer = || at_balancer.filter(|_| uncounted.contains(&true));
                 // Other telemetry than the balancer's own may be late, and need not tell of all requests.
-                let of_gateways = period
-                    .counted_over
-                    .and_then(|_| period.arrival_rate(counted_over));
-                let all = at_balancer.or(of_gateways);
-                let sent = all.map(|all| {
-                    PerSecond::new((all.get() - held_back).max(0.0) * self.attempts_a_request.unwrap_or(1.0))
-                });
-                // What a gateway sends to another server once more came once.
+                let came = at_balancer.or_else(|| period.arrival_rate());
                 let is_reused = |at: usize| {
                     !states[at].takes_requests()
                         || self.reused[at].came().is_some() && self.reused[at].is_so()
                 };
-                let most = sent.filter(|_| (0..states.len()).all(is_reused));
+                let is_all = (0..states.len()).all(is_reused);
+                let sent = came.map(|came| Sent::of(came, held_back, self.attempts_a_request, is_all));
                 demand(counts, sent)
-                    .map(|counted| most.map_or(counted, |most| counted.min(most)))
                     .or_else(of_balancer)
                     .map(|counted| PerSecond::new((counted.get() + held_back).max(0.0)))
             }
@@ -113,7 +106,6 @@ impl Servers {
         period
             .switched
             .extend(switched.map(|(name, state)| (name.clone(), *state)));
-        let requests = self.request_rates(&period.backends, counted_over);
         for (at, seen) in seen.iter().enumerate() {
             period.add(self.part(at, seen, &look, now, requests[at]));
         }

@@ -165,6 +165,11 @@ impl Reused {
         (self.late, self.late_s) = add((self.late, self.late_s), LATE_S);
     }
 
+    /// It takes no requests: who serves there later is another process, of which nothing is known, behind the same balancer.
+    pub(super) const fn is_away(&mut self) {
+        (self.has_answered, self.since_s, self.in_vain_s) = (false, 0.0, 0.0);
+    }
+
     /// Its check was answered: it is not held, and what it was asked in vain before is over.
     pub(super) const fn is_checked(&mut self) {
         (self.since_s, self.in_vain_s) = (0.0, 0.0);
@@ -190,7 +195,7 @@ impl Reused {
         self.came
     }
 
-    /// Whether it has answered of late what the balancer sent to it.
+    /// Whether it has answered of late: what the balancer sent to it, or after that its check.
     pub(super) fn is_alive(self) -> bool {
         self.has_answered && self.since_s < ALIVE_S
     }
@@ -458,10 +463,12 @@ mod tests {
         };
         assert!(streams(8.0).may_be_held(Some(8.0)));
         assert!(!streams(7.0).may_be_held(Some(8.0)));
-        // What it was asked in vain is over once its check is answered.
-        let mut back = streams(0.0);
-        back.is_checked();
-        assert!(back.may_be_held(Some(8.0)));
+        // What it was asked in vain is over once its check is answered, or another process is to serve.
+        for over in [Reused::is_checked, Reused::is_away] {
+            let mut back = streams(0.0);
+            over(&mut back);
+            assert!(back.may_be_held(Some(8.0)) && back.is_so(), "{back:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Servers;
 use super::own_checks::answers_by_accepts;
-use super::reused::{Reused, reused as words};
+use super::reused::reused as words;
 use super::unheard::{Heard, UNHEARD};
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::check::NoAnswer;
@@ -55,8 +55,7 @@ impl Servers {
                 self.reused[at].is_checked();
             }
             if !states[at].takes_requests() && states[at] != PowerState::Draining {
-                // Who serves there later is another process.
-                self.reused[at] = Reused::default();
+                self.reused[at].is_away();
             }
             let kept = counted.and_then(|counted| counted.kept);
             let in_doubt =

@@ -173,6 +173,19 @@ fn a_check_that_is_not_answered_is_in_doubt_while_connections_may_hold_the_worke
     }
     assert_eq!(seen(idle(20), nobody), [dead, dead]);
     assert_eq!(seen(idle(20), closed), [dead, dead]);
+    // One that has answered its check meanwhile, or was off, was asked nothing in vain.
+    let mut in_vain = idle(1);
+    for at in 1..=5 {
+        let period = Period {
+            sent: 6.0,
+            kept: 6.0,
+            failed_answers: 0.0,
+            in_flight: Some(6.0 * f64::from(at)),
+            under_way: 0.0,
+        };
+        in_vain.take(Seconds::new(1.0), Some(period), false);
+    }
+    assert_eq!(seen(in_vain, open), [dead, dead]);
     // A controller that was just started knows of no answer.
     assert_eq!(seen(Reused::default(), open), [doubted, dead]);
     assert_eq!(seen(Reused::default(), closed), [dead, dead]);
@@ -184,4 +197,43 @@ fn counted_with(kept: f64) -> Option<Shown> {
         kept: Some(kept),
         ..Counted::default()
     }))
+}
+
+#[test]
+fn what_was_asked_in_vain_is_forgotten_by_an_answered_check_and_while_another_is_to_serve() {
+    let listeners = ["200 OK", "503 Service Unavailable"].map(answers_with);
+    let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 2]));
+    let (every, limit) = (Duration::from_millis(50), Duration::from_secs(5));
+    let targets = listeners.iter().map(|listener| {
+        let address = listener.local_addr().unwrap();
+        crate::resize::CheckTarget::parse(&format!("http://{address}/health")).unwrap()
+    });
+    let targets: Vec<_> = targets.collect();
+    let mut parts = parts(&listeners, &wanted, &TakenOut::default());
+    parts.checks = crate::resize::Checks::start(targets, every, limit).unwrap();
+    let tuning = parts.tuning;
+    let mut servers = found(parts);
+    let mut forgets = |second: Found| {
+        let mut in_vain = Reused::default();
+        let hung = |in_flight| Period {
+            sent: 6.0,
+            kept: 6.0,
+            failed_answers: 0.0,
+            in_flight: Some(in_flight),
+            under_way: 0.0,
+        };
+        for at in 1..=5 {
+            in_vain.take(Seconds::new(1.0), Some(hung(6.0 * f64::from(at))), false);
+        }
+        assert!(!in_vain.may_be_held(Some(8.0)));
+        servers.reused = vec![in_vain; 2];
+        servers.fleet = Fleet::found(tuning, &[Found::Answering, second], Seconds::ZERO).unwrap();
+        let look = servers.parts.balancer.look(Duration::ZERO);
+        servers.check(&[None, None], &look, &[None, None]);
+        let held = servers.reused.iter().map(|reused| reused.may_be_held(Some(8.0)));
+        held.collect::<Vec<_>>()
+    };
+    // Both serve, and the second's check fails; then it is off.
+    assert_eq!(forgets(Found::Answering), [true, false]);
+    assert_eq!(forgets(Found::Off), [true, true]);
 }
