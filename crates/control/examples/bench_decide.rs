@@ -98,6 +98,7 @@ fn observation(period: u64, servers: usize, in_force: headroom_units::Setting) -
             PowerState::Off
         },
         capacity: Capacity::Unknown,
+        answered: None,
     };
     Observation {
         period,

@@ -298,6 +298,20 @@ pub struct NodeObservation {
     pub state: PowerState,
     /// Its capacity as estimated online.
     pub capacity: Capacity,
+    /// Requests that it answered a second; `None` where the balancer does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<PerSecond>,
+}
+
+impl NodeObservation {
+    /// A server of which the balancer does not tell what it answered.
+    pub const fn new(state: PowerState, capacity: Capacity) -> Self {
+        Self {
+            state,
+            capacity,
+            answered: None,
+        }
+    }
 }
 
 /// The requests of one period.

@@ -142,6 +142,7 @@ fn a_slow_law_is_given_its_whole_period_and_keeps_what_it_decided() {
     let node = |state| NodeObservation {
         state,
         capacity: Capacity::Unknown,
+        answered: None,
     };
     let nodes = [PowerState::Serving, PowerState::Off, PowerState::Off]
         .map(node)
@@ -304,6 +305,7 @@ fn one_serves(at: u32, traffic: Option<Traffic>) -> Observation {
     let node = |state| NodeObservation {
         state,
         capacity: Capacity::Unknown,
+        answered: None,
     };
     Observation {
         at: Seconds::new(f64::from(at)),

@@ -18,6 +18,7 @@
 //! What the published controllers ([`Stepwise`](crate::resize::Stepwise)) do otherwise: they start one server and wait for it, go by
 //! the count of one period, switch off what one period does not need, know one capacity for all, and wait for a boot that hangs.
 
+mod answers;
 mod dark;
 mod days;
 mod leave;
@@ -199,7 +200,7 @@ impl Elastic {
             let resize = self.blind(now_s, counts, all, "the arrival rate is unavailable");
             return (resize, Vec::new());
         };
-        let is_known = self.takes.observe(now_s, nodes, &self.tuning);
+        let is_known = self.takes.observe(observation, &self.tuning);
         let is_calm = counts.booting == 0 && !self.probe.is_running();
         self.sojourn.observe(observation, is_calm && counts.takes_any());
         let late = self.is_late(observation);

@@ -3,15 +3,12 @@
 //! W = sum of those in flight / sum of answers x length. Both sums are counts: of Poisson numbers in flight, of which two in a row are
 //! alike, the relative error of W is the root of 2 / (sum in flight) + 1 / (answers).
 
+use super::answers::{Answers, LATE_S};
 use crate::observation::Observation;
 use std::collections::VecDeque;
 
 /// What is usual is remembered for so many seconds.
 const USUAL_S: f64 = 900.0;
-/// So many seconds are now.
-const NOW_S: f64 = 10.0;
-/// And so many are the last of them, in which a load that has just risen is met. In fewer nothing is known of servers that have just changed.
-const LAST_S: f64 = 3.0;
 /// Deviations by which now must exceed a multiple of what is usual.
 const DEVIATIONS: f64 = 3.0;
 
@@ -50,8 +47,8 @@ pub(super) struct Sojourn {
     periods: VecDeque<Sums>,
     now: Sums,
     usual: Sums,
-    /// How many of the last periods the same servers took requests in.
-    alike: usize,
+    /// What the servers that take requests answered since they are the same.
+    answers: Answers,
 }
 
 impl Sojourn {
@@ -73,8 +70,8 @@ impl Sojourn {
         };
         self.now.add(&period, 1.0);
         self.periods.push_back(period);
-        self.alike += 1;
-        while self.now.seconds > NOW_S.max(1.5 * length_s) {
+        self.answers.observe(period.answers, length_s);
+        while self.now.seconds > LATE_S.max(1.5 * length_s) {
             let Some(oldest) = self.periods.pop_front() else {
                 break;
             };
@@ -105,24 +102,13 @@ impl Sojourn {
     }
 
     /// Other servers take requests from now on.
-    pub(super) const fn regroup(&mut self) {
-        self.alike = 0;
+    pub(super) fn regroup(&mut self) {
+        self.answers.forget();
     }
 
-    /// What the servers that take requests answered a second, of late, and the error of that: of a load that has just risen what they answered
-    /// since, which is what servers in difficulty answer. `None` where they have taken requests for too short a time.
+    /// What the servers that take requests [answered](Answers::rate) a second, of late, and the error of that.
     pub(super) fn answered(&self) -> Option<(f64, f64)> {
-        let (mut last, mut all) = (Sums::default(), Sums::default());
-        for period in self.periods.iter().rev().take(self.alike) {
-            if last.seconds < LAST_S {
-                last.add(period, 1.0);
-            }
-            all.add(period, 1.0);
-        }
-        let rate = |sums: &Sums| (sums.answers / sums.seconds, sums.answers.sqrt() / sums.seconds);
-        let [all, last] = [all, last].map(|sums| (sums.seconds >= LAST_S).then(|| rate(&sums)));
-        let (all, last) = all.zip(last)?;
-        Some(if last.0 > all.0 { last } else { all })
+        self.answers.rate()
     }
 
     /// Whether nothing is known of what is answered.
@@ -134,7 +120,7 @@ impl Sojourn {
     pub(super) fn forget_now(&mut self) {
         self.periods.clear();
         self.now = Sums::default();
-        self.alike = 0;
+        self.answers.forget();
     }
 }
 
@@ -155,27 +141,6 @@ mod tests {
             }),
             ..Observation::default()
         }
-    }
-
-    #[test]
-    fn what_is_answered_in_difficulty_is_not_what_was_answered_before_the_load_rose() {
-        let mut sojourn = Sojourn::default();
-        (0..20).for_each(|_| sojourn.observe(&period(5, 1), true));
-        let answered = |sojourn: &Sojourn| sojourn.answered().map(|(rate, _)| rate);
-        assert_eq!(answered(&sojourn), Some(5.0));
-        (0..3).for_each(|_| sojourn.observe(&period(155, 60), false));
-        assert_eq!(answered(&sojourn), Some(155.0));
-        // One second in which few were answered is no limit.
-        (0..9).for_each(|_| sojourn.observe(&period(155, 60), false));
-        sojourn.observe(&period(20, 60), false);
-        assert!((answered(&sojourn).unwrap() - 141.5).abs() < 1.0, "{sojourn:?}");
-        // Of servers that have just changed nothing is known yet, and then what these answered.
-        sojourn.regroup();
-        assert_eq!(answered(&sojourn), None);
-        (0..2).for_each(|_| sojourn.observe(&period(60, 60), false));
-        assert_eq!(answered(&sojourn), None);
-        sojourn.observe(&period(60, 60), false);
-        assert_eq!(answered(&sojourn), Some(60.0));
     }
 
     #[test]

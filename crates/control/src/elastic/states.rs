@@ -71,6 +71,7 @@ impl Elastic {
             .any(|(before, node)| takes(before, node))
         {
             self.sojourn.regroup();
+            self.takes.regroup();
         }
         for (before, node) in self.servers.iter_mut().zip(nodes) {
             if before.state != node.state {

@@ -1,8 +1,9 @@
 //! What each server takes, and how many of them what comes needs.
 
+use super::answers::Answers;
 use super::tuning::ElasticTuning;
 use crate::capacity::Capacity;
-use crate::observation::NodeObservation;
+use crate::observation::{NodeObservation, Observation};
 use headroom_units::PerSecond;
 
 /// What one server is known to take.
@@ -29,6 +30,8 @@ const BY_SIGN_S: f64 = 900.0;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Takes {
     known: Vec<Known>,
+    /// What each answered of late, as far as the balancer tells.
+    answers: Vec<Answers>,
     /// Requests a second that each takes, as far as it is known or presumed.
     each: Vec<f64>,
     /// What each was seen to take itself.
@@ -39,8 +42,16 @@ pub(super) struct Takes {
 
 impl Takes {
     /// Takes what was estimated in a period. Whether anything is known of one.
-    pub(super) fn observe(&mut self, now_s: f64, nodes: &[NodeObservation], tuning: &ElasticTuning) -> bool {
+    pub(super) fn observe(&mut self, observation: &Observation, tuning: &ElasticTuning) -> bool {
+        let (now_s, length_s, nodes) = (observation.at.get(), observation.length.get(), &observation.nodes);
         self.known.resize(nodes.len(), Known::default());
+        self.answers.resize(nodes.len(), Answers::default());
+        for (answers, node) in self.answers.iter_mut().zip(nodes) {
+            match node.answered.filter(|_| node.state.takes_requests()) {
+                Some(rate) => answers.observe(rate.get() * length_s, length_s),
+                None => answers.forget(),
+            }
+        }
         for (known, node) in self.known.iter_mut().zip(nodes) {
             if known.until_s.is_some_and(|until_s| now_s >= until_s) {
                 (known.met, known.doubted, known.until_s) = (None, None, None);
@@ -81,14 +92,39 @@ impl Takes {
         self.fill(nodes, tuning)
     }
 
+    /// Other servers take requests from now on.
+    pub(super) fn regroup(&mut self) {
+        self.answers.iter_mut().for_each(Answers::forget);
+    }
+
+    /// What each kind of these servers answered of late, as a share of all; `None` where that is not known of each, or where one kind answered
+    /// nothing, whose limit nobody knows.
+    fn shares(&self, taking: &[usize], tuning: &ElasticTuning) -> Option<Vec<f64>> {
+        let each = taking.iter().map(|at| self.answers[*at].rate());
+        let each: Vec<f64> = each
+            .map(|rate| rate.map(|(rate, _)| rate))
+            .collect::<Option<_>>()?;
+        let all: f64 = each.iter().sum();
+        // Equal machines have equal parts: one that answers less than another is given less, or hangs.
+        let share = |at: &usize| {
+            let equals = taking.iter().zip(&each);
+            let equals = equals.filter(|(other, _)| tuning.traits(**other).kind == tuning.traits(*at).kind);
+            let (count, sum) = equals.fold((0.0, 0.0), |(count, sum), (_, rate)| (count + 1.0, sum + rate));
+            (sum > 0.0).then(|| sum / count / all)
+        };
+        taking.iter().map(share).collect()
+    }
+
     /// The servers that take requests were in difficulty while they answered so much together: for a while that is their limit.
     pub(super) fn meet(&mut self, now_s: f64, nodes: &[NodeObservation], rate: f64, tuning: &ElasticTuning) {
-        let taking = nodes.iter().filter(|node| node.state.takes_requests()).count();
-        let each = rate / taking.max(1) as f64;
-        let of = self.known.iter_mut().zip(nodes);
-        for (known, _) in of.filter(|(_, node)| node.state.takes_requests()) {
-            *known = Known {
-                met: Some(each),
+        let taking: Vec<usize> = (0..nodes.len())
+            .filter(|at| nodes[*at].state.takes_requests())
+            .collect();
+        let equal = || vec![1.0 / taking.len().max(1) as f64; taking.len()];
+        let shares = self.shares(&taking, tuning).unwrap_or_else(equal);
+        for (at, share) in taking.into_iter().zip(shares) {
+            self.known[at] = Known {
+                met: Some(rate * share),
                 doubted: None,
                 until_s: Some(now_s + BY_SIGN_S),
                 bound: None,
@@ -100,11 +136,21 @@ impl Takes {
     /// The servers that take requests answered so much together without difficulty: where that is more than limits that difficulty alone showed,
     /// these were none.
     pub(super) fn refute(&mut self, nodes: &[NodeObservation], answered: f64, tuning: &ElasticTuning) {
-        let of = self.known.iter().zip(nodes);
-        let limits = of.filter(|(_, node)| node.state.takes_requests());
-        let limits = limits.map(|(known, _)| known.met.filter(|_| known.until_s.is_some()));
-        // Of those that met theirs at their own queue another may have answered more.
-        let Some(limits) = limits.collect::<Option<Vec<f64>>>() else {
+        let taking: Vec<usize> = (0..nodes.len())
+            .filter(|at| nodes[*at].state.takes_requests())
+            .collect();
+        let kind = |at: usize| tuning.traits(at).kind;
+        let limit = |at: &usize| {
+            let known = self.known[*at];
+            let is_alike = |other: &usize| kind(*other) == kind(*at) && self.known[*other].met.is_some();
+            match known.met {
+                Some(met) => known.until_s.map(|_| met),
+                // One that came since takes what its equals do.
+                None => taking.iter().any(is_alike).then_some(self.each[*at]),
+            }
+        };
+        // Of those that met theirs at their own queue, or of which nothing is known, another may have answered more.
+        let Some(limits) = taking.iter().map(limit).collect::<Option<Vec<f64>>>() else {
             return;
         };
         let together: f64 = limits.iter().sum();
@@ -112,8 +158,11 @@ impl Takes {
             return;
         }
         let times = answered / together.max(1e-9);
-        let of = self.known.iter_mut().zip(nodes);
-        for (known, _) in of.filter(|(_, node)| node.state.takes_requests()) {
+        for at in taking {
+            let known = &mut self.known[at];
+            if known.met.is_none() {
+                continue;
+            }
             // None goes by the bound alone until what was met would be forgotten.
             known.doubted = known.met.take();
             let bound = known.doubted.map(|met| met * times);
@@ -287,3 +336,7 @@ pub(super) fn ranks(takes: &Takes, servers: usize, tuning: &ElasticTuning) -> Ve
     }
     ranks
 }
+
+#[cfg(test)]
+#[path = "takes_tests.rs"]
+mod tests;

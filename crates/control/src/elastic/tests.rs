@@ -22,7 +22,7 @@ pub(super) struct World {
 }
 
 pub(super) fn node(state: PowerState, capacity: Capacity) -> NodeObservation {
-    NodeObservation { state, capacity }
+    NodeObservation::new(state, capacity)
 }
 
 pub(super) fn exact(per_s: f64) -> Capacity {
@@ -412,30 +412,6 @@ fn a_trial_waits_for_what_a_boot_is_worth_after_the_last_and_shows_nothing_in_a_
     }
 }
 
-#[test]
-fn a_server_takes_what_it_took_last_itself_else_what_its_least_equal_takes() {
-    let mut takes = Takes::default();
-    let tuning = ElasticTuning::default();
-    let seen = |per_s| node(PowerState::Serving, Capacity::LowerBound(PerSecond::new(per_s)));
-    let serving = |per_s| node(PowerState::Serving, exact(per_s));
-    let off = node(PowerState::Off, Capacity::Unknown);
-    takes.observe(0.0, &[serving(100.0), serving(50.0), serving(80.0), off], &tuning);
-    takes.observe(1.0, &[serving(100.0), off, serving(80.0), seen(5.0)], &tuning);
-    takes.observe(
-        2.0,
-        &[serving(100.0), seen(4.0), serving(80.0), seen(6.0)],
-        &tuning,
-    );
-    let each: Vec<f64> = (0..4).map(|at| takes.of(at).get()).collect();
-    assert_eq!(each, [100.0, 50.0, 80.0, 50.0]);
-    assert_eq!(takes.presumed(&[0, 1, 2, 3]), 1);
-    assert!(takes.have_shown(0.9 * 236.0, &[0, 1, 2, 3], &tuning));
-    assert!(!takes.have_shown(0.9 * 237.0, &[0, 1, 2, 3], &tuning));
-    // Of those that are alike the one whose limit was met is kept.
-    let ranks = ranks(&takes, 4, &tuning);
-    assert!(ranks[1] < ranks[3], "{ranks:?}");
-}
-
 /// Clients that reset at once are accepted and served in no time: three servers of 25/s that take 60/s seem to take ten times that.
 #[test]
 fn a_bound_that_contradicts_a_limit_that_was_met_makes_none_go_but_on_trial() {
@@ -478,21 +454,6 @@ fn a_bound_that_contradicts_a_limit_that_was_met_makes_none_go_but_on_trial() {
 }
 
 /// Clients that leave parts of requests: what is said then is not sure, and as much too high as the bound that it follows.
-#[test]
-fn what_is_not_sure_confirms_no_bound_that_contradicts_a_limit() {
-    let mut takes = Takes::default();
-    let tuning = wide();
-    let mut observe =
-        |at_s: f64, capacity| takes.observe(at_s, &[node(PowerState::Serving, capacity)], &tuning);
-    observe(0.0, exact(25.0));
-    observe(1.0, Capacity::LowerBound(PerSecond::new(60.0)));
-    observe(2.0, Capacity::About(PerSecond::new(69.5)));
-    assert!(takes.have_shown(24.0, &[0], &tuning));
-    assert!(!takes.have_shown(26.0, &[0], &tuning));
-    takes.observe(3.0, &[node(PowerState::Serving, exact(69.5))], &tuning);
-    assert!(takes.have_shown(60.0, &[0], &tuning));
-}
-
 #[test]
 fn lost_telemetry_costs_energy_and_never_latency() {
     let mut world = World::new(wide(), 2, 5, exact(100.0));

@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn only_what_is_exact_and_takes_requests_makes_the_mean() {
-        let node = |state, capacity| NodeObservation { state, capacity };
+        let node = |state, capacity| NodeObservation::new(state, capacity);
         let exact = |per_s| Capacity::Exact(PerSecond::new(per_s));
         let nodes = [
             node(PowerState::Serving, exact(100.0)),

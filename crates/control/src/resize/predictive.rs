@@ -132,6 +132,7 @@ mod tests {
                     PowerState::Off
                 },
                 capacity: Capacity::Unknown,
+                answered: None,
             };
             let observation = Observation {
                 at: Seconds::new(f64::from(second)),

@@ -109,7 +109,7 @@ mod tests {
     use crate::resize::PowerState;
 
     fn node(state: PowerState, capacity: Capacity) -> NodeObservation {
-        NodeObservation { state, capacity }
+        NodeObservation::new(state, capacity)
     }
 
     fn about(per_s: f64) -> Capacity {

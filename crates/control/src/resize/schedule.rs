@@ -197,6 +197,7 @@ mod tests {
         let nodes = [NodeObservation {
             state: PowerState::Off,
             capacity: Capacity::Unknown,
+            answered: None,
         }; 3]
             .to_vec();
         let mut resizer = Scheduled::new(schedule, Seconds::new(60.0)).unwrap();

@@ -26,14 +26,13 @@ pub struct Work {
     pub in_flight: u64,
 }
 
+/// What was seen of one server since it and one of its equals both serve.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     periods: f64,
     requests: f64,
     in_flight: f64,
     squares: f64,
-    /// How many times as long as at its equals, while it is slow.
-    slow: Option<f64>,
 }
 
 impl Seen {
@@ -44,14 +43,6 @@ impl Seen {
         self.requests = self.requests * keep + work.requests as f64;
         self.in_flight = self.in_flight * keep + in_flight;
         self.squares = self.squares * keep + in_flight * in_flight;
-    }
-
-    /// Forgets all but what was found.
-    fn anew(&mut self) {
-        *self = Self {
-            slow: self.slow,
-            ..Self::default()
-        };
     }
 
     /// The natural logarithm of a request's mean time in periods, and its variance; `None` where too little was seen.
@@ -78,79 +69,74 @@ pub fn kinds<T: PartialEq>(machines: &[T]) -> Vec<usize> {
 /// How long requests take at each server of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Slow {
-    seen: Vec<Seen>,
     kinds: Vec<usize>,
-    /// Which served in the last period.
-    served: Vec<bool>,
+    /// Of each server and each of its equals what was seen of the first while both served: one may come in a backlog that the others knew calm
+    /// before, so two are compared over the same periods.
+    seen: Vec<Vec<Seen>>,
+    /// How many times as long as at its equals, while it is slow.
+    slow: Vec<Option<f64>>,
 }
 
 impl Slow {
     /// Servers of these kinds; equal ones have the same number.
     pub(super) fn new(kinds: Vec<usize>) -> Self {
         Self {
-            seen: vec![Seen::default(); kinds.len()],
-            served: vec![false; kinds.len()],
+            seen: vec![vec![Seen::default(); kinds.len()]; kinds.len()],
+            slow: vec![None; kinds.len()],
             kinds,
         }
     }
 
     /// How many times as long as at its equals requests take at a server; `None` where that is not significant.
     pub(super) fn at(&self, server: usize) -> Option<f64> {
-        self.seen.get(server)?.slow
+        *self.slow.get(server)?
     }
 
-    /// Takes a period's work of each server and its state. What was found of a server that does not serve stays. Where one begins to serve its
-    /// equals are seen anew, so that all are compared over the same periods: it may come in a backlog that the others knew calm before. While one
-    /// comes and goes every few minutes none of its kind is told apart that was not before.
+    /// Takes a period's work of each server and its state. What was found of a server that does not serve stays.
     pub(super) fn observe(&mut self, states: &[PowerState], work: &[Option<Work>]) {
         let serves = |at: usize| states.get(at) == Some(&PowerState::Serving);
+        let worked = |at: usize| work.get(at).copied().flatten();
         for at in 0..self.seen.len() {
-            if !std::mem::replace(&mut self.served[at], serves(at)) && serves(at) {
-                let kind = self.kinds[at];
-                let equals = self
-                    .seen
-                    .iter_mut()
-                    .zip(&self.kinds)
-                    .filter(|(_, of)| **of == kind);
-                equals.for_each(|(seen, _)| seen.anew());
+            for other in self.equals(at).collect::<Vec<_>>() {
+                let seen = &mut self.seen[at][other];
+                match worked(at).zip(worked(other)) {
+                    _ if !serves(at) || !serves(other) => *seen = Seen::default(),
+                    Some((work, _)) => seen.observe(work),
+                    None => {}
+                }
             }
         }
-        for (at, seen) in self.seen.iter_mut().enumerate() {
-            match work.get(at).copied().flatten().filter(|_| serves(at)) {
-                Some(work) => seen.observe(work),
-                None if !serves(at) => seen.anew(),
-                None => {}
-            }
-        }
-        let times: Vec<Option<(f64, f64)>> = self.seen.iter().map(Seen::time).collect();
-        for (at, time) in times.iter().enumerate() {
-            let equals =
-                (0..times.len()).filter(|other| *other != at && self.kinds[*other] == self.kinds[at]);
-            let mut others: Vec<(f64, f64)> = equals.filter_map(|other| times[other]).collect();
-            let Some(((ln, variance), (usual, of_usual))) = time.zip(middle(&mut others)) else {
+        for at in 0..self.seen.len() {
+            let Some((more, error)) = self.more(at) else {
                 continue;
             };
-            let (more, error) = (ln - usual, (variance + of_usual).sqrt());
-            let seen = &mut self.seen[at];
-            let least = if seen.slow.is_some() { SLOW.1 } else { SLOW.0 };
-            let sure = match seen.slow.is_some() {
-                true => more + SIGNIFICANT * error > least.ln(),
-                false => more - SIGNIFICANT * error > least.ln(),
+            let slow = &mut self.slow[at];
+            let sure = match slow.is_some() {
+                true => more + SIGNIFICANT * error > SLOW.1.ln(),
+                false => more - SIGNIFICANT * error > SLOW.0.ln(),
             };
-            seen.slow = sure.then(|| more.exp());
+            *slow = sure.then(|| more.exp());
         }
     }
-}
 
-/// The lower of the two in the middle, by the first of each (with two equals, the faster), and its variance, which is that of a
-/// median of so many.
-fn middle(values: &mut [(f64, f64)]) -> Option<(f64, f64)> {
-    values.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let middle = values.len().checked_sub(1)? / 2;
-    let of_median = (std::f64::consts::FRAC_PI_2 / values.len() as f64).min(1.0);
-    values
-        .get(middle)
-        .map(|(value, variance)| (*value, variance * of_median))
+    fn equals(&self, at: usize) -> impl Iterator<Item = usize> {
+        (0..self.kinds.len()).filter(move |other| *other != at && self.kinds[*other] == self.kinds[at])
+    }
+
+    /// By how much requests take longer at this server than at the one in the middle of its equals, of two the faster (with two equals, the
+    /// faster), as a natural logarithm, and the error of that, for which the other's part is that of a median of so many.
+    fn more(&self, at: usize) -> Option<(f64, f64)> {
+        let pairs = self.equals(at).filter_map(|other| {
+            let ((ln, own), (usual, of_usual)) =
+                self.seen[at][other].time().zip(self.seen[other][at].time())?;
+            Some((ln - usual, own, of_usual))
+        });
+        let mut pairs: Vec<(f64, f64, f64)> = pairs.collect();
+        pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let (more, own, of_usual) = *pairs.get(pairs.len().checked_sub(1)? / 2)?;
+        let of_median = (std::f64::consts::FRAC_PI_2 / pairs.len() as f64).min(1.0);
+        Some((more, (own + of_usual * of_median).sqrt()))
+    }
 }
 
 #[cfg(test)]
@@ -235,6 +221,27 @@ mod tests {
             slow.observe(&[PowerState::Serving; 3], &[of(46, 3), of(46, 3), of(46, 12)]);
         }
         assert!(slow.at(2).is_some() && slow.at(0).is_none());
+    }
+
+    #[test]
+    fn one_that_comes_and_goes_hides_no_slow_one_from_its_equals() {
+        let mut slow = Slow::new(vec![0; 4]);
+        let of = |requests, in_flight| Some(Work { requests, in_flight });
+        for second in 0..600 {
+            let fourth = match second % 60 {
+                0..30 => PowerState::Off,
+                _ => PowerState::Serving,
+            };
+            let states = [
+                PowerState::Serving,
+                PowerState::Serving,
+                PowerState::Serving,
+                fourth,
+            ];
+            slow.observe(&states, &[of(10, 1), of(10, 3), of(10, 1), of(10, 1)]);
+        }
+        let found: Vec<bool> = (0..4).map(|at| slow.at(at).is_some()).collect();
+        assert_eq!(found, [false, true, false, false]);
     }
 
     #[test]

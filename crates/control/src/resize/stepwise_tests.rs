@@ -7,6 +7,7 @@ const fn server(state: PowerState, per_s: f64) -> NodeObservation {
     NodeObservation {
         state,
         capacity: Capacity::Exact(PerSecond::new(per_s)),
+        answered: None,
     }
 }
 
@@ -17,14 +18,17 @@ const fn serving(per_s: f64) -> NodeObservation {
 const OFF: NodeObservation = NodeObservation {
     state: PowerState::Off,
     capacity: Capacity::Unknown,
+    answered: None,
 };
 const BOOTING: NodeObservation = NodeObservation {
     state: PowerState::Booting,
     capacity: Capacity::Unknown,
+    answered: None,
 };
 const NEW: NodeObservation = NodeObservation {
     state: PowerState::Warming,
     capacity: Capacity::Unknown,
+    answered: None,
 };
 
 fn decide(resizer: &mut Stepwise, at_s: f64, arriving: f64, servers: &[NodeObservation]) -> (usize, String) {
@@ -101,6 +105,7 @@ const fn serving_unseen() -> NodeObservation {
     NodeObservation {
         state: PowerState::Serving,
         capacity: Capacity::Unknown,
+        answered: None,
     }
 }
 

@@ -124,6 +124,7 @@ fn servers_whose_agents_are_not_heard_make_no_request_seem_cheaper() {
                 false => resize::PowerState::Off,
             },
             capacity: Capacity::Unknown,
+            answered: None,
         };
         let period = |number: u64| {
             let traffic = Traffic {
@@ -249,6 +250,7 @@ fn steadily(
                 false => resize::PowerState::Off,
             },
             capacity: Capacity::Unknown,
+            answered: None,
         };
         let nodes: Vec<_> = (0..4).map(node).collect();
         let on = nodes.iter().filter(|node| node.state.takes_requests()).count() as f64;

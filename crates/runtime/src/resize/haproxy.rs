@@ -7,7 +7,10 @@ use headroom_telemetry::haproxy::{
 };
 use std::time::{Duration, Instant};
 
-/// A server's counters.
+/// One answer in so many beyond the requests shows that some are interim ones.
+const INTERIM: u64 = 100;
+
+/// A server's counters, or a backend's.
 #[derive(Clone, Copy, Debug)]
 struct Server {
     /// Requests that were sent to it (`stot`), and those that it has now (`scur`).
@@ -16,6 +19,8 @@ struct Server {
     /// Those of them that it answered with 2xx to 4xx.
     answered: u64,
     failed_answers: u64,
+    /// Answers of the first class.
+    first_class: u64,
     /// Those that it had answered and that had not ended: HAProxy counts an answer as it begins.
     under_way: u64,
 }
@@ -27,18 +32,28 @@ impl Server {
         Some(Self {
             sessions: row.sessions_total,
             in_flight: row.sessions,
-            // Not the first class: an interim answer is none, and whoever upgrades is served no requests.
             answered: responses.by_class[1..4].iter().sum(),
             failed_answers: responses.by_class[4],
+            first_class: responses.by_class[0],
             under_way: 0,
         })
+    }
+
+    /// Connections that changed their protocol (101, as a WebSocket does) since an earlier reading, each of which is an answer; none where
+    /// requests have interim answers besides their own, which are counted as these are: there are more answers than requests then.
+    fn upgraded_since(&self, before: &Self) -> u64 {
+        let all = self.answered + self.failed_answers + self.first_class;
+        match all <= self.sessions + self.sessions / INTERIM {
+            true => self.first_class.saturating_sub(before.first_class),
+            false => 0,
+        }
     }
 
     /// What came between an earlier reading of the same process and this. What ended and was not answered failed: a server that hangs, refuses or
     /// closes has no answer counted.
     fn since(&mut self, before: &Self) -> Option<AtServer> {
         let requests = self.sessions.checked_sub(before.sessions)?;
-        let answered = self.answered.checked_sub(before.answered)?;
+        let answered = self.answered.checked_sub(before.answered)? + self.upgraded_since(before);
         let failed_answers = self.failed_answers.checked_sub(before.failed_answers)?;
         let ended = (before.in_flight + requests).saturating_sub(self.in_flight);
         let begun = before.under_way + answered;
@@ -61,6 +76,8 @@ struct Counted {
     sessions: u64,
     in_flight: u64,
     responses: Responses,
+    /// The same as of a server.
+    all: Option<Server>,
     /// Of each server, in the controller's order.
     servers: Vec<Option<Server>>,
 }
@@ -86,11 +103,13 @@ impl Counted {
         };
         let by_class: [u64; 5] = std::array::from_fn(classes);
         let other = self.responses.other.saturating_sub(before.responses.other);
+        let both = self.all.zip(before.all);
+        let upgraded = both.map_or(0, |(now, then)| now.upgraded_since(&then));
         Some(Traffic {
             length: self.at.duration_since(before.at),
             requests: TrafficPeriod {
                 arrivals,
-                completions: by_class[..4].iter().sum(),
+                completions: by_class[1..4].iter().sum::<u64>() + upgraded,
                 // None of the classes: most often a client that went away.
                 failures: by_class[4] + other,
                 in_flight: Some(self.in_flight),
@@ -183,6 +202,7 @@ impl HaproxyServers {
             sessions: row.sessions_total,
             in_flight: row.sessions,
             responses: row.responses.unwrap_or_default(),
+            all: Server::of(row),
             servers,
         });
         let both = self.before.as_ref().zip(now.as_mut());
@@ -314,6 +334,18 @@ mod tests {
             told(interim(20, 5, 10, 20), interim(0, 0, 0, 0)),
             Some((20, 5, 0))
         );
+        // Three WebSockets are open for long, two of which end; then a request fails, which shows when the third ends.
+        let upgraded =
+            |stot, scur, ok, first| Server::of(&row(stot, scur, Some([first, ok, 0, 0, 0]))).unwrap();
+        let mut open = upgraded(23, 3, 20, 3);
+        let counted = open.since(&upgraded(0, 0, 0, 0)).unwrap();
+        assert_eq!((counted.failures, counted.under_way, open.under_way), (0, 3, 3));
+        let mut ended = upgraded(23, 1, 20, 3);
+        let counted = ended.since(&open).unwrap();
+        assert_eq!((counted.failures, counted.under_way), (0, 1));
+        let mut failed = upgraded(24, 1, 20, 3);
+        assert_eq!(failed.since(&ended).unwrap().failures, 0);
+        assert_eq!(told(upgraded(24, 0, 20, 3), failed), Some((0, 1, 0)));
         // Both are read one after the other: an answer may be counted whose request still is.
         assert_eq!(told(of(10, 2, 9, 0), of(5, 2, 3, 0)), Some((5, 0, 1)));
         // Counters were cleared.
@@ -351,6 +383,7 @@ mod tests {
             sessions: 0,
             in_flight: 0,
             responses: Responses::default(),
+            all: None,
             servers: servers.iter().map(Server::of).collect(),
         };
         let rows = |stot, ok| [row(stot, 0, Some([0, ok, 0, 0, 0])), row(stot, 0, None)];

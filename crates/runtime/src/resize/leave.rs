@@ -14,6 +14,8 @@ const MAX_FIRST_ANSWER: Duration = Duration::from_secs(10);
 const SAY_AGAIN: Duration = Duration::from_secs(300);
 /// How often it is said how far it is, where somebody waits.
 const PROGRESS: Duration = Duration::from_secs(10);
+/// How seldom at most, while it stays the same.
+const PROGRESS_MOST: Duration = Duration::from_secs(120);
 /// How often the servers are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A server that was commanded to start, and of whose power nothing is heard, is commanded again after this long. No sooner: a service
@@ -110,7 +112,7 @@ fn bring_up(
     let mut until = Instant::now() + wait;
     let mut last_word = false;
     let mut well: Vec<bool> = Vec::new();
-    let mut say_at = Instant::now() + PROGRESS;
+    let (mut say_at, mut say_after, mut said) = (Instant::now() + PROGRESS, PROGRESS, String::new());
     loop {
         if over.as_mut().is_some_and(|over| over()) {
             return Vec::new();
@@ -218,8 +220,15 @@ fn bring_up(
             });
             let servers: Vec<_> = names.zip(are).collect();
             let left = settled.saturating_duration_since(Instant::now());
-            say::note!("{}", progress(&servers, left));
-            say_at = Instant::now() + PROGRESS;
+            let text = progress(&servers, left);
+            // What stays so for long, as where the balancer is away, is said ever more seldom.
+            say_after = match text == said {
+                true => (2 * say_after).min(PROGRESS_MOST),
+                false => PROGRESS,
+            };
+            say::note!("{text}");
+            say_at = Instant::now() + say_after;
+            said = text;
         }
         if Instant::now() >= until {
             if last_word {

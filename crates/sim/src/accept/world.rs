@@ -331,6 +331,7 @@ impl<'a> World<'a> {
             .map(|(one, state)| NodeObservation {
                 state: *state,
                 capacity: one.capacity,
+                answered: None,
             })
             .collect();
         let counts: Vec<(PowerState, Counts)> = steps

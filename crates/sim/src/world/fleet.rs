@@ -45,6 +45,7 @@ impl World<'_> {
         let observed = servers.iter().map(|server| NodeObservation {
             state: server.state(),
             capacity: Capacity::Unknown,
+            answered: None,
         });
         observed.collect()
     }

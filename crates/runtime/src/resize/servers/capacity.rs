@@ -18,6 +18,7 @@ impl Servers {
             .map(|(at, state)| NodeObservation {
                 state,
                 capacity: self.estimated(at),
+                answered: None,
             })
             .collect()
     }

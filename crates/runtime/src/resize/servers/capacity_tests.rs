@@ -46,6 +46,7 @@ fn a_server_that_joins_is_bounded_from_the_moment_at_which_it_is_admitted() {
     let serving = NodeObservation {
         state: PowerState::Serving,
         capacity: Capacity::About(PerSecond::new(25.0)),
+        answered: None,
     };
     servers.met.observe(&[serving]);
     taken_out.replace(BTreeMap::new());

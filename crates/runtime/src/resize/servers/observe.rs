@@ -230,6 +230,7 @@ impl Servers {
                 NodeObservation {
                     state: if waits { PowerState::Booting } else { *state },
                     capacity: self.own_capacity(at),
+                    answered: self.reused[at].answered(),
                 }
             })
             .collect()

@@ -90,6 +90,8 @@ pub(super) struct Reused {
     late: f64,
     late_s: f64,
     in_flight: Option<f64>,
+    /// What it answered in the last period, a second, where the balancer tells that.
+    answered: Option<PerSecond>,
 }
 
 impl Reused {
@@ -139,6 +141,7 @@ impl Reused {
     pub(super) fn take(&mut self, length: Seconds, period: Option<Period>, answered: bool) {
         let in_flight = period.and_then(|period| period.in_flight);
         let before = std::mem::replace(&mut self.in_flight, in_flight);
+        self.answered = None;
         let (Some(period), Some(before), Some(now)) = (period, before, in_flight) else {
             match answered {
                 true => self.answers(),
@@ -147,6 +150,7 @@ impl Reused {
             return;
         };
         let answers = (period.kept - (now - before)).max(0.0);
+        self.answered = Some(PerSecond::new(answers / length.get().max(1e-3)));
         if shows_answers(period.sent, period.kept + period.failed_answers - (now - before)) {
             self.answers();
         } else if period.sent <= 0.0 && before <= period.under_way && now <= period.under_way {
@@ -188,6 +192,11 @@ impl Reused {
     /// Whether it is so.
     pub(super) const fn is_so(self) -> bool {
         self.is_so
+    }
+
+    /// What it answered a second, where the balancer tells that.
+    pub(super) const fn answered(self) -> Option<PerSecond> {
+        self.answered
     }
 
     /// What comes to it, where the balancer tells that.

@@ -237,3 +237,47 @@ fn what_was_asked_in_vain_is_forgotten_by_an_answered_check_and_while_another_is
     assert_eq!(forgets(Found::Answering), [true, false]);
     assert_eq!(forgets(Found::Off), [true, true]);
 }
+
+#[test]
+fn who_lets_its_check_wait_is_found_answering_only_where_it_gets_requests_and_somebody_listens() {
+    // One that answers, one that refuses, and three that let their checks wait: two are heard at their queues.
+    let waits = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let listeners = [
+        answers_with("200 OK"),
+        answers_with("503 Service Unavailable"),
+        waits(),
+        waits(),
+        waits(),
+    ];
+    let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 5]));
+    let ports = listeners
+        .each_ref()
+        .map(|listener| listener.local_addr().unwrap().port());
+    let targets = ports
+        .map(|port| crate::resize::CheckTarget::parse(&format!("http://127.0.0.1:{port}/health")).unwrap());
+    let mut parts = parts(&listeners, &wanted, &TakenOut::default());
+    let (every, limit) = (Duration::from_millis(50), Duration::from_millis(100));
+    parts.checks = crate::resize::Checks::start(targets.to_vec(), every, limit).unwrap();
+    for at in [1, 2, 3] {
+        let tuning = headroom_control::capacity::QueueTuning::default();
+        let queue = crate::resize::Queue::new(ports[at], headroom_node::queue::QueuePreference::Auto, tuning);
+        let mut queue = queue.unwrap();
+        if let Some(why) = queue.obstacle() {
+            println!("skipped: {why}");
+            return;
+        }
+        parts.servers[at].queue = Some(queue);
+    }
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    let refused = |parts: &crate::resize::Parts| {
+        matches!(parts.checks.answers(1), Err(NoAnswer::Refused(_))) && parts.checks.answers(0).is_ok()
+    };
+    while !refused(&parts) {
+        assert!(std::time::Instant::now() < until, "no check came back");
+        std::thread::sleep(every);
+    }
+    let mut found =
+        |admission| -> Vec<bool> { (0..5).map(|at| parts.is_found_answering(at, admission)).collect() };
+    assert_eq!(found(Admission::Ready), [true, false, true, true, false]);
+    assert_eq!(found(Admission::Drain), [true, false, false, false, false]);
+}

@@ -334,6 +334,7 @@ impl<'a> World<'a> {
                 .map(|state| NodeObservation {
                     state: *state,
                     capacity: Capacity::Unknown,
+                    answered: None,
                 })
                 .collect(),
             ..Observation::default()
