@@ -163,11 +163,13 @@ impl Elastic {
         }
     }
 
-    /// Whether the percentile was over the target in several periods in a row.
+    /// Whether the percentile was over the target in several periods in a row. One in which nothing is answered of what is in flight tells nothing:
+    /// of few requests some period in three has an answer, and a stream may be in flight for hours.
     fn is_late(&mut self, observation: &Observation) -> bool {
-        let late = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
-        match late {
+        let traffic = observation.traffic.as_ref();
+        match traffic.and_then(|traffic| traffic.latency) {
             Some(latency) if latency.at_slo > self.slo.target() => self.late += 1,
+            None if traffic.and_then(|traffic| traffic.in_flight) > Some(0) => {}
             _ => self.late = 0,
         }
         let now_s = observation.at.get();
@@ -200,12 +202,13 @@ impl Elastic {
             let resize = self.blind(now_s, counts, all, "the arrival rate is unavailable");
             return (resize, Vec::new());
         };
-        let is_known = self.takes.observe(observation, &self.tuning);
+        let was_easy = !self.is_difficult(now_s);
+        let is_known = self.takes.observe(observation, was_easy, &self.tuning);
         let is_calm = counts.booting == 0 && !self.probe.is_running();
         self.sojourn.observe(observation, is_calm && counts.takes_any());
         let late = self.is_late(observation);
         let answered = self.sojourn.answered();
-        let is_easy = self.difficult_s < now_s - EASY_S;
+        let is_easy = !self.is_difficult(now_s);
         if let Some((answered, error)) = answered.filter(|_| is_easy) {
             self.takes.refute(nodes, answered - REFUTES * error, &self.tuning);
         }
@@ -322,7 +325,10 @@ impl Elastic {
             ("kept", kept as f64),
             ("break_even_s", away_s),
         ];
-        let in_difficulty = late || self.sojourn.is_slower(SLOWER.0) || self.takes.proven && at_once > taking;
+        let in_difficulty = late
+            || self.sojourn.is_slower(SLOWER.0)
+            || self.sojourn.answers_nothing()
+            || self.takes.proven && at_once > taking;
         let load = match self.takes.proven {
             true => {
                 let presumed = match self.takes.presumed(&order[..taking]) {
@@ -419,6 +425,11 @@ impl Elastic {
         let text = match safe < taking {
             true if is_presumed => format!("{load}: {on} would do, if those take it that have not shown it"),
             true => format!("{load}: {safe} would do, for less than the {away_s:.0} s that a boot is worth"),
+            false if self.takes.proven && now > usable && !self.is_difficult(now_s) => {
+                format!(
+                    "{load}: more than their limit was when they were in difficulty last, without any, and there are no others"
+                )
+            }
             false if self.takes.proven && now > usable => {
                 format!("{load}: not enough, and there are no others")
             }
@@ -431,6 +442,11 @@ impl Elastic {
             false => "fits",
         };
         self.answer(taking, counts, all, rule, text, &numbers)
+    }
+
+    /// Whether the servers are in difficulty, or were a moment ago.
+    fn is_difficult(&self, now_s: f64) -> bool {
+        self.difficult_s >= now_s - EASY_S
     }
 
     /// Whether difficulty would show.

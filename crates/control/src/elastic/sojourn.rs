@@ -56,7 +56,9 @@ impl Sojourn {
     pub(super) fn observe(&mut self, observation: &Observation, is_usual: bool) {
         let length_s = observation.length.get();
         let found = observation.traffic.as_ref().and_then(|traffic| {
-            let in_flight = traffic.mean_in_flight(observation.length)?;
+            // Not the mean latency of those that ended: what waits ever longer is not among them.
+            let counted = traffic.in_flight.map(|in_flight| in_flight as f64);
+            let in_flight = counted.or_else(|| traffic.mean_in_flight(observation.length))?;
             Some(Sums {
                 in_flight_s: in_flight * length_s,
                 in_flight,
@@ -94,6 +96,11 @@ impl Sojourn {
         };
         let error = (now * now + usual * usual).sqrt();
         self.usual.answers >= 100.0 && now_s / usual_s > times * (1.0 + DEVIATIONS * error)
+    }
+
+    /// Whether nothing was answered of late of what came.
+    pub(super) fn answers_nothing(&self) -> bool {
+        self.now.in_flight > 0.0 && self.answers.rate().is_some_and(|(rate, _)| rate <= 0.0)
     }
 
     /// Whether it is known, so that difficulty would show.

@@ -41,8 +41,13 @@ pub(super) struct Takes {
 }
 
 impl Takes {
-    /// Takes what was estimated in a period. Whether anything is known of one.
-    pub(super) fn observe(&mut self, observation: &Observation, tuning: &ElasticTuning) -> bool {
+    /// Takes what was estimated in a period, which `is_easy` where the servers are in no difficulty. Whether anything is known of one.
+    pub(super) fn observe(
+        &mut self,
+        observation: &Observation,
+        is_easy: bool,
+        tuning: &ElasticTuning,
+    ) -> bool {
         let (now_s, length_s, nodes) = (observation.at.get(), observation.length.get(), &observation.nodes);
         self.known.resize(nodes.len(), Known::default());
         self.answers.resize(nodes.len(), Answers::default());
@@ -77,6 +82,11 @@ impl Takes {
                         bound: None,
                     };
                 }
+                // What it accepts in difficulty, and may be checks, is no more than what difficulty showed.
+                Capacity::LowerBound(value)
+                    if !is_easy
+                        && known.until_s.is_some()
+                        && known.met.is_some_and(|met| value.get() > CONTRADICTS * met) => {}
                 Capacity::LowerBound(value) => {
                     let bound = known.bound.unwrap_or(0.0).max(value.get());
                     known.bound = Some(bound);

@@ -29,7 +29,7 @@ fn seen(
         })
         .collect();
     for second in 0..seconds {
-        takes.observe(&at(f64::from(second), &nodes), tuning);
+        takes.observe(&at(f64::from(second), &nodes), true, tuning);
     }
     nodes
 }
@@ -83,7 +83,7 @@ fn limits_are_refuted_also_where_an_equal_has_joined_since_and_not_where_another
         let mut three = seen(&mut takes, &tuning, 1, &[None; 3]);
         if own_limit {
             three[2].capacity = Capacity::Exact(PerSecond::new(20.0));
-            takes.observe(&at(11.0, &three), &tuning);
+            takes.observe(&at(11.0, &three), true, &tuning);
         }
         takes.refute(&three, 59.0, &tuning);
         assert_eq!(met(&takes)[..2], [Some(20.0); 2]);
@@ -105,14 +105,17 @@ fn a_server_takes_what_it_took_last_itself_else_what_its_least_equal_takes() {
     let off = node(PowerState::Off, Capacity::Unknown);
     takes.observe(
         &at(0.0, &[serving(100.0), serving(50.0), serving(80.0), off]),
+        true,
         &tuning,
     );
     takes.observe(
         &at(1.0, &[serving(100.0), off, serving(80.0), seen(5.0)]),
+        true,
         &tuning,
     );
     takes.observe(
         &at(2.0, &[serving(100.0), seen(4.0), serving(80.0), seen(6.0)]),
+        true,
         &tuning,
     );
     let each: Vec<f64> = (0..4).map(|at| takes.of(at).get()).collect();
@@ -130,12 +133,29 @@ fn what_is_not_sure_confirms_no_bound_that_contradicts_a_limit() {
     let mut takes = Takes::default();
     let tuning = wide();
     let mut observe =
-        |at_s: f64, capacity| takes.observe(&at(at_s, &[node(PowerState::Serving, capacity)]), &tuning);
+        |at_s: f64, capacity| takes.observe(&at(at_s, &[node(PowerState::Serving, capacity)]), true, &tuning);
     observe(0.0, exact(25.0));
     observe(1.0, Capacity::LowerBound(PerSecond::new(60.0)));
     observe(2.0, Capacity::About(PerSecond::new(69.5)));
     assert!(takes.have_shown(24.0, &[0], &tuning));
     assert!(!takes.have_shown(26.0, &[0], &tuning));
-    takes.observe(&at(3.0, &[node(PowerState::Serving, exact(69.5))]), &tuning);
+    takes.observe(&at(3.0, &[node(PowerState::Serving, exact(69.5))]), true, &tuning);
     assert!(takes.have_shown(60.0, &[0], &tuning));
+}
+
+#[test]
+fn a_bound_contradicts_no_limit_that_difficulty_showed_while_it_lasts() {
+    let mut takes = Takes::default();
+    let tuning = wide();
+    let serving = |capacity| [node(PowerState::Serving, capacity)];
+    // A server of 0.5/s whose checks are accepted.
+    let bound = Capacity::LowerBound(PerSecond::new(1.8));
+    takes.observe(&at(0.0, &serving(bound)), true, &tuning);
+    takes.meet(1.0, &serving(bound), 0.5, &tuning);
+    for second in 2..30 {
+        takes.observe(&at(f64::from(second), &serving(bound)), false, &tuning);
+        assert_eq!(met(&takes), [Some(0.5)]);
+    }
+    takes.observe(&at(30.0, &serving(bound)), true, &tuning);
+    assert_eq!(met(&takes), [None]);
 }

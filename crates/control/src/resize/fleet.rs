@@ -177,6 +177,7 @@ impl Fleet {
     /// A server of which nothing was seen counts as not answering.
     pub fn steer(&mut self, now: Seconds, target: usize, seen: &[Health]) -> Vec<Order> {
         let health = |at: usize| seen.get(at).copied().unwrap_or_default();
+        self.hurry();
         let mut wanted: Vec<bool> = self
             .servers
             .iter()
@@ -185,7 +186,8 @@ impl Fleet {
         let on = wanted
             .iter()
             .zip(&self.servers)
-            .filter(|(wanted, server)| **wanted && !server.is_silent())
+            .enumerate()
+            .filter(|(at, (wanted, server))| **wanted && !server.is_silent() && !health(*at).failing)
             .count();
         if on > target {
             let mut leaving: Vec<usize> = (0..self.servers.len()).filter(|at| wanted[*at]).collect();
@@ -198,6 +200,7 @@ impl Fleet {
                 };
                 (
                     rank,
+                    !health(*at).failing,
                     !health(*at).in_doubt,
                     self.slow(*at).is_none(),
                     Reverse(kept),
@@ -232,7 +235,16 @@ impl Fleet {
     /// which nothing is said is not wanted.
     pub fn steer_to(&mut self, now: Seconds, wanted: &[bool], seen: &[Health]) -> Vec<Order> {
         let target = wanted.iter().filter(|wanted| **wanted).count();
+        self.hurry();
         self.carry(now, wanted, seen, target)
+    }
+
+    /// Where no server takes requests none waits for long after a failure.
+    fn hurry(&mut self) {
+        let takes = |server: &Server| server.state().takes_requests() && !server.is_silent();
+        if !self.servers.iter().any(takes) {
+            self.servers.iter_mut().for_each(Server::hurry);
+        }
     }
 
     fn carry(&mut self, now: Seconds, wanted: &[bool], seen: &[Health], target: usize) -> Vec<Order> {

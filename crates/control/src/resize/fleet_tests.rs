@@ -7,6 +7,7 @@ const UP: Health = Health {
     connections: Some(0),
     command_failed: false,
     in_doubt: false,
+    failing: false,
 };
 const DOWN: Health = Health {
     answering: false,
@@ -14,6 +15,7 @@ const DOWN: Health = Health {
     connections: None,
     command_failed: false,
     in_doubt: false,
+    failing: false,
 };
 
 fn states(fleet: &Fleet) -> Vec<&'static str> {
@@ -62,6 +64,62 @@ fn one_of_which_it_is_in_doubt_whether_it_answers_goes_before_one_that_does() {
         }
         assert_eq!(states(&alone), ["serving"]);
     }
+}
+
+#[test]
+fn one_that_fails_what_it_is_sent_is_no_capacity_and_goes_first() {
+    let at = Seconds::new;
+    let fails = Health { failing: true, ..UP };
+    let mut fleet = Fleet::new(PowerTuning::default(), &[true, true, false], Seconds::ZERO).unwrap();
+    // Another is started in its place, and it stays as long as nobody is to go.
+    let orders = fleet.steer(at(1.0), 2, &[fails, UP, DOWN]);
+    assert_eq!(orders, [order(2, Command::PowerOn)]);
+    fleet.steer(at(2.0), 2, &[fails, UP, UP]);
+    assert_eq!(fleet.steer(at(20.0), 2, &[fails, UP, UP]), []);
+    assert_eq!(states(&fleet), ["serving", "serving", "serving"]);
+    let mut well = fleet.clone();
+    assert_eq!(
+        fleet.steer(at(21.0), 1, &[fails, UP, UP]),
+        [order(0, Command::Disable)]
+    );
+    // It is well again, and then the last goes.
+    assert_eq!(
+        well.steer(at(21.0), 2, &[UP, UP, UP]),
+        [order(2, Command::Disable)]
+    );
+}
+
+#[test]
+fn where_none_takes_requests_one_that_served_is_started_at_once_and_a_failed_boot_is_not_waited_out_for_long()
+{
+    let at = Seconds::new;
+    let mut fleet = Fleet::new(PowerTuning::default(), &[true, true], Seconds::ZERO).unwrap();
+    let power_on = |orders: Vec<Order>| {
+        let on = orders
+            .into_iter()
+            .filter(|order| order.command == Command::PowerOn);
+        on.map(|order| order.server).collect::<Vec<_>>()
+    };
+    fleet.steer(at(1.0), 2, &[UP, UP]);
+    // All die, and again: neither waits.
+    for died_s in [100.0, 120.0] {
+        fleet.steer(at(died_s), 2, &[DOWN, DOWN]);
+        fleet.steer(at(died_s + 1.0), 2, &[DOWN, DOWN]);
+        let started = fleet.steer(at(died_s + 2.0), 2, &[DOWN, DOWN]);
+        assert_eq!(power_on(started), [0, 1], "{died_s} s: {:?}", states(&fleet));
+        fleet.steer(at(died_s + 3.0), 2, &[UP, UP]);
+        fleet.steer(at(died_s + 15.0), 2, &[UP, UP]);
+    }
+    // One of two dies: it waits.
+    for second in 200..230 {
+        assert!(power_on(fleet.steer(at(f64::from(second)), 2, &[DOWN, UP])).is_empty());
+    }
+    // Boots that fail again and again wait for 30 s each, in an outage.
+    let mut boots = Fleet::new(PowerTuning::default(), &[false], Seconds::ZERO).unwrap();
+    let started: Vec<u32> = (1..1_700)
+        .filter(|second| !power_on(boots.steer(at(f64::from(*second)), 1, &[DOWN])).is_empty())
+        .collect();
+    assert_eq!(started, [1, 332, 663, 994, 1_325, 1_656]);
 }
 
 #[test]

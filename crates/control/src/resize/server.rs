@@ -158,6 +158,9 @@ pub struct Health {
     /// last.
     #[serde(default)]
     pub in_doubt: bool,
+    /// Whether it answers, and fails most of what it is sent while others do not: it is no capacity, goes first and comes last.
+    #[serde(default)]
+    pub failing: bool,
     /// Whether its power is on; `None` where nobody can say.
     pub powered: Option<bool>,
     /// Connections or requests that it still has; `None` where nobody can say.
@@ -206,6 +209,9 @@ pub struct Server {
     failures: u32,
     /// Why it failed last.
     failed: Option<Cause>,
+    /// When, and whether it served then.
+    failed_s: f64,
+    has_served: bool,
     /// Not to be powered on before.
     retry_s: f64,
     /// How an operator takes it out.
@@ -234,6 +240,8 @@ impl Server {
             silent_s: 0.0,
             failures: 0,
             failed: None,
+            failed_s: f64::NEG_INFINITY,
+            has_served: false,
             retry_s: f64::NEG_INFINITY,
             maintenance: None,
             to_stop: 0,
@@ -260,6 +268,15 @@ impl Server {
     /// Whether it may be powered on, as far as earlier failures go.
     pub fn may_start(&self, now: Seconds) -> bool {
         now.get() >= self.retry_s
+    }
+
+    /// No server takes requests: one that served when it was lost waits for nothing, and no other one longer than after its first failure.
+    pub(super) fn hurry(&mut self) {
+        let waits_s = match (self.failed, self.has_served) {
+            (Some(Cause::Lost), true) => 0.0,
+            _ => self.tuning.backoff_s(1),
+        };
+        self.retry_s = self.retry_s.min(self.failed_s + waits_s);
     }
 
     /// Why it is not powered on even if it is wanted, and for how much longer: of one that is off or failed, after a failure.
@@ -442,6 +459,8 @@ impl Server {
     fn fail(&mut self, now_s: f64, cause: Cause) -> Option<Command> {
         self.failures = self.failures.saturating_add(1);
         self.failed = Some(cause);
+        self.failed_s = now_s;
+        self.has_served = matches!(self.state, PowerState::Serving | PowerState::Leaving);
         self.retry_s = now_s + self.tuning.backoff_s(self.failures);
         self.enter(PowerState::Failed(cause), now_s);
         // Whatever it does from now on, it gets no requests.

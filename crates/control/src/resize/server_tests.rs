@@ -7,6 +7,7 @@ const UP: Health = Health {
     connections: Some(3),
     command_failed: false,
     in_doubt: false,
+    failing: false,
 };
 const BOOTING: Health = Health {
     answering: false,
@@ -23,6 +24,7 @@ const DOWN: Health = Health {
     connections: None,
     command_failed: false,
     in_doubt: false,
+    failing: false,
 };
 
 fn server(serving: bool) -> Server {
@@ -152,6 +154,7 @@ fn a_shutdown_that_nobody_can_see_takes_its_time() {
         connections: Some(0),
         command_failed: false,
         in_doubt: false,
+        failing: false,
     };
     run(
         &mut server(true),
@@ -218,6 +221,7 @@ fn a_command_that_could_not_be_carried_out_is_a_failure() {
     let refused = Health {
         command_failed: true,
         in_doubt: false,
+        failing: false,
         ..DOWN
     };
     let mut server = server(false);
@@ -328,7 +332,7 @@ proptest! {
         let (mut at_s, mut enabled, mut failed_s) = (0.0, false, f64::NEG_INFINITY);
         for (gap_s, wanted, answering, powered, connections, refused) in steps {
             at_s += gap_s;
-            let health = Health { answering, powered, connections: Some(connections), command_failed: refused == 0, in_doubt: false };
+            let health = Health { answering, powered, connections: Some(connections), command_failed: refused == 0, in_doubt: false, failing: false };
             let before = server.state();
             let command = server.tick(Seconds::new(at_s), wanted, &health);
             match command {

@@ -522,6 +522,7 @@ impl<'a> World<'a> {
             connections: Some(self.servers[at].requests() as u64),
             command_failed: false,
             in_doubt: false,
+            failing: false,
         }
     }
 

@@ -35,6 +35,7 @@ fn health(node: &Node) -> Health {
         connections: Some(node.server.jobs() as u64),
         command_failed: false,
         in_doubt: false,
+        failing: false,
     }
 }
 

@@ -9,6 +9,7 @@ const UP: Health = Health {
     connections: Some(0),
     command_failed: false,
     in_doubt: false,
+    failing: false,
 };
 const BUSY: Health = Health {
     connections: Some(3),
@@ -20,6 +21,7 @@ const DOWN: Health = Health {
     connections: None,
     command_failed: false,
     in_doubt: false,
+    failing: false,
 };
 const OUT: Maintenance = Maintenance {
     power_off: false,
@@ -281,6 +283,7 @@ fn one_that_its_operator_has_is_his_while_it_is_shut_down_and_where_it_will_not_
     let refused = Health {
         command_failed: true,
         in_doubt: false,
+        failing: false,
         ..UP
     };
     let mut fleet = asked_to_be_off();

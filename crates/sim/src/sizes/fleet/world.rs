@@ -413,6 +413,7 @@ impl<'a> World<'a> {
             connections: Some(self.machines[at].requests() as u64),
             command_failed: false,
             in_doubt: false,
+            failing: false,
         }
     }
 
