@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -82,6 +82,8 @@ pub(crate) struct Backend {
     state: AtomicU8,
     weight: AtomicU32,
     healthy: AtomicBool,
+    /// Active checks that were begun since they were taken last.
+    checks: AtomicU64,
     /// Exchanges in flight there, of all cores.
     in_flight: Written,
     /// The most that may be, where that was set beside what is configured; `u32::MAX` where it was not.
@@ -131,6 +133,7 @@ impl Backend {
             state: AtomicU8::new(0),
             weight: AtomicU32::new(config.weight),
             healthy: AtomicBool::new(true),
+            checks: AtomicU64::new(0),
             in_flight: Written::default(),
             bound: AtomicU32::new(u32::MAX),
             connections: Connections::default(),
@@ -223,6 +226,16 @@ impl Backend {
     /// Exchanges that have begun and not ended, of all cores.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.0.load(SeqCst)
+    }
+
+    /// One active check is begun.
+    pub(crate) fn count_check(&self) {
+        self.checks.fetch_add(1, Relaxed);
+    }
+
+    /// Active checks that were begun since the last call.
+    pub(crate) fn take_checks(&self) -> u64 {
+        self.checks.swap(0, Relaxed)
     }
 
     pub(crate) fn set_healthy(&self, healthy: bool) {

@@ -258,6 +258,7 @@ impl Control {
             period.batch.held = self.cores.iter().map(|core| core.held).sum();
             period.service.in_flight = self.cores.iter().map(|core| core.service_in_flight).sum();
             for (index, backend) in period.backends.iter_mut().enumerate() {
+                backend.checks += self.backends[index].take_checks();
                 backend.counts.in_flight = self
                     .cores
                     .iter()

@@ -23,6 +23,7 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
     // Of several addresses the one that answered last is asked first.
     let mut last = None;
     loop {
+        backend.count_check();
         let outcome = match tokio::time::timeout(
             ms(config.timeout_ms),
             probe(&backend, &path, ms(config.timeout_ms), &mut last),

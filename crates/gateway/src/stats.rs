@@ -324,6 +324,8 @@ pub struct BackendPeriod {
     pub counts: Counts,
     /// Connections to it.
     pub connects: ConnectCounts,
+    /// Active health checks that were sent to it.
+    pub checks: u64,
     /// Latency of completions in microseconds, two significant digits.
     pub histogram: Histogram<u64>,
 }
@@ -375,6 +377,7 @@ impl PeriodStats {
             url: backend.url.clone(),
             counts: Counts::default(),
             connects: ConnectCounts::default(),
+            checks: 0,
             histogram: backend_histogram(),
         };
         Self {
@@ -439,6 +442,7 @@ impl PeriodStats {
             backend.counts.add(&earlier.counts);
             backend.counts.in_flight = in_flight;
             backend.connects += earlier.connects;
+            backend.checks += earlier.checks;
             add_histogram(&mut backend.histogram, &earlier.histogram);
         }
         for (class, earlier) in self.sizes.iter_mut().zip(&earlier.sizes) {
@@ -601,6 +605,7 @@ mod tests {
                         opened: arrivals,
                         ..ConnectCounts::default()
                     },
+                    checks: arrivals,
                     histogram: of_backend,
                 }],
                 sizes: Vec::new(),
@@ -618,7 +623,7 @@ mod tests {
         let backend = &now.backends[0];
         assert_eq!((backend.counts.arrivals, backend.counts.in_flight), (12, 2));
         assert_eq!(backend.histogram.len(), 2);
-        assert_eq!(backend.connects.opened, 12);
+        assert_eq!((backend.connects.opened, backend.checks), (12, 12));
         assert_eq!((now.queue.waited, now.queue.waiting), (12, 2));
         let last = now.ranks[MAX_RANKS - 1];
         assert_eq!((last.waited, last.turned_away), (12, 2));

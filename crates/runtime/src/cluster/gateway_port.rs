@@ -326,6 +326,7 @@ impl Control {
                     left_by_clients: Some(backend.counts.aborted_by_client),
                     answered_to_nobody: Some(backend.counts.answered_to_nobody),
                     failed_answers: Some(backend.counts.failed_answers),
+                    checks: Some(backend.checks),
                 })
                 .collect(),
             cores_missing: u32::try_from(stats.cores_missing).unwrap_or(u32::MAX),

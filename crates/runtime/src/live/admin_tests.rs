@@ -209,6 +209,7 @@ fn what_a_service_cannot_rely_on_is_named() {
         left_by_clients: None,
         answered_to_nobody: None,
         failed_answers: None,
+        checks: None,
     });
     status.tick(&unlimited);
     let ready = readiness(&status);

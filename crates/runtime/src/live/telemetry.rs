@@ -152,6 +152,9 @@ impl TrafficPeriod {
                     if let Some(failed) = backend.failed_answers {
                         *known.failed_answers.get_or_insert_default() += failed;
                     }
+                    if let Some(checks) = backend.checks {
+                        *known.checks.get_or_insert_default() += checks;
+                    }
                 }
                 None => self.backends.push(backend.clone()),
             }
@@ -235,6 +238,7 @@ impl Telemetry for GatewayTelemetry<'_> {
                 left_by_clients: Some(backend.counts.aborted_by_client),
                 answered_to_nobody: Some(backend.counts.answered_to_nobody),
                 failed_answers: Some(backend.counts.failed_answers),
+                checks: Some(backend.checks),
             })
             .collect();
         let counts = &stats.service;
@@ -383,6 +387,7 @@ fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         left_by_clients: None,
         answered_to_nobody: None,
         failed_answers: None,
+        checks: None,
     });
     Some(TrafficPeriod {
         over: None,

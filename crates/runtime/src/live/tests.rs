@@ -356,6 +356,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         left_by_clients: None,
         answered_to_nobody: None,
         failed_answers: None,
+        checks: None,
     }];
     ticks[0].queue = Some(QueueCounts {
         waited: 8,

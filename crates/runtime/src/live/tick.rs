@@ -201,6 +201,8 @@ pub struct BackendTick {
     pub answered_to_nobody: Option<u64>,
     /// Of its failures those that it answered with a failed status; `None` where the telemetry does not tell.
     pub failed_answers: Option<u64>,
+    /// The balancer's own checks that were sent to it; `None` where the telemetry does not tell.
+    pub checks: Option<u64>,
 }
 
 /// The share of the requests of a period that shows that a server answers: what a balancer counts and has in flight is not read at one instant,

@@ -422,6 +422,7 @@ mod tests {
                     left_by_clients: oldest,
                     answered_to_nobody: oldest,
                     failed_answers: oldest,
+                    checks: oldest,
                 }],
                 importance: vec![ImportanceCounts { name: "checkout".to_owned(), waited: 12, turned_away: 13 }],
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11, left: 12 }),

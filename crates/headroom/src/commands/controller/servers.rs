@@ -91,7 +91,7 @@ pub fn assemble(
         let is_checked_there = table.accept_queue == Some(target.port) && target.may_be_of(member);
         targets.push(target);
         members.push(member.clone());
-        machines.push(&node.machine);
+        machines.push((&node.machine, table.full_w));
         servers.push(ServerParts {
             name: name.clone(),
             switch_worker: SwitchWorker::start(name, switch, poll)?,

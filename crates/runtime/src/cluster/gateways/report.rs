@@ -44,6 +44,7 @@ pub(super) fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPer
         left_by_clients: period.left_by_clients,
         answered_to_nobody: period.answered_to_nobody,
         failed_answers: period.failed_answers,
+        checks: period.checks,
     };
     TrafficPeriod {
         over: None,

@@ -226,6 +226,7 @@ mod tests {
             left_by_clients: None,
             answered_to_nobody: None,
             failed_answers: Some(failed_answers),
+            checks: None,
         };
         let mut add = |at: u64| {
             let period = GatewayPeriod {

@@ -28,7 +28,11 @@ impl Servers {
         let estimate = queue.and_then(Queue::estimate);
         // A rate of connections says nothing of requests.
         let of_requests = self.reused[server].capacity();
-        of_requests.unwrap_or_else(|| estimate.map_or(Capacity::Unknown, |estimate| estimate.capacity))
+        let of_connections = || {
+            let estimated = estimate.map_or(Capacity::Unknown, |estimate| estimate.capacity);
+            self.balancer_checks[server].leave_of(estimated)
+        };
+        of_requests.unwrap_or_else(of_connections)
     }
 
     /// What a server takes as it was given or it has shown itself: what a law goes by.

@@ -2,6 +2,8 @@
 
 mod apply;
 mod capacity;
+mod failing;
+mod held;
 mod maintenance;
 mod observe;
 mod own_checks;
@@ -17,6 +19,7 @@ use super::queues::Queue;
 use super::switch_worker::SwitchWorker;
 use crate::live::{Device, DevicePeriod};
 use anyhow::anyhow;
+use failing::Failing;
 use headroom_console::Stop;
 use headroom_control::Decision;
 use headroom_control::resize::{
@@ -24,7 +27,8 @@ use headroom_control::resize::{
     PowerState, PowerTuning, Presumed, Server,
 };
 use headroom_units::{PerSecond, Seconds, Setting};
-use own_checks::OwnChecks;
+use held::Held;
+use own_checks::{BalancerChecks, OwnChecks};
 use reused::Reused;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -171,6 +175,12 @@ pub struct Servers {
     unheard: Vec<Unheard>,
     /// Whether requests come to each over connections that stay open.
     reused: Vec<Reused>,
+    /// Whether each fails most of what it is sent.
+    failing: Vec<Failing>,
+    /// Whether connections that stay open may hold several servers.
+    held: Held,
+    /// The balancer's own checks of each.
+    balancer_checks: Vec<BalancerChecks>,
     /// What the balancer itself counted at each in the last period, where it does.
     at_balancer: Vec<Option<AtServer>>,
     /// Attempts to connect for each request, as they were counted last.
@@ -272,6 +282,9 @@ impl Servers {
             step_before: vec![(0.0, 0.0); parts.servers.len()],
             unheard: vec![Unheard::default(); parts.servers.len()],
             reused: vec![Reused::default(); parts.servers.len()],
+            failing: vec![Failing::default(); parts.servers.len()],
+            held: Held::default(),
+            balancer_checks: vec![BalancerChecks::default(); parts.servers.len()],
             at_balancer: vec![None; parts.servers.len()],
             attempts_a_request: None,
             held_back: HeldBack::default(),

@@ -7,9 +7,12 @@ use crate::live::{BackendTick, Device, DevicePeriod};
 use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, AtServer, Look};
 use crate::resize::queues::{Queue, Shown};
+use headroom_console::say;
 use headroom_control::NodeObservation;
 use headroom_control::capacity::{Capacity, QueueKind};
-use headroom_control::resize::{Counts, Fleet, Found, PowerState, Sent, ServerLoad, Work, demand, fill_in};
+use headroom_control::resize::{
+    Cause, Counts, Fleet, Found, PowerState, Sent, ServerLoad, Work, demand, fill_in,
+};
 use headroom_units::{CapacityKind, Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
 use std::time::Instant;
 
@@ -61,6 +64,7 @@ impl Servers {
             None => period.counted_over.unwrap_or(length),
         };
         self.take_answers(&look, &period.backends, counted_over);
+        self.take_failures(&period.backends, counted_over);
         let requests = self.request_rates(&period.backends, counted_over);
         let seen = self.check(&shown, &look, &out);
         if self.dry {
@@ -70,7 +74,11 @@ impl Servers {
         let states = self.power_states();
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
-                let mut counts: Vec<_> = states.iter().copied().zip(self.counts(&shown)).collect();
+                let mut counts: Vec<_> = states
+                    .iter()
+                    .copied()
+                    .zip(self.counts(&shown, &look, &period.backends))
+                    .collect();
                 let uncounted = self.uncounted();
                 self.count_reused(&mut counts, &requests, counted_over);
                 fill_in(&mut counts, &requests, &mut self.attempts_a_request, &uncounted);
@@ -96,7 +104,7 @@ impl Servers {
         };
         period.demand = arrival_rate;
         let work = self.work(&look, &period.backends);
-        self.fleet.observe(&work);
+        self.observe_work(&work);
         self.fleet.bind(&self.sessions(&look));
         self.met.observe(&self.estimates());
         self.bound_in_flight(&shown, &look, &states, &period.backends, length);
@@ -150,13 +158,28 @@ impl Servers {
     }
 
     /// What each accept queue says of the demand.
-    fn counts(&mut self, shown: &[Option<Shown>]) -> Vec<Counts> {
+    fn counts(
+        &mut self,
+        shown: &[Option<Shown>],
+        look: &Result<Look, String>,
+        backends: &[BackendTick],
+    ) -> Vec<Counts> {
+        let of_balancer: Vec<(Option<u64>, Option<f64>)> = (0..shown.len())
+            .map(|at| self.checks_of_balancer(at, look, backends))
+            .collect();
         let each = shown.iter().enumerate().map(|(at, shown)| match shown {
             Some(Shown::Counted(counted)) => {
                 let mut first = self.first[at].observe(counted.length_s, counted.arrivals, counted.drops);
                 let mut arrivals = counted.arrival_rate();
-                if self.parts.servers[at].is_checked_there && counted.length_s > 0.0 {
-                    let others = self.own_checks[at].leave(first, self.parts.checks.begun(at));
+                if counted.length_s > 0.0 {
+                    let mut others = first;
+                    if self.parts.servers[at].is_checked_there {
+                        others = self.own_checks[at].leave(others, self.parts.checks.begun(at));
+                    }
+                    let (made, sent) = of_balancer[at];
+                    let checks = &mut self.balancer_checks[at];
+                    others = checks.leave(others, counted.length_s, made, sent);
+                    checks.count(first - others, counted.length_s);
                     arrivals = (arrivals - (first - others) / counted.length_s).max(0.0);
                     first = others;
                 }
@@ -182,6 +205,40 @@ impl Servers {
             }
         });
         each.collect()
+    }
+
+    /// How many checks the balancer itself made of a server in the period; where an HAProxy that checks it does not say so what it sent there.
+    fn checks_of_balancer(
+        &self,
+        at: usize,
+        look: &Result<Look, String>,
+        backends: &[BackendTick],
+    ) -> (Option<u64>, Option<f64>) {
+        let made = self.of_server(at, backends).filter_map(|tick| tick.checks);
+        let is_checked = look.as_ref().is_ok_and(|look| look.members[at].well.is_some());
+        let sent = self.at_balancer[at].filter(|_| is_checked);
+        (
+            made.reduce(|sum, one| sum + one),
+            sent.map(|counted| counted.requests as f64),
+        )
+    }
+
+    /// Takes what each server did, and says which are slow since, or no longer.
+    fn observe_work(&mut self, work: &[Option<Work>]) {
+        let slow =
+            |fleet: &Fleet| -> Vec<bool> { (0..work.len()).map(|at| fleet.slow(at).is_some()).collect() };
+        let before = slow(&self.fleet);
+        self.fleet.observe(work);
+        for (at, (was, is)) in before.into_iter().zip(slow(&self.fleet)).enumerate() {
+            let name = &self.parts.servers[at].name;
+            match (was, is) {
+                (false, true) => say::note!("warning: {name}: {SLOW}"),
+                (true, false) => {
+                    say::note!("{name}: its requests take no longer than those of its equals any more")
+                }
+                _ => {}
+            }
+        }
     }
 
     /// What came in a step, and how long it was; with the step before where it is much shorter than a period, as behind a sample that came
@@ -227,8 +284,14 @@ impl Servers {
             .map(|(at, state)| {
                 let waits =
                     state.is_capacity() && admission(at).is_some_and(|reported| reported != Admission::Ready);
+                // The law is to find others for what it fails.
+                let fails = state.is_capacity() && self.failing[at].is_so();
                 NodeObservation {
-                    state: if waits { PowerState::Booting } else { *state },
+                    state: match *state {
+                        _ if fails => PowerState::Failed(Cause::Lost),
+                        _ if waits => PowerState::Booting,
+                        state => state,
+                    },
                     capacity: self.own_capacity(at),
                     answered: self.reused[at].answered(),
                 }

@@ -1,6 +1,8 @@
-//! What comes to a server's accept queue because the controller itself asks whether it answers: that is no demand, and no answer.
+//! What comes to a server's accept queue because the controller itself, or the balancer, asks whether it answers: that is no demand, and no
+//! answer.
 
 use crate::resize::queues::Counted;
+use headroom_control::capacity::Capacity;
 use headroom_control::resize::PowerState;
 
 /// So many checks may be owed at most: what did not come before as many others was not counted there.
@@ -19,10 +21,15 @@ impl OwnChecks {
     /// How many of those that came are no checks, of which so many were begun since the start.
     pub(super) fn leave(&mut self, came: f64, begun: u64) -> f64 {
         let new = begun.saturating_sub(std::mem::replace(&mut self.begun, begun));
-        self.owed = (self.owed + new as f64).min(MAX_OWED);
+        self.owed = self.owed.min(MAX_OWED) + new as f64;
         let found = self.owed.min(came).max(0.0);
         self.owed -= found;
         came - found
+    }
+
+    /// The same of the balancer's checks, of which so many were begun since the last call.
+    pub(super) fn leave_new(&mut self, came: f64, new: u64) -> f64 {
+        self.leave(came, self.begun + new)
     }
 
     /// Whether clients were accepted among what was counted, where so many checks were begun since the start; `None` for checks that come
@@ -34,6 +41,50 @@ impl OwnChecks {
         };
         let some_wait = counted.waiting.is_some_and(|waiting| waiting > MAX_OWED);
         clients > 0.0 || counted.accepts > 0.0 && some_wait
+    }
+}
+
+/// The most checks a second that are looked for where a balancer does not tell how many it makes: HAProxy's are one in two seconds unless `inter`
+/// says otherwise.
+const MAX_UNTOLD: f64 = 1.0;
+/// The time over which checks are counted in what a server served, seconds.
+const SERVED_S: f64 = 10.0;
+
+/// The checks of one server that come to its accept queue besides requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BalancerChecks {
+    own: OwnChecks,
+    /// Checks a second of late, the controller's among them.
+    per_s: f64,
+}
+
+impl BalancerChecks {
+    /// Of those that came in this time how many are no checks of the balancer's, which tells how many it `made`, or at least what it `sent`.
+    pub(super) fn leave(&mut self, came: f64, length_s: f64, made: Option<u64>, sent: Option<f64>) -> f64 {
+        match (made, sent) {
+            (Some(made), _) => self.own.leave_new(came, made),
+            (None, Some(sent)) => came - (came - sent).clamp(0.0, MAX_UNTOLD * length_s.max(0.0)),
+            (None, None) => came,
+        }
+    }
+
+    /// Takes how many of what came in this time were checks of whomever.
+    pub(super) fn count(&mut self, checks: f64, length_s: f64) {
+        if length_s > 0.0 {
+            let kept = (-length_s / SERVED_S).exp();
+            self.per_s = self.per_s * kept + checks / length_s * (1.0 - kept);
+        }
+    }
+
+    /// What is known of a capacity of which only what was served is known: checks are no requests.
+    pub(super) fn leave_of(self, capacity: Capacity) -> Capacity {
+        match capacity {
+            Capacity::LowerBound(served) if served.get() > self.per_s => {
+                Capacity::LowerBound(headroom_units::PerSecond::new(served.get() - self.per_s))
+            }
+            Capacity::LowerBound(_) => Capacity::Unknown,
+            known => known,
+        }
     }
 }
 
@@ -74,8 +125,31 @@ mod tests {
         for begun in 1..100 {
             assert_eq!(checks.leave(0.0, begun), 0.0);
         }
-        assert_eq!(checks.leave(50.0, 100), 48.0);
+        assert_eq!(checks.leave(50.0, 100), 47.0);
         assert_eq!(checks.leave(50.0, 101), 49.0);
+    }
+
+    #[test]
+    fn the_balancers_checks_are_no_demand_and_show_no_capacity() {
+        let mut told = BalancerChecks::default();
+        // Ten gateways that check once in two seconds, and 3 requests a second.
+        for _ in 0..100 {
+            let requests = told.leave(8.0, 1.0, Some(5), None);
+            assert_eq!(requests, 3.0);
+            told.count(8.0 - requests, 1.0);
+        }
+        let served = |served: f64| Capacity::LowerBound(headroom_units::PerSecond::new(served));
+        let left = told.leave_of(served(8.0)).value().unwrap().get();
+        assert!((left - 3.0).abs() < 0.01, "{left}");
+        assert_eq!(told.leave_of(served(4.9)), Capacity::Unknown);
+        let exact = Capacity::Exact(headroom_units::PerSecond::new(4.0));
+        assert_eq!(told.leave_of(exact), exact);
+        // HAProxy tells what it sent.
+        let mut untold = BalancerChecks::default();
+        assert_eq!(untold.leave(3.5, 1.0, None, Some(3.0)), 3.0);
+        assert_eq!(untold.leave(3.0, 1.0, None, Some(3.5)), 3.0);
+        assert_eq!(untold.leave(90.0, 1.0, None, Some(3.0)), 89.0, "others come too");
+        assert_eq!(untold.leave(3.5, 1.0, None, None), 3.5);
     }
 
     fn counted(accepts: f64, waiting: f64) -> Counted {

@@ -210,10 +210,14 @@ impl Reused {
     }
 
     /// Whether connections that stay open may be why its check is not answered: so many that were answered are open, where that is known; it
-    /// was not asked in vain, and they are not old.
-    pub(super) fn may_be_held(self, kept: Option<f64>) -> bool {
-        let are_open = kept.map_or(self.is_so, |kept| kept > 0.0);
-        are_open && self.in_vain_s < ALIVE_S && self.since_s < UNKNOWN_S
+    /// was not asked in vain, or [others](super::held) were lost so just before, and they are not old.
+    pub(super) fn may_be_held(self, kept: Option<f64>, is_patient: bool) -> bool {
+        self.has_open(kept) && (is_patient || self.in_vain_s < ALIVE_S) && self.since_s < UNKNOWN_S
+    }
+
+    /// Whether connections to it that were answered are open: so many, where that is known.
+    pub(super) fn has_open(self, kept: Option<f64>) -> bool {
+        kept.map_or(self.is_so, |kept| kept > 0.0)
     }
 
     /// What is known of its capacity, in requests; `None` where it is not so.
@@ -413,7 +417,7 @@ mod tests {
             assert!(reused.is_alive(), "{reused:?}");
             (0..5).for_each(|_| reused.take(SECOND, None, false));
             assert!(
-                !reused.is_alive() && reused.may_be_held(None) == stays_open,
+                !reused.is_alive() && reused.may_be_held(None, false) == stays_open,
                 "{reused:?}"
             );
         }
@@ -470,13 +474,13 @@ mod tests {
             }
             reused
         };
-        assert!(streams(8.0).may_be_held(Some(8.0)));
-        assert!(!streams(7.0).may_be_held(Some(8.0)));
+        assert!(streams(8.0).may_be_held(Some(8.0), false));
+        assert!(!streams(7.0).may_be_held(Some(8.0), false));
         // What it was asked in vain is over once its check is answered, or another process is to serve.
         for over in [Reused::is_checked, Reused::is_away] {
             let mut back = streams(0.0);
             over(&mut back);
-            assert!(back.may_be_held(Some(8.0)) && back.is_so(), "{back:?}");
+            assert!(back.may_be_held(Some(8.0), false) && back.is_so(), "{back:?}");
         }
     }
 
@@ -486,10 +490,10 @@ mod tests {
         for reused in [Reused::default(), of_sixty(false), of_sixty(true)] {
             let mut idle = reused;
             (0..10).for_each(|_| idle.take(SECOND, None, false));
-            assert!(idle.may_be_held(Some(8.0)), "{idle:?}");
-            assert!(!idle.may_be_held(Some(0.0)), "{idle:?}");
+            assert!(idle.may_be_held(Some(8.0), false), "{idle:?}");
+            assert!(!idle.may_be_held(Some(0.0), false), "{idle:?}");
             (0..60).for_each(|_| idle.take(SECOND, None, false));
-            assert!(!idle.may_be_held(Some(8.0)), "{idle:?}");
+            assert!(!idle.may_be_held(Some(8.0), false), "{idle:?}");
             // One that was asked in vain is not excused, whatever is asked of it later.
             let mut hangs = reused;
             for at in 1..=5 {
@@ -503,9 +507,9 @@ mod tests {
                 hangs.take(SECOND, Some(period), false);
             }
             (0..2).for_each(|_| hangs.take(SECOND, None, false));
-            assert!(!hangs.may_be_held(Some(8.0)), "{hangs:?}");
+            assert!(!hangs.may_be_held(Some(8.0), false), "{hangs:?}");
             hangs.take(SECOND, None, true);
-            assert!(hangs.may_be_held(Some(8.0)), "{hangs:?}");
+            assert!(hangs.may_be_held(Some(8.0), false), "{hangs:?}");
             // Asked once in a while, it is in vain all the same.
             for at in 1..=6 {
                 let period = Period {
@@ -517,7 +521,7 @@ mod tests {
                 };
                 hangs.take(SECOND, Some(period), false);
             }
-            assert!(!hangs.may_be_held(Some(8.0)), "{hangs:?}");
+            assert!(!hangs.may_be_held(Some(8.0), false), "{hangs:?}");
         }
     }
 
@@ -564,14 +568,17 @@ mod tests {
             // What was in flight is answered first.
             takes(&mut reused, 1, 6.0, Some(0.0));
             (0..50).for_each(|_| unknown(&mut reused));
-            assert!(!reused.is_alive() && reused.may_be_held(None), "{reused:?}");
+            assert!(
+                !reused.is_alive() && reused.may_be_held(None, false),
+                "{reused:?}"
+            );
             (0..20).for_each(|_| unknown(&mut reused));
-            assert!(!reused.may_be_held(None), "{reused:?}");
+            assert!(!reused.may_be_held(None, false), "{reused:?}");
             // Its accept queue tells of one whose connections do not stay open.
             let mut single = of_sixty(false);
             takes(&mut single, 1, 6.0, Some(0.0));
             unknown(&mut single);
-            assert!(!single.is_alive() && !single.may_be_held(None));
+            assert!(!single.is_alive() && !single.may_be_held(None, false));
         }
         // It accepts, and answers nobody; then nobody asks it any more.
         let mut hangs = of_sixty(true);
@@ -585,9 +592,9 @@ mod tests {
             };
             hangs.take(SECOND, Some(period), false);
         }
-        assert!(!hangs.may_be_held(None));
+        assert!(!hangs.may_be_held(None, false));
         takes(&mut hangs, 100, 0.0, Some(66.0));
-        assert!(!hangs.is_alive() && !hangs.may_be_held(None), "{hangs:?}");
+        assert!(!hangs.is_alive() && !hangs.may_be_held(None, false), "{hangs:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Whether each server answers, and what is wrong with it.
 
 use super::Servers;
+use super::failing::FAILING;
 use super::own_checks::answers_by_accepts;
 use super::reused::reused as words;
 use super::unheard::{Heard, UNHEARD};
@@ -31,6 +32,9 @@ impl Servers {
         let states = self.power_states();
         let lost_after = Duration::from_secs_f64(self.parts.tuning.lost_s);
         let mut all = Vec::new();
+        let mut silent = Vec::new();
+        let now = Instant::now();
+        let is_patient = self.held.is_patient(now);
         for (at, server) in self.parts.servers.iter().enumerate() {
             let (counted, unknown) = match &shown[at] {
                 Some(Shown::Counted(counted)) => (Some(*counted), None),
@@ -58,8 +62,17 @@ impl Servers {
                 self.reused[at].is_away();
             }
             let kept = counted.and_then(|counted| counted.kept);
-            let in_doubt =
-                !accepts && is_silent && is_there && states[at].takes_requests() && reused.may_be_held(kept);
+            let is_behind = !accepts && is_silent && is_there && states[at].takes_requests();
+            let in_doubt = is_behind && reused.may_be_held(kept, is_patient);
+            silent.push(is_behind && reused.has_open(kept));
+            if in_doubt && !reused.may_be_held(kept, false) && self.held.news() {
+                say::note!(
+                    "warning: {}: no answer, as another just before: connections that stay open may hold all its workers, so it is not switched \
+                     off for a minute; set {}",
+                    server.name,
+                    self.parts.balancer.no_reuse()
+                );
+            }
             let heard = match &shown[at] {
                 _ if !states[at].takes_requests() => Heard::Gone,
                 Some(Shown::Nobody) if answers.is_ok() => Heard::Nobody,
@@ -77,6 +90,7 @@ impl Servers {
             self.health.push(Health {
                 answering: accepts || in_doubt || answers.is_ok(),
                 in_doubt,
+                failing: self.failing[at].is_so(),
                 powered: server.switch_worker.powered(),
                 // What it has is what it will have only once the balancer gives it nothing new.
                 connections: member
@@ -100,9 +114,14 @@ impl Servers {
             }
             trouble.extend(unknown);
             trouble.extend(self.unheard[at].is_sure().then(|| UNHEARD.to_owned()));
+            trouble.extend((takes && self.failing[at].is_so()).then(|| FAILING.to_owned()));
             trouble.extend((takes && reused.is_so()).then(|| words(self.parts.balancer.no_reuse())));
             all.push(Seen { counted, trouble });
         }
+        let lost = states
+            .iter()
+            .map(|state| *state == PowerState::Failed(Cause::Lost));
+        self.held.observe(now, silent, lost);
         all
     }
 }

@@ -225,12 +225,15 @@ fn what_was_asked_in_vain_is_forgotten_by_an_answered_check_and_while_another_is
         for at in 1..=5 {
             in_vain.take(Seconds::new(1.0), Some(hung(6.0 * f64::from(at))), false);
         }
-        assert!(!in_vain.may_be_held(Some(8.0)));
+        assert!(!in_vain.may_be_held(Some(8.0), false));
         servers.reused = vec![in_vain; 2];
         servers.fleet = Fleet::found(tuning, &[Found::Answering, second], Seconds::ZERO).unwrap();
         let look = servers.parts.balancer.look(Duration::ZERO);
         servers.check(&[None, None], &look, &[None, None]);
-        let held = servers.reused.iter().map(|reused| reused.may_be_held(Some(8.0)));
+        let held = servers
+            .reused
+            .iter()
+            .map(|reused| reused.may_be_held(Some(8.0), false));
         held.collect::<Vec<_>>()
     };
     // Both serve, and the second's check fails; then it is off.
@@ -268,12 +271,12 @@ fn who_lets_its_check_wait_is_found_answering_only_where_it_gets_requests_and_so
         }
         parts.servers[at].queue = Some(queue);
     }
-    let until = std::time::Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(20);
     let refused = |parts: &crate::resize::Parts| {
         matches!(parts.checks.answers(1), Err(NoAnswer::Refused(_))) && parts.checks.answers(0).is_ok()
     };
     while !refused(&parts) {
-        assert!(std::time::Instant::now() < until, "no check came back");
+        assert!(Instant::now() < until, "no check came back");
         std::thread::sleep(every);
     }
     let mut found =
