@@ -158,8 +158,8 @@ fn the_accept_queue_of_a_node_that_is_cut_off_is_not_known_and_the_loop_goes_on(
         "[slo]\ntarget_ms = 250\n[law]\nname = \"dynamic\"\n[power]\nlost_s = 600.0\n[control]\nperiod_ms = 300.0\n\
          [exit]\nservers = \"as-they-are\"\n[gateways]\ng1 = \"{}\"\n[record]\ndb = \"{}\"\n\
          [admin]\nlisten = \"off\"\n{}[nodes.web1]\nmember = \"http://{at}\"\ncheck = \"tcp:{at}\"\n\
-         accept_queue = {}\nagent = \"{}\"\n[nodes.web1.power]\nkind = \"command\"\nstart = [\"true\"]\n\
-         stop = [\"true\"]\nstate = [\"true\"]\n",
+         accept_queue = {}\nagent = \"{}\"\n[nodes.web1.power]\nkind = \"command\"\nstart = [\"true\", \"on\"]\n\
+         stop = [\"true\", \"off\"]\nstate = [\"true\"]\n",
         gateway.control(),
         dir.path().join("runs.db").display(),
         certs.section("controller"),

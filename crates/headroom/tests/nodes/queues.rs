@@ -95,8 +95,8 @@ fn config(dir: &Path, kind: &str, servers: &[Server; 3], gateway: &Gateway, cert
         let (number, address, port) = (number + 1, server.address, server.address.port());
         text.push_str(&format!(
             "[nodes.web{number}]\nmember = \"http://{address}\"\ncheck = \"tcp:{address}\"\naccept_queue = {port}\n\
-             {agent}\n[nodes.web{number}.power]\nkind = \"command\"\nstart = [\"true\", \"{number}\"]\n\
-             stop = [\"true\", \"{number}\"]\nstate = [\"true\"]\n"
+             {agent}\n[nodes.web{number}.power]\nkind = \"command\"\nstart = [\"true\", \"on\", \"{number}\"]\n\
+             stop = [\"true\", \"off\", \"{number}\"]\nstate = [\"true\", \"{number}\"]\n"
         ));
     }
     fs::write(dir.join("resize.toml"), text).unwrap();

@@ -1,5 +1,5 @@
 //! Whether a server's power switch is another server's too: a law would then switch a machine that it did not mean, perhaps one that
-//! serves.
+//! serves. Commands get no argument, so that the same command does the same, whose ever it is.
 
 use headroom_node::switch::{Mac, SwitchConfig};
 use std::collections::BTreeMap;
@@ -10,9 +10,8 @@ type Systems<'a> = BTreeMap<Option<&'a str>, &'a str>;
 /// The power switches of the servers so far, each with the name of the server that has it.
 #[derive(Default)]
 pub(super) struct Switches<'a> {
-    starts: BTreeMap<&'a [String], &'a str>,
-    /// Also those that cut the power.
-    stops: BTreeMap<&'a [String], &'a str>,
+    /// Each with the server and the key that have it.
+    commands: BTreeMap<&'a [String], (&'a str, &'static str)>,
     /// Several may be behind one address, by the port.
     ipmi: BTreeMap<(String, u16), &'a str>,
     redfish: BTreeMap<String, Systems<'a>>,
@@ -37,12 +36,10 @@ impl<'a> Switches<'a> {
     ) -> Result<(), (&'static str, String)> {
         match switch {
             SwitchConfig::Command(command) => {
-                self.take_start(name, &command.start)?;
-                self.take_stop(name, "stop", &command.stop)?;
-                let force_stop = command.force_stop.as_ref();
-                force_stop.map_or(Ok(()), |force_stop| {
-                    self.take_stop(name, "force_stop", force_stop)
-                })
+                self.take_command(name, "start", Some(&command.start))?;
+                self.take_command(name, "stop", Some(&command.stop))?;
+                self.take_command(name, "force_stop", command.force_stop.as_ref())?;
+                self.take_command(name, "state", command.state.as_ref())
             }
             SwitchConfig::Ipmi(ipmi) => {
                 let port = ipmi.port.unwrap_or(IPMI_PORT);
@@ -77,29 +74,32 @@ impl<'a> Switches<'a> {
                         format!("is the card of {other} too: it would wake that one"),
                     ));
                 }
-                self.take_stop(name, "stop", &wake.stop)
+                self.take_command(name, "stop", Some(&wake.stop))?;
+                self.take_command(name, "state", wake.state.as_ref())
             }
         }
     }
 
-    fn take_start(&mut self, name: &'a str, start: &'a [String]) -> Result<(), (&'static str, String)> {
-        self.starts.insert(start, name).map_or(Ok(()), |other| {
-            let why = format!("is the start of {other} too: it would start that one");
-            Err(("start", why))
-        })
-    }
-
     /// A server may stop by force as it stops otherwise.
-    fn take_stop(
+    fn take_command(
         &mut self,
         name: &'a str,
         key: &'static str,
-        stop: &'a [String],
+        command: Option<&'a Vec<String>>,
     ) -> Result<(), (&'static str, String)> {
-        match self.stops.insert(stop, name).filter(|other| *other != name) {
-            Some(other) => Err((key, format!("is the stop of {other} too: it would stop that one"))),
-            None => Ok(()),
-        }
+        let Some(command) = command else { return Ok(()) };
+        let (other, what) = *self.commands.entry(command).or_insert((name, key));
+        let why = match (other == name, what) {
+            (true, _) if what == key || (what, key) == ("stop", "force_stop") => return Ok(()),
+            (true, _) => format!("is its {what} too: the same command cannot do both"),
+            (false, "start") => format!("is the start of {other} too: it would start that one"),
+            (false, "state") if key == "state" => format!(
+                "is the state of {other} too: a command gets no argument, so it cannot tell which of the two is on; write the name of each in its own"
+            ),
+            (false, "state") => format!("is the state of {other} too: it tells whether that one is on"),
+            (false, _) => format!("is the {what} of {other} too: it would stop that one"),
+        };
+        Err((key, why))
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     fn a_switch_of_two_servers_is_found() {
         let command = |number: u8, more: &str| {
             format!(
-                "kind = \"command\"\nstart = [\"on\", \"{number}\"]\nstop = [\"off\", \"{number}\"]\nstate = [\"state\"]\n{more}"
+                "kind = \"command\"\nstart = [\"on\", \"{number}\"]\nstop = [\"off\", \"{number}\"]\nstate = [\"state\", \"{number}\"]\n{more}"
             )
         };
         let ipmi =
@@ -153,9 +153,34 @@ mod tests {
                 of("force_stop", "stop of web2 too: it would stop that one"),
             ),
             (
-                two,
+                two.clone(),
                 wake(3, "2"),
                 of("stop", "stop of web2 too: it would stop that one"),
+            ),
+            (
+                two.clone(),
+                two.replace("\"on\", \"2\"", "\"on\", \"3\"")
+                    .replace("\"off\", \"2\"", "\"off\", \"3\""),
+                of(
+                    "state",
+                    "state of web2 too: a command gets no argument, so it cannot tell which of the two is on; write the name of each in its own",
+                ),
+            ),
+            // One of another kind.
+            (
+                two.clone(),
+                command(3, "").replace("\"on\", \"3\"", "\"off\", \"2\""),
+                of("start", "stop of web2 too: it would stop that one"),
+            ),
+            (
+                two.clone(),
+                command(3, "").replace("\"off\", \"3\"", "\"state\", \"2\""),
+                of("stop", "state of web2 too: it tells whether that one is on"),
+            ),
+            (
+                two,
+                format!("{}state = [\"on\", \"2\"]\n", wake(3, "3")),
+                of("state", "start of web2 too: it would start that one"),
             ),
             (wake(2, "2"), wake(3, "3"), None),
             (
@@ -208,5 +233,29 @@ mod tests {
         ] {
             assert_eq!(said(&first, &second), wanted, "{first}\n{second}");
         }
+    }
+    #[test]
+    fn a_command_that_starts_and_stops_the_same_server_does_one_of_the_two() {
+        let said = |start: &str, stop: &str, more: &str| {
+            let text = format!("kind = \"command\"\nstart = [{start}]\nstop = [{stop}]\n{more}\n");
+            let switch = toml::from_str::<SwitchConfig>(&text).unwrap();
+            let wrong = Switches::default().take("web2", &switch).err();
+            wrong.map(|(key, why)| format!("{key} {why}"))
+        };
+        let is_its = |key: &str, what: &str| {
+            Some(format!(
+                "{key} is its {what} too: the same command cannot do both"
+            ))
+        };
+        assert_eq!(said("\"sw\"", "\"sw\"", ""), is_its("stop", "start"));
+        assert_eq!(
+            said("\"on\"", "\"off\"", "force_stop = [\"on\"]"),
+            is_its("force_stop", "start")
+        );
+        assert_eq!(
+            said("\"on\"", "\"off\"", "state = [\"on\"]"),
+            is_its("state", "start")
+        );
+        assert_eq!(said("\"on\"", "\"off\"", "force_stop = [\"off\"]"), None);
     }
 }
