@@ -207,8 +207,20 @@ fn list_remedy(place: &Place, why: &str) -> Option<String> {
     let (text, Some(Step::Key(key))) = (written.strip_prefix("string ")?, place.0.last()) else {
         return None;
     };
+    let inner = text.trim_matches('"');
+    let words: Vec<&str> = inner.split_whitespace().collect();
+    let list = match words.len() {
+        0 | 1 => text.to_owned(),
+        // What a shell would understand is not told apart at white space.
+        _ if inner.contains(['\'', '"', '\\', '$', '`', '|', '&', ';', '<', '>', '*']) => {
+            return Some(format!(
+                "; there may be several: write them in brackets, each a text of its own, {key} = [\"...\", \"...\"]"
+            ));
+        }
+        _ => format!("\"{}\"", words.join("\", \"")),
+    };
     Some(format!(
-        "; there may be several: write them in brackets, {key} = [{text}]"
+        "; there may be several: write them in brackets, {key} = [{list}]"
     ))
 }
 

@@ -308,6 +308,23 @@ fn kinds_are_named_as_people_do_and_one_value_of_several_is_put_in_brackets() {
     let place = Place(vec![Step::Key("clients".to_owned())]);
     let remedy = list_remedy(&place, &why).unwrap();
     assert!(remedy.ends_with("clients = [\"user:gold\"]"), "{remedy}");
+    // A command with its arguments, and one that only a shell can take apart.
+    let place = Place(vec![Step::Key("start".to_owned())]);
+    for (text, wanted) in [
+        (
+            "/tmp/sw.sh  start thr",
+            r#"start = ["/tmp/sw.sh", "start", "thr"]"#,
+        ),
+        ("/tmp/sw.sh", r#"start = ["/tmp/sw.sh"]"#),
+        (
+            "sh -c 'kill 3'",
+            r#"each a text of its own, start = ["...", "..."]"#,
+        ),
+    ] {
+        let why = plain(&format!("invalid type: string {text:?}, expected a sequence"));
+        let remedy = list_remedy(&place, &why).unwrap();
+        assert!(remedy.ends_with(wanted), "{remedy}");
+    }
     assert_eq!(
         list_remedy(&place, &plain("invalid type: integer `3`, expected a sequence")),
         None
@@ -388,7 +405,7 @@ fn what_is_wrong_in_a_table_of_several_kinds_is_found_in_it() {
     );
     assert!(
         lines[1].starts_with("m.toml:4: power.start: invalid type")
-            && lines[1].contains("start = [\"switch on\"]"),
+            && lines[1].contains("start = [\"switch\", \"on\"]"),
         "{error}"
     );
 }
