@@ -207,6 +207,11 @@ impl Document {
         self.flags.insert(key, flag);
     }
 
+    /// What a user gives a key's value by: the flag, where that gave it.
+    pub fn name_of<'a>(&'a self, key: &'a str) -> &'a str {
+        self.flags.get(key).copied().unwrap_or(key)
+    }
+
     /// Understands the text as the configuration of `headroom COMMAND`.
     ///
     /// # Errors

@@ -4,11 +4,11 @@
 use crate::args::RunArgs;
 use crate::commands::report::DEFAULT_DB;
 use crate::config::{AdminConfig, ControlConfig, RecordConfig};
-use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
 use headroom_console::terminal;
+use headroom_console::{ConfigError, Document};
 use headroom_control::stack::Part;
 use headroom_control::{
     Calibrating, Law, LawConfig, LawContext, LawName, LawNames, LoadHistory, Plant, PlantError, Slo, Stack,
@@ -60,7 +60,7 @@ pub fn open(
 ) -> Result<(Recorder, Admin), Failure> {
     let missing = missing_folder(&record.db);
     let recorder =
-        Recorder::open(&record.db, record.limits()).map_err(|error| document.error("record.db", error))?;
+        Recorder::open(&record.db, record.limits()).map_err(|error| unusable_record(document, &error))?;
     if let Some(folder) = missing {
         say::note!(
             "note: the folder {} was not there, and was made for the record",
@@ -75,6 +75,12 @@ pub fn open(
         address = Some(admin::serve(listener, status.clone())?);
     }
     Ok((recorder, Admin { status, address }))
+}
+
+/// That the record cannot be used, with what names another file here: its key, or the flag that gave it.
+pub fn unusable_record(document: &Document, error: &headroom_record::Error) -> ConfigError {
+    const KEY: &str = "record.db";
+    document.error(KEY, error.with_file_named_by(document.name_of(KEY)))
 }
 
 /// The folder of a record that is not there yet, unless it is the usual one: a path that was mistyped makes another.

@@ -166,7 +166,23 @@ pub enum Error {
     NothingToCompare,
 }
 
+/// What names the recorder's file in the texts above.
+const FLAG: &str = "(--db)";
+
 impl Error {
+    /// Its words where the file is named by something else than `--db`, such as a configuration's key.
+    ///
+    /// ```
+    /// use headroom_record::Error;
+    ///
+    /// let source = std::io::ErrorKind::PermissionDenied.into();
+    /// let error = Error::Folder { path: "/root/x".into(), source };
+    /// assert!(error.with_file_named_by("record.db").contains("Name another file (record.db)"));
+    /// ```
+    pub fn with_file_named_by(&self, name: &str) -> String {
+        self.to_string().replace(FLAG, &format!("({name})"))
+    }
+
     /// A file that cannot be opened.
     pub(crate) fn open(path: &Path) -> impl Fn(rusqlite::Error) -> Self + Copy {
         move |source| match source.sqlite_error_code() {

@@ -9,6 +9,7 @@ pub mod savings;
 pub use owner::Running;
 
 use crate::config::{AdminConfig, RecordConfig};
+use crate::start::unusable_record;
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_console::{ConfigError, Document};
@@ -298,7 +299,7 @@ pub fn record_and_admin(
 /// # Errors
 /// One that cannot be opened.
 pub fn record(record: &RecordConfig, document: &Document, report: &mut Report) -> Result<(), ConfigError> {
-    Recorder::check(&record.db, record.limits()).map_err(|error| document.error("record.db", error))?;
+    Recorder::check(&record.db, record.limits()).map_err(|error| unusable_record(document, &error))?;
     let place = record.db.display().to_string();
     report.fact("record", "record", &place, place.as_str());
     Ok(())

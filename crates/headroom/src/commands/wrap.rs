@@ -184,7 +184,12 @@ impl WrapArgs {
             (self.target_ms.is_some(), "slo.target_ms", "--target-ms"),
             (self.linger.is_some(), "oncall.linger_us", "--linger"),
             (self.law.is_some(), "law.name", "--law"),
-            (self.db.is_some(), "record.db", "--db"),
+            (
+                // Without a file there is no key.
+                self.db.is_some() || self.config.is_none(),
+                "record.db",
+                "--db",
+            ),
             (self.admin.is_some(), "admin.listen", "--admin"),
         ] {
             if is_given {
