@@ -7,7 +7,6 @@
 
 use super::amendment::Amendment;
 use super::ownership::MAX_LOCK;
-use anyhow::Context;
 use headroom_console::Failure;
 use headroom_node::restore::{LedgerError, RunDir};
 use serde::{Deserialize, Serialize};
@@ -150,13 +149,7 @@ impl Place {
             );
             Ok(Some(record))
         };
-        let found = read().with_context(|| {
-            format!(
-                "{} cannot be used: see by hand that every server of its configuration is on, and remove it",
-                path.display()
-            )
-        });
-        found.map_err(Failure::usage)
+        read().map_err(|error| Failure::usage(unusable(&path, error)))
     }
 
     /// Whether this run is still the one that has the servers.
@@ -235,6 +228,23 @@ impl Place {
     }
 }
 
+/// What is wrong with a record, and the remedy.
+fn unusable(path: &Path, error: anyhow::Error) -> anyhow::Error {
+    let path = path.display();
+    let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let remedy = match cause == Some(ErrorKind::PermissionDenied) {
+        true => format!(
+            "{path} is not this user's to read: give --run-dir another folder, or run as the user whose it is"
+        ),
+        false => {
+            format!(
+                "{path} cannot be used: see by hand that every server of its configuration is on, and remove it"
+            )
+        }
+    };
+    error.context(remedy)
+}
+
 fn guard_of(run: u64) -> String {
     format!("{GUARD}{run:016x}")
 }
@@ -311,6 +321,17 @@ mod tests {
         assert!(place.is_guarded(8) && !place.is_guarded(7));
         drop((second, third));
         assert!(!place.is_guarded(8));
+    }
+
+    #[test]
+    fn of_a_folder_that_this_user_may_not_read_another_is_wanted_and_not_that_it_be_removed() {
+        let said = |error: anyhow::Error| format!("{:#}", unusable(Path::new("/root/x/servers.json"), error));
+        let closed = said(io::Error::from(ErrorKind::PermissionDenied).into());
+        assert_eq!(
+            closed,
+            "/root/x/servers.json is not this user's to read: give --run-dir another folder, or run as the user whose it is: permission denied"
+        );
+        assert!(said(anyhow::anyhow!("no")).ends_with("and remove it: no"));
     }
 
     #[test]
