@@ -89,7 +89,7 @@ pub(super) async fn connect(
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path)
                     .await
-                    .map_err(|error| failed(address, explain_unix(&error), &error))?;
+                    .map_err(|error| failed(address, explain_unix(&error, server), &error))?;
                 converse(address, stream, options, server, None).await
             }
             Address::Tcp { host, port } => {
@@ -101,7 +101,7 @@ pub(super) async fn connect(
                 let name = server_name(options.server_name.as_deref().unwrap_or(host))?;
                 let stream = connect_tcp(host, *port)
                     .await
-                    .map_err(|error| failed(address, explain_tcp(&error), &error))?;
+                    .map_err(|error| failed(address, explain_tcp(&error, server), &error))?;
                 let _ = stream.set_nodelay(true);
                 tls.refresh(RECHECK);
                 let stream = TlsConnector::from(tls.config())
@@ -158,14 +158,19 @@ fn failed(address: &Address, why: String, error: &io::Error) -> CallError {
     }
 }
 
-fn explain_unix(error: &io::Error) -> String {
+/// What is to listen there.
+const fn wanted(server: Server) -> &'static str {
+    match server {
+        Server::Agent => "`headroom agent`",
+        Server::Gateway => "the gateway with --control",
+    }
+}
+
+fn explain_unix(error: &io::Error, server: Server) -> String {
+    let wanted = wanted(server);
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            "there is no such socket: start `headroom agent` there, or a gateway with --control".into()
-        }
-        io::ErrorKind::ConnectionRefused => {
-            "nobody listens on that socket: start `headroom agent`, or a gateway with --control".into()
-        }
+        io::ErrorKind::NotFound => format!("there is no such socket: start {wanted} there"),
+        io::ErrorKind::ConnectionRefused => format!("nobody listens on that socket: start {wanted} there"),
         io::ErrorKind::PermissionDenied => {
             "this user may not open the socket: run as its owner, or as a member of its group".into()
         }
@@ -173,10 +178,10 @@ fn explain_unix(error: &io::Error) -> String {
     }
 }
 
-fn explain_tcp(error: &io::Error) -> String {
+fn explain_tcp(error: &io::Error, server: Server) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there: start `headroom agent` on that node, or a gateway with --control".into()
+            format!("nobody listens there: start {} on that machine", wanted(server))
         }
         _ => error.to_string(),
     }
