@@ -3,6 +3,7 @@
 
 mod amendment;
 mod foreseen;
+mod found;
 mod guard;
 mod ownership;
 mod record;
@@ -166,6 +167,8 @@ struct Cluster {
     source: Option<Source>,
     /// How many gateways another controller commands, of which a check asks nothing.
     commanded: usize,
+    /// What is said before all else.
+    warnings: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -294,7 +297,7 @@ impl Cluster {
             };
             start::buildable(&law, document, &context)?;
         }
-        let mut found = None;
+        let (mut found, mut warnings) = (None, Vec::new());
         if let Some(mut parts) = parts {
             if !commanded.is_empty() {
                 parts.balancer = Box::new(servers::Unasked(parts.servers.len()));
@@ -304,6 +307,7 @@ impl Cluster {
             else {
                 return Ok(None);
             };
+            warnings = found::warnings((config, document), &mut servers, args.check)?;
             notes.extend(servers.notes());
             found = Some(servers);
         }
@@ -336,6 +340,7 @@ impl Cluster {
             descriptions,
             source,
             commanded: commanded.len(),
+            warnings,
             notes,
         }))
     }
@@ -422,6 +427,9 @@ fn serve(
 ) -> Result<(Option<RunSummary>, Vec<String>), Failure> {
     let ran_by = (&config.law.names, &config.control);
     let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
+    for warning in &cluster.warnings {
+        say::note!("warning: {warning}");
+    }
     for note in &cluster.notes {
         say::note!("note: {note}");
     }
@@ -476,7 +484,7 @@ fn serve(
                 given: config.cluster.requests_per_core_s.map(PerSecond::new),
                 observed_for: Seconds::new(config.cluster.calibrate_s),
             },
-            notes: cluster.notes.clone(),
+            notes: [&cluster.warnings[..], &cluster.notes].concat(),
             power_source: cluster.source,
             nodes: config.nodes.keys().cloned().collect(),
             dry: args.dry_run,

@@ -6,6 +6,8 @@ use crate::check::savings::{self, Levers};
 use crate::check::{self, Report, Running};
 use crate::config::controller::ControllerFile;
 use headroom_console::{Document, Failure, Stop};
+use headroom_control::LawName;
+use headroom_node::ours;
 use headroom_runtime::live::undo;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,6 +22,9 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
     drop(admin);
     let run_dir = undo::run_dir(args.run_dir.as_deref())?;
     let place = Place::of(&run_dir, file)?;
+    if config.resizes() {
+        ours::check_make(place.path()).map_err(Failure::usage)?;
+    }
     let stop = Stop::at_signals()?;
     let looks_only = ControllerArgs {
         dry_run: true,
@@ -53,6 +58,7 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
     }
     report.gateway_levers(&cluster.plant);
     report.oncall_levers(&cluster.plant);
+    let mut notes = cluster.warnings.clone();
     if let Some(found) = &mut cluster.servers {
         if let Some(name) = found.unheard().first() {
             let why = format!(
@@ -61,13 +67,14 @@ pub fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Opti
             );
             return Err(document.error(&format!("nodes.{name}.accept_queue"), why).into());
         }
-        servers::describe(&config, found, &mut report);
+        notes.append(&mut servers::describe(&config, found, &mut report));
     }
     if let Some(telemetry) = &config.telemetry {
         let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
         let statistics = config.statistics();
         telemetry.try_open(&document, slo, failed, statistics, running.pid(), &mut report)?;
     }
+    notes.into_iter().for_each(|note| report.note(note));
     let before = place.record()?;
     if cluster.commanded > 0 {
         let which = match cluster.commanded == config.gateways.len() {
@@ -132,7 +139,9 @@ fn describe_savings(
         ));
     }
     savings::describe_cluster(&machines, report);
-    if !unknown.is_empty() {
+    // Who only switches servers has no other lever.
+    let sets_machines = |law: LawName| !law.resizes() && !law.of_gateways();
+    if !unknown.is_empty() && config.law.names.iter().any(sets_machines) {
         report.note(format_args!(
             "what levers save on {} is not known: give [machine], or an agent that answers",
             unknown.join(", ")

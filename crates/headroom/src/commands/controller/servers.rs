@@ -223,8 +223,9 @@ fn agents(config: &ControllerFile, document: &Document) -> Result<BTreeMap<Strin
     }
 }
 
-/// Says what was found of them.
-pub fn describe(config: &ControllerFile, servers: &mut Servers, report: &mut Report) {
+/// Says what was found of them; what the user should know of it is returned.
+pub fn describe(config: &ControllerFile, servers: &mut Servers, report: &mut Report) -> Vec<String> {
+    let mut notes = Vec::new();
     let named = |report: &mut Report, label: &str, text: &str| report.fact(label, label, text, text);
     named(report, "balancer", &servers.balancer_name());
     named(report, "demand", config.demand().words());
@@ -245,7 +246,7 @@ pub fn describe(config: &ControllerFile, servers: &mut Servers, report: &mut Rep
             .get(&name)
             .and_then(|node| node.server.check.as_deref());
         if let (PowerState::Booting, Some(check)) = (state, check) {
-            report.note(format_args!(
+            notes.push(format!(
                 "{name} is on and does not answer at {check}: it boots, or nodes.{name}.check is wrong; one that stays silent for longer \
                  than power.boot_timeout_s is switched off and on again at the end of a run"
             ));
@@ -255,4 +256,5 @@ pub fn describe(config: &ControllerFile, servers: &mut Servers, report: &mut Rep
         let value = json!({ "name": name, "place": place.to_string() });
         report.item("queue", "queues", format_args!("{name}: {place}"), value);
     }
+    notes
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// An HAProxy in front of a site, with a statistics socket, which opens a connection for each request.
-fn haproxy(site: &Site) -> Option<Program> {
+pub fn haproxy(site: &Site) -> Option<Program> {
     haproxy_with(site, "option httpclose")
 }
 
@@ -42,7 +42,8 @@ fn haproxy_with(site: &Site, option: &str) -> Option<Program> {
     Some(program)
 }
 
-fn behind_haproxy(site: &Site, kind: &str, rest: &str) -> PathBuf {
+/// The file of its controller, with each server's accept queue where the rest is "queues".
+pub fn behind_haproxy(site: &Site, kind: &str, rest: &str) -> PathBuf {
     let head = format!(
         "[law]\n{kind}\n[haproxy]\nsocket = \"{}\"\nbackend = \"app\"\nwarm_up_weight_percent = 50",
         site.path("haproxy.sock").display()

@@ -4,6 +4,7 @@
 mod bmc;
 mod checked;
 mod come_back;
+mod found;
 mod gateway;
 mod haproxy;
 mod importance;

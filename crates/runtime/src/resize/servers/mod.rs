@@ -370,6 +370,21 @@ impl Servers {
         unheard.collect()
     }
 
+    /// Why the first accept queue cannot be measured, where none can: what each server takes is never known then. Of one at which nobody
+    /// listens nothing is known yet.
+    pub fn unmeasured(&mut self) -> Option<String> {
+        let mut first = None;
+        let servers = self.parts.servers.iter_mut();
+        for queue in servers.filter_map(|server| server.queue.as_mut()) {
+            match queue.obstacle() {
+                Some(why) => first = first.or(Some(why)),
+                None if queue.is_unheard() => {}
+                None => return None,
+            }
+        }
+        first
+    }
+
     /// What a user should know at the start.
     pub fn notes(&mut self) -> Vec<String> {
         let mut notes = self.parts.balancer.notes();

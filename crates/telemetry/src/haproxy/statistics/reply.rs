@@ -2,6 +2,7 @@
 
 use super::ServerState;
 use headroom_units::Seconds;
+use std::net::{IpAddr, SocketAddr};
 
 /// A server, as `show servers state` has it (HAProxy's management guide, section 9.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub struct ServerRow {
     pub weight: u32,
     /// The weight that it is configured with.
     pub configured_weight: u32,
+    /// Where requests to it go; `None` where HAProxy has no such address: its name is not resolved, it is a Unix socket, or it is where the
+    /// client connected to.
+    pub address: Option<SocketAddr>,
 }
 
 /// HAProxy's process id, as `show info` has it; 0 where it does not say.
@@ -30,6 +34,16 @@ pub(super) fn pid(info: &str) -> u64 {
 pub(super) fn dropped_logs(info: &str) -> Option<u64> {
     let dropped = info.lines().find_map(|line| line.strip_prefix("DroppedLogs:"));
     dropped?.trim().parse().ok()
+}
+
+/// An address and a port of `show servers state`, where they are ones that can be connected to.
+fn address(address: &str, port: &str) -> Option<SocketAddr> {
+    let address = address
+        .parse()
+        .ok()
+        .filter(|address: &IpAddr| !address.is_unspecified());
+    let port = port.parse().ok().filter(|port| *port != 0);
+    Some(SocketAddr::new(address?, port?))
 }
 
 /// The lines of `show servers state`, whose first is the version of their format and whose second names the columns.
@@ -55,6 +69,8 @@ pub(super) fn server_rows(text: &str) -> Result<Vec<ServerRow>, &'static str> {
     let (name, op, admin) = (find("srv_name")?, find("srv_op_state")?, find("srv_admin_state")?);
     let (weight, configured) = (find("srv_uweight")?, find("srv_iweight")?);
     let check = find("srv_check_state")?;
+    // Without them all else is known.
+    let (host, port) = (place("srv_addr"), place("srv_port"));
     let row = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| words.get(at)?.parse::<u32>().ok();
@@ -74,6 +90,9 @@ pub(super) fn server_rows(text: &str) -> Result<Vec<ServerRow>, &'static str> {
             checked: number(check)? & CHECK_CONFIGURED != 0,
             weight: number(weight)?,
             configured_weight: number(configured)?,
+            address: host
+                .zip(port)
+                .and_then(|(host, port)| address(words.get(host)?, words.get(port)?)),
         })
     };
     lines
@@ -141,7 +160,8 @@ mod tests {
             3 app 1 s1 127.0.0.1 2 0 1 1 5 1 0 0 0 0 0 0 - 8081 - 0 0 - - 0\n\
             3 app 2 s2 127.0.0.1 0 8 25 100 5 8 2 0 6 0 0 0 - 8082 - 0 0 - - 0\n\
             3 app 3 s3 127.0.0.1 0 1 1 1 5 1 0 0 14 0 0 0 - 8083 - 0 0 - - 0\n\
-            3 app 4 s4 127.0.0.1 2 4 1 1 5 1 0 0 14 0 0 0 - 8084 - 0 0 - - 0\n\n";
+            3 app 4 s4 ::1 2 4 1 1 5 1 0 0 14 0 0 0 - 8084 - 0 0 - - 0\n\
+            3 app 5 s5 - 2 0 1 1 5 1 0 0 0 0 0 0 web5 8085 - 0 0 - - 0\n\n";
         let rows = server_rows(text).unwrap();
         let seen: Vec<_> = rows
             .iter()
@@ -153,18 +173,40 @@ mod tests {
                     row.checked,
                     row.weight,
                     row.configured_weight,
+                    row.address,
                 )
             })
             .collect();
+        let at = |text: &str| Some(text.parse().unwrap());
         assert_eq!(
             seen,
             [
-                ("s1", ServerState::Ready, true, false, 1, 1),
-                ("s2", ServerState::Drain, false, true, 25, 100),
-                ("s3", ServerState::Maintenance, false, true, 1, 1),
-                ("s4", ServerState::Ready, true, true, 1, 1),
+                ("s1", ServerState::Ready, true, false, 1, 1, at("127.0.0.1:8081")),
+                (
+                    "s2",
+                    ServerState::Drain,
+                    false,
+                    true,
+                    25,
+                    100,
+                    at("127.0.0.1:8082")
+                ),
+                (
+                    "s3",
+                    ServerState::Maintenance,
+                    false,
+                    true,
+                    1,
+                    1,
+                    at("127.0.0.1:8083")
+                ),
+                ("s4", ServerState::Ready, true, true, 1, 1, at("[::1]:8084")),
+                ("s5", ServerState::Ready, true, false, 1, 1, None),
             ]
         );
+        // What is nowhere, and a port that is the client's.
+        assert_eq!(address("0.0.0.0", "80"), None);
+        assert_eq!(address("10.0.0.1", "0"), None);
         for text in [
             "",
             "Can't find backend.\n",
