@@ -36,9 +36,12 @@ impl Failing {
 
     /// Judges it, where of the others so many were sent and failed; whether it is so, where that is news.
     fn judge(&mut self, (sent, failed): (f64, f64)) -> Option<bool> {
-        let others_are_well = sent >= FEWEST && failed < WELL * sent;
+        let is_known = sent >= FEWEST;
+        let others_are_well = is_known && failed < WELL * sent;
         let is_so = match self.is_so {
-            true => others_are_well && (self.sent < FEWEST_WELL || self.failed >= WELL * self.sent),
+            true => {
+                (others_are_well || !is_known) && (self.sent < FEWEST_WELL || self.failed >= WELL * self.sent)
+            }
             false => others_are_well && self.sent >= FEWEST && self.failed > FAILS * self.sent,
         };
         (std::mem::replace(&mut self.is_so, is_so) != is_so).then_some(is_so)
@@ -96,6 +99,13 @@ impl Servers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::{Device, DevicePeriod};
+    use crate::resize::balancer::Admission;
+    use crate::resize::servers::TakenOut;
+    use crate::resize::testing::{found, parts, told};
+    use headroom_control::resize::{Cause, PowerState};
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
 
     /// So many seconds in which each server is sent so much and fails so much; which are told apart then.
     fn after(all: &mut [Failing], seconds: u32, each: &[Option<(u64, u64)>]) -> Vec<bool> {
@@ -137,6 +147,26 @@ mod tests {
         after(&mut all, 60, &[well, well, Some((20, 20))]);
         assert_eq!(after(&mut all, 1, &[well, well, None]), [false; 3]);
         assert_eq!(after(&mut all, 1, &[well, well, Some((3, 3))]), [false; 3]);
+    }
+
+    #[test]
+    fn a_law_is_told_that_it_has_no_such_server_and_its_users_why() {
+        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 2]));
+        let mut servers = found(parts(&listeners, &wanted, &TakenOut::default()));
+        after(&mut servers.failing, 60, &[Some((20, 0)), Some((20, 20))]);
+        let mut period = DevicePeriod::default();
+        servers.observe(&mut period);
+        let states: Vec<PowerState> = period.nodes.iter().map(|node| node.state).collect();
+        assert_eq!(states, [PowerState::Serving, PowerState::Failed(Cause::Lost)]);
+        // It gets requests all the same, so that it is seen when it is well.
+        assert_eq!(servers.power_states(), [PowerState::Serving; 2]);
+        let troubled = period
+            .parts
+            .iter()
+            .filter(|part| part.trouble.contains(&FAILING.to_owned()));
+        let troubled: Vec<&str> = troubled.map(|part| part.name.as_str()).collect();
+        assert_eq!(troubled, ["web2"]);
     }
 
     #[test]

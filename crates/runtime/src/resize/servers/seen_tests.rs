@@ -152,7 +152,7 @@ fn a_check_that_is_not_answered_is_in_doubt_while_connections_may_hold_the_worke
     let open = || counted_with(8.0);
     let unread = || Some(Shown::Unknown("unread".to_owned()));
     let nobody = || Some(Shown::Nobody);
-    let mut seen = |reused: Reused, shown: fn() -> Option<Shown>| {
+    let seen = |servers: &mut Servers, reused: Reused, shown: fn() -> Option<Shown>| {
         servers.reused = vec![reused; 2];
         let look = servers.parts.balancer.look(Duration::ZERO);
         let seen = servers.check(&[shown(), shown()], &look, &[None, None]);
@@ -165,14 +165,14 @@ fn a_check_that_is_not_answered_is_in_doubt_while_connections_may_hold_the_worke
     };
     // That it answered a moment ago tells more than its check, unless nobody is there.
     let (well, doubted, dead) = ((true, false, false), (true, true, true), (false, false, true));
-    assert_eq!(seen(idle(1), counted), [well, well]);
-    assert_eq!(seen(idle(1), nobody), [dead, dead]);
+    assert_eq!(seen(&mut servers, idle(1), counted), [well, well]);
+    assert_eq!(seen(&mut servers, idle(1), nobody), [dead, dead]);
     for shown in [counted, unread] {
-        assert_eq!(seen(idle(20), shown), [doubted, dead]);
-        assert_eq!(seen(idle(70), shown), [dead, dead]);
+        assert_eq!(seen(&mut servers, idle(20), shown), [doubted, dead]);
+        assert_eq!(seen(&mut servers, idle(70), shown), [dead, dead]);
     }
-    assert_eq!(seen(idle(20), nobody), [dead, dead]);
-    assert_eq!(seen(idle(20), closed), [dead, dead]);
+    assert_eq!(seen(&mut servers, idle(20), nobody), [dead, dead]);
+    assert_eq!(seen(&mut servers, idle(20), closed), [dead, dead]);
     // One that has answered its check meanwhile, or was off, was asked nothing in vain.
     let mut in_vain = idle(1);
     for at in 1..=5 {
@@ -185,10 +185,17 @@ fn a_check_that_is_not_answered_is_in_doubt_while_connections_may_hold_the_worke
         };
         in_vain.take(Seconds::new(1.0), Some(period), false);
     }
-    assert_eq!(seen(in_vain, open), [dead, dead]);
+    assert_eq!(seen(&mut servers, in_vain, open), [dead, dead]);
     // A controller that was just started knows of no answer.
-    assert_eq!(seen(Reused::default(), open), [doubted, dead]);
-    assert_eq!(seen(Reused::default(), closed), [dead, dead]);
+    assert_eq!(seen(&mut servers, Reused::default(), open), [doubted, dead]);
+    assert_eq!(seen(&mut servers, Reused::default(), closed), [dead, dead]);
+    // Another was lost behind open connections a moment ago.
+    let now = Instant::now();
+    for lost in [false, true] {
+        servers.held.observe(now, vec![true; 2], [lost; 2].into_iter());
+    }
+    assert_eq!(seen(&mut servers, in_vain, open), [doubted, dead]);
+    assert_eq!(seen(&mut servers, in_vain, closed), [dead, dead]);
 }
 
 fn counted_with(kept: f64) -> Option<Shown> {
