@@ -163,9 +163,15 @@ impl Elastic {
         }
     }
 
+    /// Whether it is known that users have what they were promised: that requests take longer than usual is then no difficulty of theirs.
+    fn is_promised(&self, observation: &Observation) -> bool {
+        let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
+        latency.is_some_and(|latency| latency.at_slo <= self.slo.target())
+    }
+
     /// Whether the percentile was over the target in several periods in a row. One in which nothing is answered of what is in flight tells nothing:
     /// of few requests some period in three has an answer, and a stream may be in flight for hours.
-    fn is_late(&mut self, observation: &Observation) -> bool {
+    fn is_late(&mut self, observation: &Observation, is_promised: bool) -> bool {
         let traffic = observation.traffic.as_ref();
         match traffic.and_then(|traffic| traffic.latency) {
             Some(latency) if latency.at_slo > self.slo.target() => self.late += 1,
@@ -182,10 +188,11 @@ impl Elastic {
             let failed = traffic.failures.saturating_sub(traffic.failed_by_client);
             failed as f64 > REFUSED * (traffic.completions + failed) as f64
         });
-        if refused || is_late && again || self.sojourn.is_slower(SLOWER.0) {
+        let grows = self.sojourn.is_growing();
+        if refused || is_late && again || grows || !is_promised && self.sojourn.is_slower(SLOWER.0) {
             self.difficult_s = now_s;
         }
-        self.late >= LATE_PERIODS || self.sojourn.is_slower(SLOWER.1)
+        self.late >= LATE_PERIODS || grows || !is_promised && self.sojourn.is_slower(SLOWER.1)
     }
 
     fn resize(&mut self, observation: &Observation) -> (Resize, Vec<u16>) {
@@ -205,20 +212,22 @@ impl Elastic {
         let was_easy = !self.is_difficult(now_s);
         let is_known = self.takes.observe(observation, was_easy, &self.tuning);
         let is_calm = counts.booting == 0 && !self.probe.is_running();
-        self.sojourn.observe(observation, is_calm && counts.takes_any());
-        let late = self.is_late(observation);
+        let is_promised = self.is_promised(observation);
+        self.sojourn
+            .observe(observation, is_calm && counts.takes_any(), is_promised);
+        let late = self.is_late(observation, is_promised);
         let answered = self.sojourn.answered();
         let is_easy = !self.is_difficult(now_s);
         if let Some((answered, error)) = answered.filter(|_| is_easy) {
             self.takes.refute(nodes, answered - REFUTES * error, &self.tuning);
         }
-        if late && !self.takes.proven && counts.takes_any() {
+        if late && counts.takes_any() {
             // What servers answer that have just changed is no limit of theirs.
             let limit = match self.sojourn.is_unknown() {
                 true => Some(arriving),
                 false => answered.map(|(answered, _)| answered),
             };
-            if let Some(limit) = limit {
+            if let Some(limit) = limit.filter(|limit| self.takes.may_meet(now_s, nodes, *limit)) {
                 self.takes.meet(now_s, nodes, limit, &self.tuning);
             }
         }

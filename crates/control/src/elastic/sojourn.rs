@@ -9,6 +9,11 @@ use std::collections::VecDeque;
 
 /// What is usual is remembered for so many seconds.
 const USUAL_S: f64 = 900.0;
+/// What is usual follows so many times faster where requests take longer and users have what they were promised: streams beside them.
+const FOLLOWS: f64 = 10.0;
+/// Over so many seconds more come than end where a backlog grows, by so many deviations, and by so many requests.
+const GROWS_S: f64 = 30.0;
+const GROWS: (f64, f64) = (3.0, 10.0);
 /// Deviations by which now must exceed a multiple of what is usual.
 const DEVIATIONS: f64 = 3.0;
 
@@ -49,11 +54,13 @@ pub(super) struct Sojourn {
     usual: Sums,
     /// What the servers that take requests answered since they are the same.
     answers: Answers,
+    /// What came and what ended since they are the same, and how long each period was.
+    backlog: VecDeque<(f64, f64, f64)>,
 }
 
 impl Sojourn {
-    /// Takes a period. What is under suspicion is not taken for usual.
-    pub(super) fn observe(&mut self, observation: &Observation, is_usual: bool) {
+    /// Takes a period. What is under suspicion is not taken for usual, but where it is known that users have what they were `promised`.
+    pub(super) fn observe(&mut self, observation: &Observation, is_usual: bool, is_promised: bool) {
         let length_s = observation.length.get();
         let found = observation.traffic.as_ref().and_then(|traffic| {
             // Not the mean latency of those that ended: what waits ever longer is not among them.
@@ -73,14 +80,25 @@ impl Sojourn {
         self.now.add(&period, 1.0);
         self.periods.push_back(period);
         self.answers.observe(period.answers, length_s);
+        if let Some(traffic) = &observation.traffic {
+            let ended = (traffic.completions + traffic.failures) as f64;
+            self.backlog.push_back((traffic.arrivals as f64, ended, length_s));
+            while self.backlog.iter().map(|(.., length_s)| length_s).sum::<f64>()
+                > GROWS_S.max(1.5 * length_s)
+            {
+                self.backlog.pop_front();
+            }
+        }
         while self.now.seconds > LATE_S.max(1.5 * length_s) {
             let Some(oldest) = self.periods.pop_front() else {
                 break;
             };
             self.now.add(&oldest, -1.0);
         }
-        if is_usual && !self.is_slower(1.5) {
-            let keeps = (-length_s / USUAL_S).exp();
+        let is_slower = self.is_slower(1.5);
+        if is_usual && (!is_slower || is_promised) {
+            let over_s = if is_slower { USUAL_S / FOLLOWS } else { USUAL_S };
+            let keeps = (-length_s / over_s).exp();
             let usual = self.usual;
             self.usual = Sums::default();
             self.usual.add(&usual, keeps);
@@ -111,6 +129,14 @@ impl Sojourn {
     /// Other servers take requests from now on.
     pub(super) fn regroup(&mut self) {
         self.answers.forget();
+        self.backlog.clear();
+    }
+
+    /// Whether more comes than ends, since the same servers take requests: what waits ever longer is not among what was answered.
+    pub(super) fn is_growing(&self) -> bool {
+        let sum = |sum: (f64, f64), one: &(f64, f64, f64)| (sum.0 + one.0, sum.1 + one.1);
+        let (came, ended) = self.backlog.iter().fold((0.0, 0.0), sum);
+        came - ended > GROWS.1.max(GROWS.0 * came.sqrt())
     }
 
     /// What the servers that take requests [answered](Answers::rate) a second, of late, and the error of that.
@@ -127,7 +153,7 @@ impl Sojourn {
     pub(super) fn forget_now(&mut self) {
         self.periods.clear();
         self.now = Sums::default();
-        self.answers.forget();
+        self.regroup();
     }
 }
 
@@ -151,6 +177,40 @@ mod tests {
     }
 
     #[test]
+    fn a_backlog_that_grows_is_seen_and_streams_beside_prompt_requests_become_usual() {
+        let mut sojourn = Sojourn::default();
+        (0..100).for_each(|_| sojourn.observe(&period(8, 1), true, true));
+        assert!(!sojourn.is_growing() && !sojourn.is_slower(1.5));
+        // As servers that take 5/s had 7.7/s.
+        let of = |arrivals, completions, in_flight| {
+            let mut period = period(arrivals, in_flight);
+            if let Some(traffic) = &mut period.traffic {
+                traffic.completions = completions;
+            }
+            period
+        };
+        let mut grows = sojourn.clone();
+        grows.regroup();
+        let mut growing = (1..=30).map(|second| {
+            grows.observe(&of(8, 5, 3 * second), false, true);
+            grows.is_growing()
+        });
+        let found = growing.position(|is| is).unwrap();
+        assert!((8..20).contains(&found), "{found}");
+        // Seventeen streams: some seconds later than they are open, a trial is no longer failed by them.
+        for second in 0..600 {
+            sojourn.observe(&period(8, 1 + second.min(17)), true, true);
+            assert!(!sojourn.is_growing());
+        }
+        assert!(!sojourn.is_slower(1.5));
+        // Where it is not known what users have they are a difficulty.
+        let mut unknown = Sojourn::default();
+        (0..100).for_each(|_| unknown.observe(&period(8, 1), true, false));
+        (0..600).for_each(|_| unknown.observe(&period(8, 18), true, false));
+        assert!(unknown.is_slower(2.5));
+    }
+
+    #[test]
     fn the_noise_of_a_low_load_is_no_difficulty_and_an_overload_is_found_in_seconds() {
         let mut sojourn = Sojourn::default();
         let mut state = 7_u64;
@@ -166,11 +226,11 @@ mod tests {
                 }
                 in_flight += 1;
             }
-            sojourn.observe(&period(12, in_flight), true);
+            sojourn.observe(&period(12, in_flight), true, false);
             assert!(!sojourn.is_slower(1.5));
         }
         let found = (1..30).find(|_| {
-            sojourn.observe(&period(12, 12), true);
+            sojourn.observe(&period(12, 12), true, false);
             sojourn.is_slower(1.5)
         });
         assert!(found.is_some_and(|seconds| seconds <= 8), "{found:?}");

@@ -26,6 +26,10 @@ const WEIGHTS: (f64, f64) = (0.3, 0.05);
 /// What difficulty showed that was not at a server's own queue, and may have had another cause, holds for so many seconds.
 const BY_SIGN_S: f64 = 900.0;
 
+/// It is met again after so many seconds at the earliest, and where it is more than that part of what it was.
+const MEETS_AGAIN_S: f64 = 10.0;
+const OF_OWN: f64 = 0.5;
+
 /// What is known of each, also of those that are off.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Takes {
@@ -123,6 +127,21 @@ impl Takes {
             (sum > 0.0).then(|| sum / count / all)
         };
         taking.iter().map(share).collect()
+    }
+
+    /// Whether difficulty at so much together shows a limit: where none is known of those that take requests, or where difficulty alone showed
+    /// those, a while ago, and it is back below them. What is far below has another cause.
+    pub(super) fn may_meet(&self, now_s: f64, nodes: &[NodeObservation], rate: f64) -> bool {
+        let of = self.known.iter().zip(nodes);
+        let taking = of.filter(|(_, node)| node.state.takes_requests());
+        let limits: Vec<(f64, Option<f64>)> = taking
+            .filter_map(|(known, _)| Some((known.met?, known.until_s)))
+            .collect();
+        let together: f64 = limits.iter().map(|(met, _)| met).sum();
+        let were_met_so = |(_, until_s): &(f64, Option<f64>)| {
+            until_s.is_some_and(|until_s| now_s >= until_s - BY_SIGN_S + MEETS_AGAIN_S)
+        };
+        !self.proven || limits.iter().all(were_met_so) && rate < together && rate > OF_OWN * together
     }
 
     /// The servers that take requests were in difficulty while they answered so much together: for a while that is their limit.

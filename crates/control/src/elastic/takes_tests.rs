@@ -73,6 +73,26 @@ fn unequal_machines_have_the_parts_of_a_limit_that_their_kinds_answered_and_equa
 }
 
 #[test]
+fn a_limit_that_difficulty_showed_is_lowered_where_it_comes_back_below_it() {
+    let tuning = of_kinds(&[0, 0]);
+    let mut takes = Takes::default();
+    let nodes = seen(&mut takes, &tuning, 10, &[None; 2]);
+    assert!(takes.may_meet(10.0, &nodes, 14.0));
+    takes.meet(10.0, &nodes, 14.0, &tuning);
+    // The same difficulty, which answers less and less; and one far below, as in a pause.
+    assert!(!takes.may_meet(12.0, &nodes, 13.0));
+    assert!(!takes.may_meet(60.0, &nodes, 6.0));
+    assert!(!takes.may_meet(60.0, &nodes, 15.0));
+    assert!(takes.may_meet(60.0, &nodes, 12.0));
+    takes.meet(60.0, &nodes, 12.0, &tuning);
+    assert_eq!(met(&takes), [Some(6.0); 2]);
+    // What a server's own queue showed holds.
+    let exact = [node(PowerState::Serving, exact(20.0)), nodes[1]];
+    takes.observe(&at(61.0, &exact), true, &tuning);
+    assert!(!takes.may_meet(100.0, &exact, 15.0));
+}
+
+#[test]
 fn limits_are_refuted_also_where_an_equal_has_joined_since_and_not_where_another_may_have_answered_it() {
     let refuted = |kinds: [usize; 3], own_limit: bool| {
         let tuning = of_kinds(&kinds);

@@ -92,7 +92,11 @@ impl Counted {
     }
 
     /// What came between an earlier reading and this; `None` where another process counts meanwhile, from zero.
-    fn since(&self, before: &Self) -> Option<Traffic> {
+    fn since(&mut self, before: &Self) -> Option<Traffic> {
+        // What is being answered for long, as a stream is, is not what requests wait for.
+        let answered = before
+            .all
+            .and_then(|before| Some(self.all.as_mut()?.since(&before)?.under_way));
         let arrivals = self
             .sessions
             .checked_sub(before.sessions)
@@ -112,7 +116,7 @@ impl Counted {
                 completions: by_class[1..4].iter().sum::<u64>() + upgraded,
                 // None of the classes: most often a client that went away.
                 failures: by_class[4] + other,
-                in_flight: Some(self.in_flight),
+                in_flight: Some(self.in_flight.saturating_sub(answered.unwrap_or(0))),
                 outcomes: Outcomes {
                     failed_by_client: other,
                     responses: Some(by_class),

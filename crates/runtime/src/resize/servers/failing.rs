@@ -7,14 +7,15 @@ use headroom_console::say;
 use headroom_units::Seconds;
 
 /// What is said of one.
-pub(super) const FAILING: &str = "fails most of what it is sent, and others do not: it counts as no capacity, and is the first to be switched off";
+pub(super) const FAILING: &str = "fails most of what it is sent, and another does not: it counts as no capacity, and goes first; have its check \
+                                   fail then, or the balancer pass it over";
 
 /// The time over which requests are counted, the old ones forgotten.
 const OVER_S: f64 = 30.0;
-/// The fewest requests that tell, and the fewest of a server that is well again: of one that is passed over few are known.
+/// The fewest requests that tell. One that is passed over after its first failures is sent few: so many in a row tell too, over this time.
 const FEWEST: f64 = 10.0;
-const FEWEST_WELL: f64 = 3.0;
-/// The share that one fails, and the share from which on it is well again, or others fail too.
+const ROW_S: f64 = 5.0;
+/// The share that one fails, and the share below which one is well.
 const FAILS: f64 = 0.5;
 const WELL: f64 = 0.25;
 
@@ -23,26 +24,47 @@ const WELL: f64 = 0.25;
 pub(super) struct Failing {
     sent: f64,
     failed: f64,
+    /// Failures since a period in which not all failed, and for how long; and what did not fail since a period in which some did.
+    failed_in_a_row: f64,
+    failing_s: f64,
+    well_in_a_row: f64,
     is_so: bool,
 }
 
 impl Failing {
-    /// Takes what was sent to it in a period, and failed.
-    fn take(&mut self, length: Seconds, (sent, failed): (u64, u64)) {
+    /// Takes what was sent to it in a period, and what of that it answered so that it failed: who is only overloaded does not answer in time.
+    fn take(&mut self, length: Seconds, (sent, failed): (f64, f64)) {
         let kept = (-length.get() / OVER_S).exp();
-        self.sent = self.sent * kept + sent as f64;
-        self.failed = self.failed * kept + failed as f64;
+        self.sent = self.sent * kept + sent;
+        self.failed = self.failed * kept + failed;
+        if sent > failed {
+            (self.failed_in_a_row, self.failing_s) = (0.0, 0.0);
+        } else if self.failed_in_a_row + failed > 0.0 {
+            self.failed_in_a_row += failed;
+            self.failing_s += length.get();
+        }
+        self.well_in_a_row = if failed > 0.0 {
+            0.0
+        } else {
+            self.well_in_a_row + sent
+        };
     }
 
-    /// Judges it, where of the others so many were sent and failed; whether it is so, where that is news.
-    fn judge(&mut self, (sent, failed): (f64, f64)) -> Option<bool> {
-        let is_known = sent >= FEWEST;
-        let others_are_well = is_known && failed < WELL * sent;
+    /// Whether it is known to be well.
+    fn is_well(self) -> bool {
+        self.sent >= FEWEST && self.failed < WELL * self.sent && self.failed_in_a_row < FEWEST
+    }
+
+    fn fails(self) -> bool {
+        let mostly = self.sent >= FEWEST && self.failed > FAILS * self.sent;
+        mostly || self.failed_in_a_row >= FEWEST && self.failing_s >= ROW_S
+    }
+
+    /// Judges it, where of another one is known that it is well, or that none is; whether it is so, where that is news.
+    fn judge(&mut self, another: Option<bool>) -> Option<bool> {
         let is_so = match self.is_so {
-            true => {
-                (others_are_well || !is_known) && (self.sent < FEWEST_WELL || self.failed >= WELL * self.sent)
-            }
-            false => others_are_well && self.sent >= FEWEST && self.failed > FAILS * self.sent,
+            true => another != Some(false) && !(self.is_well() || self.well_in_a_row >= FEWEST),
+            false => another == Some(true) && self.fails(),
         };
         (std::mem::replace(&mut self.is_so, is_so) != is_so).then_some(is_so)
     }
@@ -53,20 +75,26 @@ impl Failing {
     }
 }
 
-/// Takes a period of all servers, of which those of `None` take no requests, or are not told of; which are told apart since, or no longer.
-fn observe(all: &mut [Failing], length: Seconds, counted: &[Option<(u64, u64)>]) -> Vec<(usize, bool)> {
+/// Takes a period of all servers, of which those of `None` take no requests; which are told apart since, or no longer.
+fn observe(all: &mut [Failing], length: Seconds, counted: &[Option<(f64, f64)>]) -> Vec<(usize, bool)> {
     for (one, counted) in all.iter_mut().zip(counted) {
         match counted {
             Some(counted) => one.take(length, *counted),
             None => *one = Failing::default(),
         }
     }
-    let whole = all
-        .iter()
-        .fold((0.0, 0.0), |sum, one| (sum.0 + one.sent, sum.1 + one.failed));
+    let seen = all.to_vec();
     let judged = all.iter_mut().enumerate().filter_map(|(at, one)| {
-        let others = (whole.0 - one.sent, whole.1 - one.failed);
-        Some((at, one.judge(others)?))
+        let others = || {
+            seen.iter()
+                .enumerate()
+                .filter(|(other, _)| *other != at)
+                .map(|(_, other)| other)
+        };
+        // Where others are told apart too it takes one that is well to tell any.
+        let is_known = others().any(|other| other.sent >= FEWEST);
+        let another = is_known.then(|| others().any(|other| other.is_well()));
+        Some((at, one.judge(another)?))
     });
     judged.collect()
 }
@@ -76,21 +104,23 @@ impl Servers {
     pub(super) fn take_failures(&mut self, backends: &[BackendTick], length: Seconds) {
         let states = self.power_states();
         let counted = |at: usize| {
-            let told = self
-                .requests(at, backends)
-                .filter(|_| states[at].takes_requests());
             // A period in which nothing is told is none in which it is well.
-            told.or_else(|| states[at].takes_requests().then_some((0, 0)))
+            let (sent, failures) = self.requests(at, backends).unwrap_or_default();
+            let failed = (failures as f64).min(self.failed_answers(at, backends));
+            states[at].takes_requests().then_some((sent as f64, failed))
         };
         let counted: Vec<_> = (0..states.len()).map(counted).collect();
         for (at, is_so) in observe(&mut self.failing, length, &counted) {
             let name = &self.parts.servers[at].name;
             match is_so {
                 true => say::note!("warning: {name}: {FAILING}"),
-                false if states[at].takes_requests() => {
-                    say::note!("{name}: fails no more of what it is sent than others do");
+                false if !states[at].takes_requests() => {}
+                false if self.failing[at].fails() => {
+                    say::note!(
+                        "warning: {name}: fails most of what it is sent, as all others do now: it is no longer told apart"
+                    );
                 }
-                false => {}
+                false => say::note!("{name}: answers again what it is sent"),
             }
         }
     }
@@ -108,45 +138,75 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     /// So many seconds in which each server is sent so much and fails so much; which are told apart then.
-    fn after(all: &mut [Failing], seconds: u32, each: &[Option<(u64, u64)>]) -> Vec<bool> {
+    fn after(all: &mut [Failing], seconds: u32, each: &[Option<(f64, f64)>]) -> Vec<bool> {
         for _ in 0..seconds {
             observe(all, Seconds::new(1.0), each);
         }
         all.iter().map(|one| one.is_so()).collect()
     }
 
+    const WELL_ONE: Option<(f64, f64)> = Some((20.0, 0.0));
+    const FAILING_ONE: Option<(f64, f64)> = Some((20.0, 20.0));
+
     #[test]
     fn one_that_fails_most_is_told_apart_until_it_is_well_or_the_others_fail_too() {
+        let well = WELL_ONE;
         let mut all = [Failing::default(); 3];
-        let well = Some((20, 0));
-        assert_eq!(after(&mut all, 60, &[well, well, Some((20, 1))]), [false; 3]);
+        assert_eq!(after(&mut all, 60, &[well, well, Some((20.0, 1.0))]), [false; 3]);
+        assert_eq!(after(&mut all, 60, &[well, well, Some((20.0, 8.0))]), [false; 3]);
         assert_eq!(
-            after(&mut all, 60, &[well, well, Some((20, 20))]),
+            after(&mut all, 60, &[well, well, FAILING_ONE]),
             [false, false, true]
         );
         // It is passed over, and asked once in a while, or not at all.
         assert_eq!(
-            after(&mut all, 200, &[well, well, Some((1, 1))]),
+            after(&mut all, 200, &[well, well, Some((1.0, 1.0))]),
             [false, false, true]
         );
         assert_eq!(
-            after(&mut all, 600, &[well, well, Some((0, 0))]),
+            after(&mut all, 600, &[well, well, Some((0.0, 0.0))]),
             [false, false, true]
         );
         let mut others_fail = all;
-        assert_eq!(
-            after(
-                &mut others_fail,
-                60,
-                &[Some((20, 20)), Some((20, 20)), Some((20, 20))]
-            ),
-            [false; 3]
-        );
-        assert_eq!(after(&mut all, 60, &[well, well, Some((1, 0))]), [false; 3]);
+        assert_eq!(after(&mut others_fail, 60, &[FAILING_ONE; 3]), [false; 3]);
+        assert_eq!(after(&mut all, 60, &[well, well, Some((1.0, 0.0))]), [false; 3]);
         // It is off, and is another when it comes back.
-        after(&mut all, 60, &[well, well, Some((20, 20))]);
+        after(&mut all, 60, &[well, well, FAILING_ONE]);
         assert_eq!(after(&mut all, 1, &[well, well, None]), [false; 3]);
-        assert_eq!(after(&mut all, 1, &[well, well, Some((3, 3))]), [false; 3]);
+        assert_eq!(after(&mut all, 1, &[well, well, Some((3.0, 3.0))]), [false; 3]);
+    }
+
+    #[test]
+    fn one_that_a_gateway_passes_over_after_its_first_failures_is_told_apart_too() {
+        let well = WELL_ONE;
+        let mut all = [Failing::default(); 3];
+        after(&mut all, 120, &[well, well, well]);
+        // As a gateway asked one that answers 500 from now on: 40 times, then once in ten seconds.
+        after(&mut all, 3, &[well, well, Some((14.0, 14.0))]);
+        assert_eq!(all.map(Failing::is_so), [false; 3], "a pause of three seconds");
+        assert_eq!(
+            after(&mut all, 3, &[well, well, Some((0.0, 0.0))]),
+            [false, false, true]
+        );
+        for _ in 0..20 {
+            after(&mut all, 9, &[well, well, Some((0.0, 0.0))]);
+            assert_eq!(
+                after(&mut all, 1, &[well, well, Some((1.0, 1.0))]),
+                [false, false, true]
+            );
+        }
+        // It is well, and is given its share again.
+        assert_eq!(after(&mut all, 1, &[well, well, well]), [false; 3]);
+    }
+
+    #[test]
+    fn of_three_two_may_fail_and_one_that_is_well_tells_them_apart() {
+        let mut all = [Failing::default(); 3];
+        assert_eq!(
+            after(&mut all, 60, &[WELL_ONE, FAILING_ONE, FAILING_ONE]),
+            [false, true, true]
+        );
+        assert_eq!(after(&mut all, 60, &[WELL_ONE; 3]), [false; 3]);
     }
 
     #[test]
@@ -154,7 +214,7 @@ mod tests {
         let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 2]));
         let mut servers = found(parts(&listeners, &wanted, &TakenOut::default()));
-        after(&mut servers.failing, 60, &[Some((20, 0)), Some((20, 20))]);
+        after(&mut servers.failing, 60, &[WELL_ONE, FAILING_ONE]);
         let mut period = DevicePeriod::default();
         servers.observe(&mut period);
         let states: Vec<PowerState> = period.nodes.iter().map(|node| node.state).collect();
@@ -171,14 +231,13 @@ mod tests {
 
     #[test]
     fn where_all_fail_or_none_is_there_to_compare_with_none_is_told_apart() {
-        let fails = Some((20, 20));
         assert_eq!(
-            after(&mut [Failing::default(); 2], 60, &[fails, fails]),
+            after(&mut [Failing::default(); 2], 60, &[FAILING_ONE; 2]),
             [false; 2]
         );
-        assert_eq!(after(&mut [Failing::default(); 1], 60, &[fails]), [false]);
+        assert_eq!(after(&mut [Failing::default(); 1], 60, &[FAILING_ONE]), [false]);
         assert_eq!(
-            after(&mut [Failing::default(); 2], 60, &[fails, None]),
+            after(&mut [Failing::default(); 2], 60, &[FAILING_ONE, None]),
             [false; 2]
         );
     }

@@ -72,13 +72,11 @@ impl Servers {
         }
         self.fleet.take_out(&out);
         let states = self.power_states();
+        // By whatever the demand is known: of what a server served those that are checks are no requests.
+        let counts = self.counts(&shown, &look, &period.backends);
         let arrival_rate = match self.parts.demand {
             Demand::AcceptQueue => {
-                let mut counts: Vec<_> = states
-                    .iter()
-                    .copied()
-                    .zip(self.counts(&shown, &look, &period.backends))
-                    .collect();
+                let mut counts: Vec<_> = states.iter().copied().zip(counts).collect();
                 let uncounted = self.uncounted();
                 self.count_reused(&mut counts, &requests, counted_over);
                 fill_in(&mut counts, &requests, &mut self.attempts_a_request, &uncounted);
@@ -361,7 +359,9 @@ impl Servers {
         let in_flight = |at: usize| look.as_ref().ok()?.members.get(at)?.in_flight;
         let work = |at: usize| {
             let (requests, failures) = self.requests(at, backends)?;
-            let in_flight = in_flight(at)?;
+            // What is being answered for long, as a WebSocket is, is not what requests wait for.
+            let answered = self.at_balancer[at].map_or(0, |counted| counted.under_way);
+            let in_flight = in_flight(at)?.saturating_sub(answered);
             (failures as f64 <= FEW_FAILURES * requests as f64).then_some(Work { requests, in_flight })
         };
         (0..self.parts.servers.len()).map(work).collect()

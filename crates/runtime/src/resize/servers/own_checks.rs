@@ -4,6 +4,7 @@
 use crate::resize::queues::Counted;
 use headroom_control::capacity::Capacity;
 use headroom_control::resize::PowerState;
+use headroom_units::PerSecond;
 
 /// So many checks may be owed at most: what did not come before as many others was not counted there.
 const MAX_OWED: f64 = 2.0;
@@ -46,7 +47,7 @@ impl OwnChecks {
 
 /// The most checks a second that are looked for where a balancer does not tell how many it makes: HAProxy's are one in two seconds unless `inter`
 /// says otherwise.
-const MAX_UNTOLD: f64 = 1.0;
+const MAX_UNTOLD: f64 = 2.0;
 /// The time over which checks are counted in what a server served, seconds.
 const SERVED_S: f64 = 10.0;
 
@@ -76,13 +77,13 @@ impl BalancerChecks {
         }
     }
 
-    /// What is known of a capacity of which only what was served is known: checks are no requests.
+    /// What is known of a capacity of which only what was served is known: checks are no requests. Of one that served nothing else it is known
+    /// that it takes that.
     pub(super) fn leave_of(self, capacity: Capacity) -> Capacity {
         match capacity {
-            Capacity::LowerBound(served) if served.get() > self.per_s => {
-                Capacity::LowerBound(headroom_units::PerSecond::new(served.get() - self.per_s))
+            Capacity::LowerBound(served) => {
+                Capacity::LowerBound(PerSecond::new((served.get() - self.per_s).max(0.0)))
             }
-            Capacity::LowerBound(_) => Capacity::Unknown,
             known => known,
         }
     }
@@ -138,17 +139,17 @@ mod tests {
             assert_eq!(requests, 3.0);
             told.count(8.0 - requests, 1.0);
         }
-        let served = |served: f64| Capacity::LowerBound(headroom_units::PerSecond::new(served));
+        let served = |served: f64| Capacity::LowerBound(PerSecond::new(served));
         let left = told.leave_of(served(8.0)).value().unwrap().get();
         assert!((left - 3.0).abs() < 0.01, "{left}");
-        assert_eq!(told.leave_of(served(4.9)), Capacity::Unknown);
-        let exact = Capacity::Exact(headroom_units::PerSecond::new(4.0));
+        assert_eq!(told.leave_of(served(4.9)), served(0.0));
+        let exact = Capacity::Exact(PerSecond::new(4.0));
         assert_eq!(told.leave_of(exact), exact);
         // HAProxy tells what it sent.
         let mut untold = BalancerChecks::default();
         assert_eq!(untold.leave(3.5, 1.0, None, Some(3.0)), 3.0);
         assert_eq!(untold.leave(3.0, 1.0, None, Some(3.5)), 3.0);
-        assert_eq!(untold.leave(90.0, 1.0, None, Some(3.0)), 89.0, "others come too");
+        assert_eq!(untold.leave(90.0, 1.0, None, Some(3.0)), 88.0, "others come too");
         assert_eq!(untold.leave(3.5, 1.0, None, None), 3.5);
     }
 
