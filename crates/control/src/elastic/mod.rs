@@ -62,6 +62,9 @@ const REFUTES: f64 = 3.0;
 const EASY_S: f64 = 10.0;
 /// Another late period within so many seconds is no noise of a percentile of few requests.
 const LATE_AGAIN_S: f64 = 10.0;
+/// For so many seconds after a period in which the percentile was met users are taken to have what they were promised: of few requests some
+/// period has no answer.
+const PROMISED_S: f64 = 5.0;
 /// More of the requests failed: the servers are in difficulty.
 const REFUSED: f64 = 0.01;
 /// No trial before each server has served for so long, seconds: one that is nearly in difficulty has shown its limit by then.
@@ -86,6 +89,8 @@ pub struct Elastic {
     /// When a period was late last, and when the servers were in difficulty last.
     late_s: f64,
     difficult_s: f64,
+    /// When the percentile was met last, and was not missed since.
+    promised_s: f64,
     patience: Patience,
     blind_since_s: Option<f64>,
     target: usize,
@@ -114,6 +119,7 @@ impl Elastic {
             late: 0,
             late_s: f64::NEG_INFINITY,
             difficult_s: f64::NEG_INFINITY,
+            promised_s: f64::NEG_INFINITY,
             patience: Patience::default(),
             blind_since_s: None,
         })
@@ -163,10 +169,17 @@ impl Elastic {
         }
     }
 
-    /// Whether it is known that users have what they were promised: that requests take longer than usual is then no difficulty of theirs.
-    fn is_promised(&self, observation: &Observation) -> bool {
+    /// Whether it is known of late that users have what they were promised: that requests take longer than usual, or that more are in flight, as
+    /// where streams are open beside them, is then no difficulty of theirs.
+    fn is_promised(&mut self, observation: &Observation) -> bool {
+        let now_s = observation.at.get();
         let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
-        latency.is_some_and(|latency| latency.at_slo <= self.slo.target())
+        match latency {
+            Some(latency) if latency.at_slo <= self.slo.target() => self.promised_s = now_s,
+            Some(_) => self.promised_s = f64::NEG_INFINITY,
+            None => {}
+        }
+        now_s - self.promised_s <= PROMISED_S
     }
 
     /// Whether the percentile was over the target in several periods in a row. One in which nothing is answered of what is in flight tells nothing:
@@ -188,11 +201,11 @@ impl Elastic {
             let failed = traffic.failures.saturating_sub(traffic.failed_by_client);
             failed as f64 > REFUSED * (traffic.completions + failed) as f64
         });
-        let grows = self.sojourn.is_growing();
-        if refused || is_late && again || grows || !is_promised && self.sojourn.is_slower(SLOWER.0) {
+        let seen = |times: f64| self.sojourn.is_growing() || self.sojourn.is_slower(times);
+        if refused || is_late && again || !is_promised && seen(SLOWER.0) {
             self.difficult_s = now_s;
         }
-        self.late >= LATE_PERIODS || grows || !is_promised && self.sojourn.is_slower(SLOWER.1)
+        self.late >= LATE_PERIODS || !is_promised && seen(SLOWER.1)
     }
 
     fn resize(&mut self, observation: &Observation) -> (Resize, Vec<u16>) {
@@ -221,7 +234,10 @@ impl Elastic {
         if let Some((answered, error)) = answered.filter(|_| is_easy) {
             self.takes.refute(nodes, answered - REFUTES * error, &self.tuning);
         }
-        if late && counts.takes_any() {
+        // What is answered beside what fails is no limit either.
+        let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
+        let is_missed = latency.is_some_and(|latency| latency.missed);
+        if late && !is_missed && counts.takes_any() {
             // What servers answer that have just changed is no limit of theirs.
             let limit = match self.sojourn.is_unknown() {
                 true => Some(arriving),
@@ -334,8 +350,12 @@ impl Elastic {
             ("kept", kept as f64),
             ("break_even_s", away_s),
         ];
+        let is_promised = now_s - self.promised_s <= PROMISED_S;
+        // A trial, in which nobody is to be lost, goes by a backlog that users do not feel yet.
+        let grows = self.probe.is_running() && self.sojourn.is_growing();
         let in_difficulty = late
-            || self.sojourn.is_slower(SLOWER.0)
+            || grows
+            || !is_promised && self.sojourn.is_slower(SLOWER.0)
             || self.sojourn.answers_nothing()
             || self.takes.proven && at_once > taking;
         let load = match self.takes.proven {

@@ -11,9 +11,13 @@ use std::collections::VecDeque;
 const USUAL_S: f64 = 900.0;
 /// What is usual follows so many times faster where requests take longer and users have what they were promised: streams beside them.
 const FOLLOWS: f64 = 10.0;
-/// Over so many seconds more come than end where a backlog grows, by so many deviations, and by so many requests.
+/// Over so many seconds a backlog grows by so many deviations of what came, and by so many requests; and more is in flight than so many times
+/// what as much as came of late has usually.
 const GROWS_S: f64 = 30.0;
 const GROWS: (f64, f64) = (3.0, 10.0);
+const MORE_THAN_USUAL: f64 = 1.5;
+/// A load that has just risen is seen in so many seconds.
+const RISES_S: f64 = 3.0;
 /// Deviations by which now must exceed a multiple of what is usual.
 const DEVIATIONS: f64 = 3.0;
 
@@ -54,7 +58,7 @@ pub(super) struct Sojourn {
     usual: Sums,
     /// What the servers that take requests answered since they are the same.
     answers: Answers,
-    /// What came and what ended since they are the same, and how long each period was.
+    /// What came since they are the same, how many were in flight at the end of each period, and how long it was.
     backlog: VecDeque<(f64, f64, f64)>,
 }
 
@@ -80,9 +84,12 @@ impl Sojourn {
         self.now.add(&period, 1.0);
         self.periods.push_back(period);
         self.answers.observe(period.answers, length_s);
-        if let Some(traffic) = &observation.traffic {
-            let ended = (traffic.completions + traffic.failures) as f64;
-            self.backlog.push_back((traffic.arrivals as f64, ended, length_s));
+        let counted = observation.traffic.as_ref();
+        if let Some((arrivals, in_flight)) =
+            counted.and_then(|traffic| Some((traffic.arrivals, traffic.in_flight?)))
+        {
+            self.backlog
+                .push_back((arrivals as f64, in_flight as f64, length_s));
             while self.backlog.iter().map(|(.., length_s)| length_s).sum::<f64>()
                 > GROWS_S.max(1.5 * length_s)
             {
@@ -132,11 +139,24 @@ impl Sojourn {
         self.backlog.clear();
     }
 
-    /// Whether more comes than ends, since the same servers take requests: what waits ever longer is not among what was answered.
+    /// Whether a backlog grows since the same servers take requests: what waits ever longer is not among what was answered.
     pub(super) fn is_growing(&self) -> bool {
-        let sum = |sum: (f64, f64), one: &(f64, f64, f64)| (sum.0 + one.0, sum.1 + one.1);
-        let (came, ended) = self.backlog.iter().fold((0.0, 0.0), sum);
-        came - ended > GROWS.1.max(GROWS.0 * came.sqrt())
+        let (Some((usual_s, _)), Some(first), Some(last)) =
+            (self.usual.takes_s(), self.backlog.front(), self.backlog.back())
+        else {
+            return false;
+        };
+        let came: f64 = self.backlog.iter().map(|(came, ..)| came).sum();
+        let mut of_late = (0.0, 0.0);
+        for (came, _, length_s) in self.backlog.iter().rev() {
+            if of_late.1 >= RISES_S {
+                break;
+            }
+            of_late = (of_late.0 + came, of_late.1 + length_s);
+        }
+        // A load that has risen has more in flight where each request takes as long as ever.
+        let explained = MORE_THAN_USUAL * usual_s * (of_late.0 / of_late.1);
+        self.is_known() && last.1 > explained && last.1 - first.1 > GROWS.1.max(GROWS.0 * came.sqrt())
     }
 
     /// What the servers that take requests [answered](Answers::rate) a second, of late, and the error of that.
@@ -197,6 +217,17 @@ mod tests {
         });
         let found = growing.position(|is| is).unwrap();
         assert!((8..20).contains(&found), "{found}");
+        // Ten times the load, of requests of two seconds, is none.
+        let mut risen = Sojourn::default();
+        (0..100).for_each(|_| risen.observe(&period(10, 20), true, true));
+        for second in 1..60 {
+            risen.observe(
+                &of(100, if second > 2 { 100 } else { 10 }, 20 + 90 * second.min(2)),
+                true,
+                true,
+            );
+            assert!(!risen.is_growing(), "{second} s");
+        }
         // Seventeen streams: some seconds later than they are open, a trial is no longer failed by them.
         for second in 0..600 {
             sojourn.observe(&period(8, 1 + second.min(17)), true, true);

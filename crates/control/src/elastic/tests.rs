@@ -91,19 +91,24 @@ impl World {
 
     /// The same, and so many fail.
     pub(super) fn failing(&mut self, requests: u64, in_flight: u64, failures: u64) -> usize {
+        self.of_traffic(Traffic {
+            arrivals: requests,
+            completions: requests,
+            in_flight: Some(in_flight),
+            failures,
+            ..Traffic::default()
+        })
+    }
+
+    /// A second of this traffic; how many servers are wanted after it.
+    fn of_traffic(&mut self, traffic: Traffic) -> usize {
         self.at_s += 1;
         let observation = Observation {
             period: self.at_s,
             at: Seconds::new(self.at_s as f64),
             length: Seconds::new(1.0),
-            demand: Some(PerSecond::new(requests as f64)),
-            traffic: Some(Traffic {
-                arrivals: requests,
-                completions: requests,
-                in_flight: Some(in_flight),
-                failures,
-                ..Traffic::default()
-            }),
+            demand: Some(PerSecond::new(traffic.arrivals as f64)),
+            traffic: Some(traffic),
             nodes: self.nodes.clone(),
             ..Observation::default()
         };
@@ -484,4 +489,54 @@ proptest! {
             prop_assert!(wanted >= needed.min(12), "{wanted} of {needed} for {rate}: {}", world.rule);
         }
     }
+}
+
+/// A second in which these requests come and are answered, with this percentile, and so many are in flight.
+fn answered(world: &mut World, requests: u64, in_flight: u64, at_slo_s: f64, missed: bool) -> usize {
+    let latency = crate::observation::Latency {
+        at_slo: Seconds::new(at_slo_s),
+        missed,
+        distribution: None,
+    };
+    let traffic = Traffic {
+        arrivals: requests,
+        completions: requests,
+        in_flight: Some(in_flight),
+        latency: (requests > 0).then_some(latency),
+        ..Traffic::default()
+    };
+    world.of_traffic(traffic)
+}
+
+#[test]
+fn streams_beside_requests_that_users_have_in_time_are_no_difficulty_and_show_no_limit() {
+    let bound = Capacity::LowerBound(PerSecond::new(4.0));
+    let mut world = World::new(wide(), 1, 3, bound);
+    for _ in 0..200 {
+        assert_eq!(answered(&mut world, 3, 1, 0.2, false), 1);
+    }
+    // Sixty are opened within half a minute, and stay; now and then nothing is answered in a second.
+    for second in 0..600 {
+        let requests = if second % 20 == 7 { 0 } else { 3 };
+        let wanted = answered(&mut world, requests, 1 + (2 * second).min(60), 0.2, false);
+        assert_eq!(wanted, 1, "{second} s: {}", world.text);
+    }
+    assert!(!world.law.takes.proven);
+    // Where they are late that is difficulty.
+    let grown = (1..10).find(|_| answered(&mut world, 3, 61, 1.2, false) == 2);
+    assert!(grown.is_some_and(|after| after <= 4), "{grown:?}");
+    assert!(world.law.takes.proven);
+}
+
+#[test]
+fn what_is_answered_beside_what_fails_is_no_limit() {
+    let bound = Capacity::LowerBound(PerSecond::new(4.0));
+    let mut world = World::new(wide(), 2, 3, bound);
+    for second in 0..260 {
+        match second < 200 {
+            true => answered(&mut world, 12, 2, 0.2, false),
+            false => answered(&mut world, 6, 2, 2.0, true),
+        };
+    }
+    assert!(!world.law.takes.proven, "{}", world.text);
 }

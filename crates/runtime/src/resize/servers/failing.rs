@@ -19,6 +19,17 @@ const ROW_S: f64 = 5.0;
 const FAILS: f64 = 0.5;
 const WELL: f64 = 0.25;
 
+/// What is news of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    /// It fails most of what it is sent.
+    Fails,
+    /// It does no longer.
+    Well,
+    /// So do all others.
+    AllFail,
+}
+
 /// The requests of one server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Failing {
@@ -61,12 +72,22 @@ impl Failing {
     }
 
     /// Judges it, where of another one is known that it is well, or that none is; whether it is so, where that is news.
-    fn judge(&mut self, another: Option<bool>) -> Option<bool> {
-        let is_so = match self.is_so {
-            true => another != Some(false) && !(self.is_well() || self.well_in_a_row >= FEWEST),
-            false => another == Some(true) && self.fails(),
-        };
-        (std::mem::replace(&mut self.is_so, is_so) != is_so).then_some(is_so)
+    fn judge(&mut self, another: Option<bool>) -> Option<News> {
+        if !self.is_so {
+            self.is_so = another == Some(true) && self.fails();
+            return self.is_so.then_some(News::Fails);
+        }
+        if self.is_well() || self.well_in_a_row >= FEWEST {
+            // What it failed before is over.
+            *self = Self {
+                sent: self.well_in_a_row,
+                well_in_a_row: self.well_in_a_row,
+                ..Self::default()
+            };
+            return Some(News::Well);
+        }
+        self.is_so = another != Some(false);
+        (!self.is_so).then_some(News::AllFail)
     }
 
     /// Whether it is so.
@@ -76,7 +97,7 @@ impl Failing {
 }
 
 /// Takes a period of all servers, of which those of `None` take no requests; which are told apart since, or no longer.
-fn observe(all: &mut [Failing], length: Seconds, counted: &[Option<(f64, f64)>]) -> Vec<(usize, bool)> {
+fn observe(all: &mut [Failing], length: Seconds, counted: &[Option<(f64, f64)>]) -> Vec<(usize, News)> {
     for (one, counted) in all.iter_mut().zip(counted) {
         match counted {
             Some(counted) => one.take(length, *counted),
@@ -110,17 +131,14 @@ impl Servers {
             states[at].takes_requests().then_some((sent as f64, failed))
         };
         let counted: Vec<_> = (0..states.len()).map(counted).collect();
-        for (at, is_so) in observe(&mut self.failing, length, &counted) {
+        for (at, news) in observe(&mut self.failing, length, &counted) {
             let name = &self.parts.servers[at].name;
-            match is_so {
-                true => say::note!("warning: {name}: {FAILING}"),
-                false if !states[at].takes_requests() => {}
-                false if self.failing[at].fails() => {
-                    say::note!(
-                        "warning: {name}: fails most of what it is sent, as all others do now: it is no longer told apart"
-                    );
-                }
-                false => say::note!("{name}: answers again what it is sent"),
+            match news {
+                News::Fails => say::note!("warning: {name}: {FAILING}"),
+                News::Well => say::note!("{name}: answers again what it is sent"),
+                News::AllFail => say::note!(
+                    "warning: {name}: fails most of what it is sent, as all others do now: it is no longer told apart"
+                ),
             }
         }
     }
@@ -197,6 +215,29 @@ mod tests {
         }
         // It is well, and is given its share again.
         assert_eq!(after(&mut all, 1, &[well, well, well]), [false; 3]);
+    }
+
+    #[test]
+    fn two_that_kept_their_share_and_are_well_again_are_told_so_once() {
+        let mut all = [Failing::default(); 3];
+        let mut news = Vec::new();
+        for second in 0..180 {
+            let of = if (60..120).contains(&second) {
+                Some((4.0, 4.0))
+            } else {
+                Some((4.0, 0.0))
+            };
+            news.extend(observe(&mut all, Seconds::new(1.0), &[of, Some((4.0, 0.0)), of]));
+        }
+        assert_eq!(
+            news,
+            [
+                (0, News::Fails),
+                (2, News::Fails),
+                (0, News::Well),
+                (2, News::Well)
+            ]
+        );
     }
 
     #[test]
