@@ -89,7 +89,7 @@ pub struct Elastic {
     /// When a period was late last, and when the servers were in difficulty last.
     late_s: f64,
     difficult_s: f64,
-    /// When the percentile was met last, and was not missed since.
+    /// When the percentile was met last.
     promised_s: f64,
     patience: Patience,
     blind_since_s: Option<f64>,
@@ -174,10 +174,9 @@ impl Elastic {
     fn is_promised(&mut self, observation: &Observation) -> bool {
         let now_s = observation.at.get();
         let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
-        match latency {
-            Some(latency) if latency.at_slo <= self.slo.target() => self.promised_s = now_s,
-            Some(_) => self.promised_s = f64::NEG_INFINITY,
-            None => {}
+        // One period in which a stream ended says nothing of the others.
+        if latency.is_some_and(|latency| latency.at_slo <= self.slo.target()) {
+            self.promised_s = now_s;
         }
         now_s - self.promised_s <= PROMISED_S
     }

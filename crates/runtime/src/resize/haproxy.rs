@@ -92,11 +92,10 @@ impl Counted {
     }
 
     /// What came between an earlier reading and this; `None` where another process counts meanwhile, from zero.
-    fn since(&mut self, before: &Self) -> Option<Traffic> {
-        // What is being answered for long, as a stream is, is not what requests wait for.
-        let answered = before
-            .all
-            .and_then(|before| Some(self.all.as_mut()?.since(&before)?.under_way));
+    fn since(&self, before: &Self) -> Option<Traffic> {
+        // What is being answered for long, as a stream is, is not what requests wait for. A server's answers are counted as they begin, the
+        // backend's as they end.
+        let under_way: u64 = self.servers.iter().flatten().map(|server| server.under_way).sum();
         let arrivals = self
             .sessions
             .checked_sub(before.sessions)
@@ -116,7 +115,7 @@ impl Counted {
                 completions: by_class[1..4].iter().sum::<u64>() + upgraded,
                 // None of the classes: most often a client that went away.
                 failures: by_class[4] + other,
-                in_flight: Some(self.in_flight.saturating_sub(answered.unwrap_or(0))),
+                in_flight: Some(self.in_flight.saturating_sub(under_way)),
                 outcomes: Outcomes {
                     failed_by_client: other,
                     responses: Some(by_class),
@@ -211,7 +210,8 @@ impl HaproxyServers {
         });
         let both = self.before.as_ref().zip(now.as_mut());
         let (traffic, at_servers) = both.map_or_else(Default::default, |(before, now)| {
-            (now.since(before), now.at_servers(before))
+            let at_servers = now.at_servers(before);
+            (now.since(before), at_servers)
         });
         for (member, counted) in members.iter_mut().zip(at_servers) {
             member.counted = counted;
@@ -377,6 +377,32 @@ mod tests {
             before = now;
         }
         assert_eq!(told, [(8, 0, 8), (0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 0)]);
+    }
+
+    #[test]
+    fn what_is_being_answered_is_not_what_the_backends_requests_wait_for() {
+        let counted = |sessions_total, sessions, at_server: [u64; 2], ended| Counted {
+            pid: 7,
+            at: Instant::now(),
+            sessions: sessions_total,
+            in_flight: sessions,
+            responses: Responses {
+                by_class: [0, ended, 0, 0, 0],
+                other: 0,
+            },
+            all: None,
+            servers: vec![Server::of(&row(
+                sessions_total,
+                sessions,
+                Some([0, at_server[0], 0, 0, at_server[1]]),
+            ))],
+        };
+        let before = counted(100, 2, [98, 0], 98);
+        // Sixty streams were begun, and three requests wait.
+        let mut now = counted(170, 63, [167, 0], 107);
+        assert_eq!(now.at_servers(&before)[0].unwrap().under_way, 60);
+        let requests = now.since(&before).unwrap().requests;
+        assert_eq!((requests.in_flight, requests.completions), (Some(3), 9));
     }
 
     #[test]
