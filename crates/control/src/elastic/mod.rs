@@ -171,19 +171,13 @@ impl Elastic {
 
     /// Whether it is known of late that users have what they were promised: that requests take longer than usual, or that more are in flight, as
     /// where streams are open beside them, is then no difficulty of theirs.
-    fn is_promised(&mut self, observation: &Observation) -> bool {
-        let now_s = observation.at.get();
-        let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
-        // One period in which a stream ended says nothing of the others.
-        if latency.is_some_and(|latency| latency.at_slo <= self.slo.target()) {
-            self.promised_s = now_s;
-        }
+    fn is_promised(&self, now_s: f64) -> bool {
         now_s - self.promised_s <= PROMISED_S
     }
 
     /// Whether the percentile was over the target in several periods in a row. One in which nothing is answered of what is in flight tells nothing:
     /// of few requests some period in three has an answer, and a stream may be in flight for hours.
-    fn is_late(&mut self, observation: &Observation, is_promised: bool) -> bool {
+    fn is_late(&mut self, observation: &Observation) -> bool {
         let traffic = observation.traffic.as_ref();
         match traffic.and_then(|traffic| traffic.latency) {
             Some(latency) if latency.at_slo > self.slo.target() => self.late += 1,
@@ -200,11 +194,12 @@ impl Elastic {
             let failed = traffic.failures.saturating_sub(traffic.failed_by_client);
             failed as f64 > REFUSED * (traffic.completions + failed) as f64
         });
-        let seen = |times: f64| self.sojourn.is_growing() || self.sojourn.is_slower(times);
-        if refused || is_late && again || !is_promised && seen(SLOWER.0) {
+        let is_promised = self.is_promised(now_s);
+        let seen = |times: f64| !is_promised && (self.sojourn.is_growing() || self.sojourn.is_slower(times));
+        if refused || is_late && again || seen(SLOWER.0) {
             self.difficult_s = now_s;
         }
-        self.late >= LATE_PERIODS || !is_promised && seen(SLOWER.1)
+        self.late >= LATE_PERIODS || seen(SLOWER.1)
     }
 
     fn resize(&mut self, observation: &Observation) -> (Resize, Vec<u16>) {
@@ -224,17 +219,21 @@ impl Elastic {
         let was_easy = !self.is_difficult(now_s);
         let is_known = self.takes.observe(observation, was_easy, &self.tuning);
         let is_calm = counts.booting == 0 && !self.probe.is_running();
-        let is_promised = self.is_promised(observation);
+        let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
+        // One period in which a stream ended says nothing of the others, so it takes no promise back.
+        if latency.is_some_and(|latency| latency.at_slo <= self.slo.target()) {
+            self.promised_s = now_s;
+        }
+        let is_promised = self.is_promised(now_s);
         self.sojourn
             .observe(observation, is_calm && counts.takes_any(), is_promised);
-        let late = self.is_late(observation, is_promised);
+        let late = self.is_late(observation);
         let answered = self.sojourn.answered();
         let is_easy = !self.is_difficult(now_s);
         if let Some((answered, error)) = answered.filter(|_| is_easy) {
             self.takes.refute(nodes, answered - REFUTES * error, &self.tuning);
         }
         // What is answered beside what fails is no limit either.
-        let latency = observation.traffic.as_ref().and_then(|traffic| traffic.latency);
         let is_missed = latency.is_some_and(|latency| latency.missed);
         if late && !is_missed && counts.takes_any() {
             // What servers answer that have just changed is no limit of theirs.
@@ -349,12 +348,11 @@ impl Elastic {
             ("kept", kept as f64),
             ("break_even_s", away_s),
         ];
-        let is_promised = now_s - self.promised_s <= PROMISED_S;
         // A trial, in which nobody is to be lost, goes by a backlog that users do not feel yet.
         let grows = self.probe.is_running() && self.sojourn.is_growing();
         let in_difficulty = late
             || grows
-            || !is_promised && self.sojourn.is_slower(SLOWER.0)
+            || !self.is_promised(now_s) && self.sojourn.is_slower(SLOWER.0)
             || self.sojourn.answers_nothing()
             || self.takes.proven && at_once > taking;
         let load = match self.takes.proven {

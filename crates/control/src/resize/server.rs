@@ -158,7 +158,7 @@ pub struct Health {
     /// last.
     #[serde(default)]
     pub in_doubt: bool,
-    /// Whether it answers, and fails most of what it is sent while others do not: it is no capacity, goes first and comes last.
+    /// Whether it answers, and fails most of what it is sent while another does not: it is no capacity, and goes first.
     #[serde(default)]
     pub failing: bool,
     /// Whether its power is on; `None` where nobody can say.

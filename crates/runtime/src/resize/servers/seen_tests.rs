@@ -24,17 +24,23 @@ fn answers_with(status: &'static str) -> TcpListener {
     listener
 }
 
+/// A check of a page of each.
+fn targets(listeners: &[TcpListener]) -> Vec<crate::resize::CheckTarget> {
+    let target = |listener: &TcpListener| {
+        let address = listener.local_addr().unwrap();
+        crate::resize::CheckTarget::parse(&format!("http://{address}/health")).unwrap()
+    };
+    listeners.iter().map(target).collect()
+}
+
 #[test]
 fn one_that_boots_answers_by_its_check_and_one_that_serves_by_its_clients_too() {
     let listeners = ["200 OK", "503 Service Unavailable"].map(answers_with);
     let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 2]));
     let (every, limit) = (Duration::from_millis(50), Duration::from_secs(5));
-    let targets = listeners.iter().map(|listener| {
-        let address = listener.local_addr().unwrap();
-        crate::resize::CheckTarget::parse(&format!("http://{address}/health")).unwrap()
-    });
+    let targets = targets(&listeners);
     let mut parts = parts(&listeners, &wanted, &TakenOut::default());
-    parts.checks = crate::resize::Checks::start(targets.collect(), every, limit).unwrap();
+    parts.checks = crate::resize::Checks::start(targets, every, limit).unwrap();
     parts
         .servers
         .iter_mut()
@@ -117,11 +123,7 @@ fn a_check_that_is_not_answered_is_in_doubt_while_connections_may_hold_the_worke
     let gone = TcpListener::bind("127.0.0.1:0").unwrap();
     let listeners = [silent, gone];
     let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 2]));
-    let targets = listeners.iter().map(|listener| {
-        let address = listener.local_addr().unwrap();
-        crate::resize::CheckTarget::parse(&format!("http://{address}/health")).unwrap()
-    });
-    let targets: Vec<_> = targets.collect();
+    let targets = targets(&listeners);
     let mut parts = parts(&listeners, &wanted, &TakenOut::default());
     let tuning = parts.tuning;
     let [_silent, gone] = listeners;
@@ -211,11 +213,7 @@ fn what_was_asked_in_vain_is_forgotten_by_an_answered_check_and_while_another_is
     let listeners = ["200 OK", "503 Service Unavailable"].map(answers_with);
     let wanted = Arc::new(Mutex::new(vec![told(Admission::Ready); 2]));
     let (every, limit) = (Duration::from_millis(50), Duration::from_secs(5));
-    let targets = listeners.iter().map(|listener| {
-        let address = listener.local_addr().unwrap();
-        crate::resize::CheckTarget::parse(&format!("http://{address}/health")).unwrap()
-    });
-    let targets: Vec<_> = targets.collect();
+    let targets = targets(&listeners);
     let mut parts = parts(&listeners, &wanted, &TakenOut::default());
     parts.checks = crate::resize::Checks::start(targets, every, limit).unwrap();
     let tuning = parts.tuning;
@@ -263,11 +261,10 @@ fn who_lets_its_check_wait_is_found_answering_only_where_it_gets_requests_and_so
     let ports = listeners
         .each_ref()
         .map(|listener| listener.local_addr().unwrap().port());
-    let targets = ports
-        .map(|port| crate::resize::CheckTarget::parse(&format!("http://127.0.0.1:{port}/health")).unwrap());
+    let targets = targets(&listeners);
     let mut parts = parts(&listeners, &wanted, &TakenOut::default());
     let (every, limit) = (Duration::from_millis(50), Duration::from_millis(100));
-    parts.checks = crate::resize::Checks::start(targets.to_vec(), every, limit).unwrap();
+    parts.checks = crate::resize::Checks::start(targets, every, limit).unwrap();
     for at in [1, 2, 3] {
         let tuning = headroom_control::capacity::QueueTuning::default();
         let queue = crate::resize::Queue::new(ports[at], headroom_node::queue::QueuePreference::Auto, tuning);
